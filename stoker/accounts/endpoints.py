@@ -1,0 +1,32 @@
+from fastapi import APIRouter, Response
+
+from stoker.accounts import repository, service
+from stoker.accounts.schemas import Account, AccountCreate
+from stoker.auth import Operator
+from stoker.context import ReadSession, WriteSession
+from stoker.errors import ConflictError, responses
+from stoker.idempotency import Idempotent
+from stoker.lists import ListResponse, Paging
+
+router = APIRouter(prefix="/v1/accounts", tags=["Accounts"])
+
+
+@router.post("", status_code=201, response_model=Account, responses=responses(ConflictError))
+async def create_account(
+    body: AccountCreate, _operator: Operator, session: WriteSession, idempotent: Idempotent
+) -> Response:
+    """Create an account (operators)."""
+
+    async def created() -> Account:
+        return Account.model_validate(service.create(session, body.name))
+
+    return await idempotent.run(session, created)
+
+
+@router.get("", responses=responses())
+async def list_accounts(
+    _operator: Operator, session: ReadSession, paging: Paging
+) -> ListResponse[Account]:
+    """List all accounts (operators)."""
+    page = await repository.page(session, paging)
+    return page.response(Account.model_validate)

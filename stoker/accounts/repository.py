@@ -1,0 +1,13 @@
+from sqlalchemy import select
+
+from stoker.accounts.models import Account
+from stoker.db import Session
+from stoker.lists import Page, PageQuery, fetch_page
+
+
+async def exists(session: Session, account_id: str) -> bool:
+    return await session.get(Account, account_id) is not None
+
+
+async def page(session: Session, query: PageQuery) -> Page[Account]:
+    return await fetch_page(session, select(Account), Account.id, query)

@@ -1,0 +1,16 @@
+from typing import Literal
+
+from pydantic import Field
+
+from stoker.schemas import RequestModel, ResponseModel, UtcString
+
+
+class AccountCreate(RequestModel):
+    name: str = Field(min_length=1, max_length=128)
+
+
+class Account(ResponseModel):
+    id: str
+    object: Literal["account"] = "account"
+    name: str
+    created_at: UtcString

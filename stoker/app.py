@@ -1,0 +1,104 @@
+"""Builds the ASGI app and the services behind it."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+
+from fastapi import APIRouter, Depends, FastAPI
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+import stoker
+from stoker import health, openapi
+from stoker.accounts.endpoints import router as accounts
+from stoker.artifacts import service as artifacts_service
+from stoker.artifacts.endpoints import router as artifacts
+from stoker.auth import authenticate
+from stoker.blobs import Blobs
+from stoker.config import MIB, Settings
+from stoker.context import Services
+from stoker.db import Database
+from stoker.deployments import service as deployments_service
+from stoker.deployments.directory import Directory
+from stoker.deployments.endpoints import router as deployments
+from stoker.deployments.events import EventLog
+from stoker.deployments.folders import ModelFolders
+from stoker.http import RequestContext, install_error_handlers
+from stoker.inference import router as tasks
+from stoker.janitor import Janitor
+from stoker.keys.endpoints import router as keys
+from stoker.keys.keyring import Keyring
+from stoker.openai.models import router as models
+from stoker.runtime.local.runtime import LocalRuntime
+from stoker.secret import ServerSecret
+
+ROUTERS: tuple[APIRouter, ...] = (tasks, models, deployments, artifacts, keys, accounts)
+
+
+def build_services(settings: Settings) -> Services:
+    data_dir = settings.data_dir.resolve()
+    data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    database = Database(settings.resolved_database_url)
+    blobs = Blobs(data_dir / "blobs")
+    return Services(
+        settings=settings,
+        database=database,
+        blobs=blobs,
+        keyring=Keyring(database, settings.key_cache_s),
+        directory=Directory(),
+        runtime=LocalRuntime(settings, ModelFolders(settings, database, blobs)),
+        secret=ServerSecret(data_dir),
+    )
+
+
+def create_app(settings: Settings | None = None) -> FastAPI:
+    services = build_services(settings or Settings())
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncGenerator[None]:
+        async with running(services):
+            yield
+
+    app = FastAPI(
+        title="Stoker",
+        version=stoker.__version__,
+        summary=stoker.__doc__,
+        license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        lifespan=lifespan,
+        redoc_url=None,
+        middleware=[
+            Middleware(RequestContext, body_limit=services.settings.body_limit_mib * MIB),
+            Middleware(TrustedHostMiddleware, allowed_hosts=services.settings.allowed_hosts),
+        ],
+    )
+    app.state.services = services
+    install_error_handlers(app)
+    app.include_router(health.router)
+    for router in ROUTERS:
+        # Deny by default: no route of a resource can be reached without a key.
+        app.include_router(router, dependencies=[Depends(authenticate)])
+    openapi.install(app)
+    return app
+
+
+@contextlib.asynccontextmanager
+async def running(services: Services) -> AsyncGenerator[None]:
+    """The services at work: schema up to date, replicas wanted started, janitor sweeping."""
+    await services.database.migrate()
+    await artifacts_service.recover(services.database, services.blobs)
+    listener = EventLog(services.database)
+    await services.runtime.start(listener)
+    await deployments_service.restore(services)
+    background = [
+        asyncio.create_task(Janitor(services).run()),
+        asyncio.create_task(listener.run()),
+    ]
+    try:
+        yield
+    finally:
+        await services.runtime.stop()
+        for task in background:
+            task.cancel()
+        await asyncio.gather(*background, return_exceptions=True)
+        await services.keyring.flush_last_used()
+        await services.database.close()

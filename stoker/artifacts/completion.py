@@ -1,0 +1,178 @@
+"""Completing an upload: all files there, inspected, and the artifact ready or failed."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from stoker import db
+from stoker.artifacts import layout, repository, service
+from stoker.artifacts.disk import full_disk_reported
+from stoker.artifacts.inspection import Inspection, InspectionError, inspect
+from stoker.artifacts.models import Artifact, ArtifactStatus, Upload, UploadStatus
+from stoker.artifacts.streaming import KeyedLocks, transfers
+from stoker.blobs import Blobs
+from stoker.db import Database, Session
+from stoker.errors import ConflictError
+from stoker.tasks.registry import PIPELINES
+
+_completing = KeyedLocks()
+
+
+@dataclass(frozen=True)
+class _Frozen:
+    """A session that takes no more files, about to be inspected."""
+
+    artifact_id: str
+    upload_id: str
+    account_id: str
+    requested_pipeline: str | None
+    files: Mapping[str, tuple[str, int]]
+
+
+async def complete(
+    database: Database, blobs: Blobs, account_id: str, artifact_id: str, upload_id: str
+) -> Artifact:
+    """Inspect a session's files and make them the artifact's; its state says how that ended.
+
+    Repeated, it gives the artifact again; at the same time, the second waits for the first.
+    Raises `ConflictError` with `upload_incomplete` where bytes are missing: the session stays open.
+    """
+    with full_disk_reported():
+        async with _completing.hold(upload_id):
+            return await _complete(database, blobs, account_id, artifact_id, upload_id)
+
+
+def message(artifact: Artifact) -> str:
+    """What came of completing, in a sentence."""
+    match artifact.status:
+        case ArtifactStatus.READY:
+            return "The artifact is ready to be deployed."
+        case ArtifactStatus.FAILED:
+            return f"The files were refused: {artifact.failure_message}"
+        case status:
+            return f"This upload was completed before; the artifact is now {status}."
+
+
+async def _complete(
+    database: Database, blobs: Blobs, account_id: str, artifact_id: str, upload_id: str
+) -> Artifact:
+    async with database.transaction() as session:
+        artifact, upload = await service.get_upload(
+            session, account_id, artifact_id, upload_id, lock=True
+        )
+        if upload.status in (UploadStatus.READY, UploadStatus.FAILED):
+            return artifact
+        frozen = await _freeze(session, artifact, upload)
+    await transfers.end(upload_id, service.upload_closed(UploadStatus.INGESTING))
+    return await _ingest(database, blobs, frozen)
+
+
+async def _freeze(session: Session, artifact: Artifact, upload: Upload) -> _Frozen:
+    service.refuse_ingesting(artifact)
+    await service.refuse_used(session, artifact)
+    files = await repository.files(session, upload.id)
+    if not files:
+        raise ConflictError("No file was uploaded in this session yet.", code="upload_incomplete")
+    parts = await repository.parts(session, upload.id)
+    for file, _, state in layout.by_file(files, parts, upload.part_size):
+        if not state.complete:
+            raise _incomplete(file.path, state)
+        file.size = state.received
+    upload.status = UploadStatus.INGESTING
+    artifact.status = ArtifactStatus.INGESTING
+    artifact.updated_at = db.now()
+    return _Frozen(
+        artifact_id=artifact.id,
+        upload_id=upload.id,
+        account_id=artifact.account_id,
+        requested_pipeline=artifact.requested_pipeline,
+        files={file.path: (file.blob_key, file.size or 0) for file in files},
+    )
+
+
+async def _ingest(database: Database, blobs: Blobs, frozen: _Frozen) -> Artifact:
+    try:
+        outcome = await asyncio.to_thread(_inspect, blobs, frozen)
+        artifact, dropped = await _settle(database, frozen, outcome)
+    except BaseException:
+        # Neither found sound nor refused: the client may complete once more.
+        await asyncio.shield(_reopen(database, frozen))
+        raise
+    if dropped is not None:
+        await service.clear(blobs, [dropped], UploadStatus(dropped.status))
+    return artifact
+
+
+def _inspect(blobs: Blobs, frozen: _Frozen) -> Inspection | InspectionError:
+    for key, size in frozen.files.values():
+        blobs.trim(key, size)
+    try:
+        return inspect(blobs.files(frozen.files), frozen.requested_pipeline, PIPELINES)
+    except InspectionError as error:
+        return error
+
+
+async def _settle(
+    database: Database, frozen: _Frozen, outcome: Inspection | InspectionError
+) -> tuple[Artifact, Upload | None]:
+    """Write down how inspection ended; the artifact, and the upload whose bytes nobody needs."""
+    async with database.transaction() as session:
+        artifact, upload = await _frozen_rows(session, frozen)
+        artifact.open_upload_id = None
+        artifact.updated_at = upload.completed_at = db.now()
+        if isinstance(outcome, InspectionError):
+            artifact.status = ArtifactStatus.FAILED
+            artifact.failure_code = outcome.code
+            artifact.failure_message = outcome.message
+            upload.status = UploadStatus.FAILED
+            dropped = upload
+        else:
+            dropped = await _live_upload(session, artifact)
+            if dropped is not None:
+                dropped.status = UploadStatus.SUPERSEDED
+            _make_live(artifact, upload, outcome, frozen)
+        if dropped is not None:
+            await repository.drop_files(session, dropped.id)
+    return artifact, dropped
+
+
+async def _live_upload(session: Session, artifact: Artifact) -> Upload | None:
+    if artifact.live_upload_id is None:
+        return None
+    return await repository.upload(
+        session, artifact.account_id, artifact.id, artifact.live_upload_id
+    )
+
+
+def _make_live(artifact: Artifact, upload: Upload, inspection: Inspection, frozen: _Frozen) -> None:
+    found = asdict(inspection)
+    artifact.pipeline = found.pop("pipeline")
+    artifact.inspection = found
+    artifact.size_bytes = sum(size for _, size in frozen.files.values())
+    artifact.live_upload_id = upload.id
+    artifact.status = ArtifactStatus.READY
+    upload.status = UploadStatus.READY
+
+
+async def _reopen(database: Database, frozen: _Frozen) -> None:
+    async with database.transaction() as session:
+        artifact, upload = await _frozen_rows(session, frozen)
+        if upload.status == UploadStatus.INGESTING:
+            upload.status = UploadStatus.OPEN
+            artifact.status = ArtifactStatus.UPLOADING
+
+
+async def _frozen_rows(session: Session, frozen: _Frozen) -> tuple[Artifact, Upload]:
+    return await service.get_upload(
+        session, frozen.account_id, frozen.artifact_id, frozen.upload_id, lock=True
+    )
+
+
+def _incomplete(path: str, state: layout.FileState) -> ConflictError:
+    of = "" if state.size is None else f" of {state.size}"
+    return ConflictError(
+        f"{path} is not complete: {state.received}{of} bytes are there without a gap, and part "
+        f"{state.missing} is missing. Send the rest and complete again.",
+        code="upload_incomplete",
+        param=path,
+    )

@@ -1,0 +1,220 @@
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Request, Response
+
+from stoker.artifacts import completion, layout, receiving, repository, schemas, service
+from stoker.artifacts.message import Address, Message
+from stoker.artifacts.schemas import (
+    Artifact,
+    ArtifactAnswer,
+    ArtifactCreate,
+    ArtifactUpdate,
+    File,
+    Part,
+    Upload,
+    UploadOpened,
+)
+from stoker.auth import AccountId
+from stoker.context import ReadSession, ServicesDep, WriteSession
+from stoker.errors import (
+    CapacityError,
+    ConflictError,
+    NotFoundError,
+    PayloadTooLargeError,
+    UnsupportedMediaTypeError,
+    responses,
+)
+from stoker.http import lift_body_limit
+from stoker.idempotency import Idempotent
+from stoker.lists import ListResponse, Paging
+from stoker.schemas import Deleted
+
+router = APIRouter(prefix="/v1/model-artifacts", tags=["Model artifacts"])
+
+MAX_PARTS = 100_000
+
+_RAW_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    },
+    "parameters": [
+        {
+            "name": name,
+            "in": "header",
+            "required": False,
+            "schema": {"type": "string"},
+            "description": description,
+        }
+        for name, description in (
+            ("Content-Range", "`bytes FIRST-LAST/TOTAL`: which bytes of the file these are."),
+            ("Content-Digest", "`sha-256=:BASE64:` of this body (RFC 9530); it is checked."),
+        )
+    ],
+}
+_RECEIVING = responses(
+    NotFoundError,
+    ConflictError,
+    PayloadTooLargeError,
+    UnsupportedMediaTypeError,
+    CapacityError,
+)
+
+
+def _address(artifact_id: str, upload_id: str, path: str, account_id: AccountId) -> Address:
+    return Address(account_id=account_id, artifact_id=artifact_id, upload_id=upload_id, path=path)
+
+
+FileAddress = Annotated[Address, Depends(_address)]
+
+
+@router.post("", status_code=201, response_model=Artifact, responses=responses(ConflictError))
+async def create_artifact(
+    body: ArtifactCreate, account_id: AccountId, session: WriteSession, idempotent: Idempotent
+) -> Response:
+    """Create an artifact, which model files are then uploaded for."""
+
+    async def created() -> Artifact:
+        return Artifact.of(service.create(session, account_id, body))
+
+    return await idempotent.run(session, created)
+
+
+@router.get("", responses=responses())
+async def list_artifacts(
+    account_id: AccountId, session: ReadSession, paging: Paging
+) -> ListResponse[Artifact]:
+    """List the account's artifacts."""
+    page = await repository.page(session, account_id, paging)
+    return page.response(Artifact.of)
+
+
+@router.get("/{artifact_id}", responses=responses(NotFoundError))
+async def get_artifact(artifact_id: str, account_id: AccountId, session: ReadSession) -> Artifact:
+    """Get an artifact."""
+    return Artifact.of(await service.get(session, account_id, artifact_id))
+
+
+@router.patch("/{artifact_id}", responses=responses(NotFoundError))
+async def update_artifact(
+    artifact_id: str, body: ArtifactUpdate, account_id: AccountId, session: WriteSession
+) -> Artifact:
+    """Rename an artifact."""
+    return Artifact.of(await service.update(session, account_id, artifact_id, body))
+
+
+@router.delete("/{artifact_id}", responses=responses(NotFoundError, ConflictError))
+async def delete_artifact(
+    artifact_id: str, account_id: AccountId, session: WriteSession, services: ServicesDep
+) -> Deleted:
+    """Delete an artifact that no deployment uses, with its files."""
+    artifact = await service.delete(session, services.blobs, account_id, artifact_id)
+    return Deleted(id=artifact.id, object="model_artifact.deleted")
+
+
+@router.post(
+    "/{artifact_id}/uploads",
+    status_code=201,
+    response_model=UploadOpened,
+    responses=responses(NotFoundError, ConflictError),
+)
+async def start_upload(
+    artifact_id: str,
+    account_id: AccountId,
+    session: WriteSession,
+    services: ServicesDep,
+    idempotent: Idempotent,
+) -> Response:
+    """Open an upload session; the artifact's files stay live until it is completed."""
+
+    async def created() -> UploadOpened:
+        artifact, upload = await service.open_upload(
+            session, services.blobs, services.settings, account_id, artifact_id
+        )
+        return UploadOpened(
+            upload_id=upload.id,
+            message=f"PUT the files to /v1/model-artifacts/{artifact.id}/uploads/{upload.id}/files/"
+            "{path}, then POST complete.",
+            artifact=Artifact.of(artifact),
+            part_size=upload.part_size,
+        )
+
+    return await idempotent.run(session, created)
+
+
+@router.get("/{artifact_id}/uploads/{upload_id}", responses=responses(NotFoundError, ConflictError))
+async def get_upload(
+    artifact_id: str, upload_id: str, account_id: AccountId, session: ReadSession
+) -> Upload:
+    """Get an upload session: its files, and what of them has been received."""
+    _, upload = await service.get_upload(session, account_id, artifact_id, upload_id)
+    files = await repository.files(session, upload_id)
+    parts = await repository.parts(session, upload_id)
+    return Upload.of(upload, layout.by_file(files, parts, upload.part_size))
+
+
+@router.delete(
+    "/{artifact_id}/uploads/{upload_id}", responses=responses(NotFoundError, ConflictError)
+)
+async def abandon_upload(
+    artifact_id: str,
+    upload_id: str,
+    account_id: AccountId,
+    session: WriteSession,
+    services: ServicesDep,
+) -> Deleted:
+    """Abandon an open or failed session: the artifact has the files it had before."""
+    upload = await service.abandon(session, services.blobs, account_id, artifact_id, upload_id)
+    return Deleted(id=upload.id, object="upload.deleted")
+
+
+@router.post(
+    "/{artifact_id}/uploads/{upload_id}/complete",
+    responses=responses(NotFoundError, ConflictError, CapacityError),
+)
+async def complete_upload(
+    artifact_id: str, upload_id: str, account_id: AccountId, services: ServicesDep
+) -> ArtifactAnswer:
+    """Complete a session: its files are inspected, and the artifact is ready or failed."""
+    artifact = await completion.complete(
+        services.database, services.blobs, account_id, artifact_id, upload_id
+    )
+    return ArtifactAnswer(message=completion.message(artifact), artifact=Artifact.of(artifact))
+
+
+# Before the route of whole files, whose path would take in '/parts/3', too.
+@router.put(
+    "/{artifact_id}/uploads/{upload_id}/files/{path:path}/parts/{number:int}",
+    responses=_RECEIVING,
+    openapi_extra=_RAW_BODY,
+)
+async def put_part(
+    address: FileAddress,
+    number: Annotated[int, Path(ge=1, le=MAX_PARTS)],
+    request: Request,
+    services: ServicesDep,
+) -> Part:
+    """Upload one part of a file, in any order and beside others; repeating it changes nothing."""
+    lift_body_limit(request)
+    return await receiving.put_part(services, address, number, Message.of(request))
+
+
+@router.put(
+    "/{artifact_id}/uploads/{upload_id}/files/{path:path}",
+    responses=_RECEIVING,
+    openapi_extra=_RAW_BODY,
+)
+async def put_file(address: FileAddress, request: Request, services: ServicesDep) -> File:
+    """Upload a whole file, or with Content-Range go on from an offset."""
+    lift_body_limit(request)
+    return await receiving.put_file(services, address, Message.of(request))
+
+
+@router.head(
+    "/{artifact_id}/uploads/{upload_id}/files/{path:path}",
+    responses=responses(NotFoundError, ConflictError),
+)
+async def head_file(address: FileAddress, session: ReadSession) -> Response:
+    """Tell how much of a file has been received, in the header `upload-offset`."""
+    file = await receiving.get_file(session, address)
+    return Response(headers=schemas.resumption(file))

@@ -1,0 +1,206 @@
+"""Looks through an uploaded file set and says what model it is, or why it is refused."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from stoker.artifacts.inspection.config import (
+    find_hints,
+    find_pipeline,
+    read_config,
+    refuse_missing_tokenizer,
+    unknown_pipeline,
+)
+from stoker.artifacts.inspection.content import check_content
+from stoker.artifacts.inspection.documents import Json, load_json, refuse_remote_code
+from stoker.artifacts.inspection.failure import FailureCode, InspectionError
+from stoker.artifacts.inspection.files import FileReader, FileSet
+from stoker.artifacts.inspection.names import refuse_clashes, validate_path
+from stoker.artifacts.inspection.recognise import FileKind
+from stoker.artifacts.inspection.safetensors import Header, read_header
+from stoker.artifacts.inspection.weights import INDEX, MODULES, find_weights
+
+MAX_FILES = 2_000
+MAX_TENSORS = 500_000
+
+# What a forward pass holds beside the weights; see `Inspection.memory_bytes`.
+WORKING_SHARE = 5
+MIN_WORKING_BYTES = 128 << 20
+
+# The parsed documents that later steps ask for. The others, a tokenizer among them, can be large
+# and are dropped once they have been searched.
+_KEPT = frozenset({"config.json", "tokenizer_config.json", MODULES, INDEX})
+_ADAPTER_CONFIG = "adapter_config.json"
+_TEXT_GENERATION = "text-generation"
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What an accepted file set is.
+
+    Attributes:
+        pipeline: the task that it serves, by its Hugging Face hub name.
+        architecture: the class that it was saved from, as in `BertForTokenClassification`; `GGUF`
+            for a GGUF file.
+        model_type: transformers' name for the kind of model, as in `bert`; `gguf` for GGUF.
+        parameters: how many numbers all weight tensors hold; 0 for GGUF, where they are not read.
+        weight_bytes: how many bytes those take.
+        memory_bytes: an estimate of what loading and running takes beside the libraries' own
+            memory: the weights in the dtype that they are stored in, and a fifth of that, but at
+            least 128 MiB, for activations and buffers. It is for admission before the first load;
+            what was measured afterwards takes its place.
+        dtype: the safetensors dtype that most weight bytes have, as in `F32`; `GGUF` for GGUF.
+        engines: the engines that can load it, the preferred one first; none yet for GGUF.
+        warnings: what is odd without being wrong, in words for the uploader.
+    """
+
+    pipeline: str
+    architecture: str
+    model_type: str
+    parameters: int
+    weight_bytes: int
+    memory_bytes: int
+    dtype: str
+    engines: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def inspect(
+    files: FileReader, pipeline: str | None, pipelines: Mapping[str, Sequence[str]]
+) -> Inspection:
+    """Inspect one file set by content. Synchronous; reads headers and small files only.
+
+    Args:
+        files: the uploaded files.
+        pipeline: the pipeline that the uploader asks for; None to find it.
+        pipelines: for each pipeline served, fnmatch patterns of the architectures that it serves.
+
+    Raises:
+        InspectionError: the files are refused; `FailureCode` lists the reasons. Errors of the
+            reader itself pass through.
+    """
+    file_set = FileSet(files)
+    _check_names(file_set)
+    headers, documents, gguf_paths = _read_files(file_set)
+    _refuse_adapter(file_set)
+    weights = find_weights(headers, documents)
+    if weights is None and gguf_paths:
+        return _inspect_gguf(file_set, gguf_paths, pipeline, pipelines)
+    config = read_config(documents)
+    if weights is None:
+        raise InspectionError(
+            FailureCode.MISSING_WEIGHTS,
+            "There are no weights in the top folder. Upload model.safetensors, or the shards of "
+            f"the model with {INDEX}.",
+        )
+    hints = find_hints(file_set, documents)
+    found = find_pipeline(config.architecture, pipeline, hints, pipelines)
+    refuse_missing_tokenizer(found, file_set, documents)
+    unused = tuple(f"{path} is not loaded: there are safetensors." for path in gguf_paths)
+    return Inspection(
+        pipeline=found,
+        architecture=config.architecture,
+        model_type=config.model_type,
+        parameters=weights.parameters,
+        weight_bytes=weights.weight_bytes,
+        memory_bytes=_memory_bytes(weights.weight_bytes),
+        dtype=weights.dtype,
+        engines=("torch",),
+        warnings=weights.warnings + unused,
+    )
+
+
+def _check_names(files: FileSet) -> None:
+    if len(files.sizes) > MAX_FILES:
+        raise InspectionError(
+            FailureCode.TOO_MANY_FILES,
+            f"There are {len(files.sizes)} files; a model may have at most {MAX_FILES}. "
+            "Leave out what it does not need.",
+        )
+    for path in files.sizes:
+        validate_path(path)
+    refuse_clashes(files.sizes)
+
+
+def _read_files(files: FileSet) -> tuple[dict[str, Header], dict[str, Json], list[str]]:
+    """Check every file; the headers, the kept documents, and the top folder's GGUF files."""
+    headers: dict[str, Header] = {}
+    documents: dict[str, Json] = {}
+    gguf_paths: list[str] = []
+    tensors = 0
+    for path in sorted(files.sizes):
+        kind = check_content(files, path)
+        if kind is FileKind.SAFETENSORS:
+            headers[path] = read_header(files, path)
+            tensors += len(headers[path].tensors)
+            if tensors > MAX_TENSORS:
+                raise InspectionError(
+                    FailureCode.TOO_MANY_TENSORS,
+                    f"The weight files hold over {MAX_TENSORS} tensors together. "
+                    "Leave out weights that the model does not need.",
+                    path,
+                )
+        elif kind is FileKind.JSON:
+            document = load_json(files, path)
+            refuse_remote_code(path, document)
+            if path in _KEPT:
+                documents[path] = document
+        elif kind is FileKind.GGUF and "/" not in path:
+            gguf_paths.append(path)
+    return headers, documents, gguf_paths
+
+
+def _refuse_adapter(files: FileSet) -> None:
+    """Refuse PEFT adapters, also beside full weights.
+
+    A loader that finds adapter_config.json follows it to whatever base model it names.
+    """
+    for path in sorted(files.sizes):
+        if PurePosixPath(path).name == _ADAPTER_CONFIG:
+            raise InspectionError(
+                FailureCode.ADAPTER_ONLY,
+                f"{path} makes this a PEFT adapter, which is served only as part of its base "
+                "model. Merge it (merge_and_unload, then save_pretrained) and upload the whole "
+                f"model without {_ADAPTER_CONFIG}.",
+                path,
+            )
+
+
+def _inspect_gguf(
+    files: FileSet,
+    paths: list[str],
+    pipeline: str | None,
+    pipelines: Mapping[str, Sequence[str]],
+) -> Inspection:
+    if pipeline is not None and pipeline not in pipelines:
+        raise unknown_pipeline(pipeline, pipelines)
+    if pipeline not in {None, _TEXT_GENERATION} or _TEXT_GENERATION not in pipelines:
+        raise InspectionError(
+            FailureCode.PIPELINE_MISMATCH,
+            f"{paths[0]} is GGUF, which can serve {_TEXT_GENERATION} only"
+            f"{'' if _TEXT_GENERATION in pipelines else ', and that is not served here'}. "
+            "Upload the model as safetensors instead.",
+            paths[0],
+        )
+    if len(paths) > 1:
+        raise InspectionError(
+            FailureCode.AMBIGUOUS_WEIGHTS,
+            f"There are {len(paths)} GGUF files. Upload the one that is to be served.",
+            paths[1],
+        )
+    weight_bytes = files.sizes[paths[0]]
+    return Inspection(
+        pipeline=_TEXT_GENERATION,
+        architecture="GGUF",
+        model_type="gguf",
+        parameters=0,
+        weight_bytes=weight_bytes,
+        memory_bytes=_memory_bytes(weight_bytes),
+        dtype="GGUF",
+        engines=(),
+        warnings=(f"{paths[0]} was recognised, but its tensors were not counted.",),
+    )
+
+
+def _memory_bytes(weight_bytes: int) -> int:
+    return weight_bytes + max(weight_bytes // WORKING_SHARE, MIN_WORKING_BYTES)

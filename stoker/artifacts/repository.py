@@ -1,0 +1,200 @@
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, delete, func, select, update
+
+from stoker.artifacts.models import (
+    CLOSED,
+    Artifact,
+    ArtifactStatus,
+    Upload,
+    UploadFile,
+    UploadPart,
+    UploadStatus,
+)
+from stoker.db import Session
+from stoker.lists import Page, PageQuery, fetch_page
+
+
+async def get(
+    session: Session, account_id: str, artifact_id: str, *, lock: bool = False
+) -> Artifact | None:
+    """An artifact of the account; with `lock`, no other transaction changes it meanwhile."""
+    query = select(Artifact).where(Artifact.id == artifact_id, Artifact.account_id == account_id)
+    # SQLite knows no row locks; there a transaction that writes has the database to itself.
+    return await session.scalar(query.with_for_update() if lock else query)
+
+
+async def page(session: Session, account_id: str, query: PageQuery) -> Page[Artifact]:
+    statement = select(Artifact).where(Artifact.account_id == account_id)
+    return await fetch_page(session, statement, Artifact.id, query)
+
+
+async def remove(session: Session, artifact: Artifact) -> None:
+    """Remove an artifact with its uploads, files and parts."""
+    await session.delete(artifact)
+    await session.flush()
+
+
+async def upload(
+    session: Session, account_id: str, artifact_id: str, upload_id: str, *, lock: bool = False
+) -> Upload | None:
+    query = (
+        select(Upload)
+        .join(Artifact, Artifact.id == Upload.artifact_id)
+        .where(
+            Upload.id == upload_id,
+            Upload.artifact_id == artifact_id,
+            Artifact.account_id == account_id,
+        )
+    )
+    return await session.scalar(query.with_for_update(of=Upload) if lock else query)
+
+
+async def uploads(session: Session, artifact_id: str, *status: UploadStatus) -> Sequence[Upload]:
+    """The uploads of an artifact, those in one of the states only where any is named."""
+    query = select(Upload).where(Upload.artifact_id == artifact_id)
+    if status:
+        query = query.where(Upload.status.in_(status))
+    return (await session.scalars(query)).all()
+
+
+async def expired(session: Session, now: datetime) -> Sequence[tuple[Upload, Artifact]]:
+    """The open sessions whose time has run out."""
+    rows = await session.execute(
+        select(Upload, Artifact)
+        .join(Artifact, Artifact.id == Upload.artifact_id)
+        .where(Upload.status == UploadStatus.OPEN, Upload.expires_at <= now)
+        .with_for_update()
+    )
+    return [(upload, artifact) for upload, artifact in rows]
+
+
+async def forget_closed(session: Session, before: datetime) -> None:
+    """Drop the rows of closed sessions that expired, or would have, before a moment."""
+    await session.execute(
+        delete(Upload).where(Upload.status.in_(CLOSED), Upload.expires_at < before)
+    )
+
+
+async def reopen_ingesting(session: Session) -> None:
+    """Put back the sessions whose inspection was cut off."""
+    await session.execute(
+        update(Upload)
+        .where(Upload.status == UploadStatus.INGESTING)
+        .values(status=UploadStatus.OPEN)
+    )
+    await session.execute(
+        update(Artifact)
+        .where(Artifact.status == ArtifactStatus.INGESTING)
+        .values(status=ArtifactStatus.UPLOADING)
+    )
+
+
+async def files(session: Session, upload_id: str) -> Sequence[UploadFile]:
+    return (
+        await session.scalars(
+            select(UploadFile).where(UploadFile.upload_id == upload_id).order_by(UploadFile.path)
+        )
+    ).all()
+
+
+async def file(session: Session, upload_id: str, path: str) -> UploadFile | None:
+    return await session.get(UploadFile, (upload_id, path))
+
+
+async def count_files(session: Session, upload_id: str) -> int:
+    return (
+        await session.scalar(
+            select(func.count()).select_from(UploadFile).where(UploadFile.upload_id == upload_id)
+        )
+        or 0
+    )
+
+
+async def parts(session: Session, upload_id: str, path: str | None = None) -> Sequence[UploadPart]:
+    """The parts of a session, of one file only where a path is named, in order."""
+    query = select(UploadPart).where(UploadPart.upload_id == upload_id)
+    if path is not None:
+        query = query.where(UploadPart.path == path)
+    return (await session.scalars(query.order_by(UploadPart.path, UploadPart.number))).all()
+
+
+async def part(session: Session, upload_id: str, path: str, number: int) -> UploadPart | None:
+    return await session.get(UploadPart, (upload_id, path, number))
+
+
+async def short_part_before(
+    session: Session, upload_id: str, path: str, number: int, part_size: int
+) -> bool:
+    """Whether a part before this one is shorter than a part that others follow must be."""
+    return await _any_part(
+        session, upload_id, path, UploadPart.number < number, UploadPart.size < part_size
+    )
+
+
+async def part_after(session: Session, upload_id: str, path: str, number: int) -> bool:
+    return await _any_part(session, upload_id, path, UploadPart.number > number)
+
+
+async def _any_part(
+    session: Session, upload_id: str, path: str, *conditions: ColumnElement[bool]
+) -> bool:
+    return (
+        await session.scalar(
+            select(UploadPart.number)
+            .where(UploadPart.upload_id == upload_id, UploadPart.path == path, *conditions)
+            .limit(1)
+        )
+        is not None
+    )
+
+
+async def received_bytes(session: Session, upload_id: str, *, beside: str | None = None) -> int:
+    """Bytes of a session's parts, those of the file `beside` left out."""
+    query = select(func.coalesce(func.sum(UploadPart.size), 0)).where(
+        UploadPart.upload_id == upload_id
+    )
+    if beside is not None:
+        query = query.where(UploadPart.path != beside)
+    return int(await session.scalar(query) or 0)
+
+
+async def put_part(session: Session, part: UploadPart) -> None:
+    """Record a part, in place of the one with its number where there is one."""
+    await session.merge(part)
+    await session.flush()
+
+
+async def drop_parts(
+    session: Session, upload_id: str, path: str, first: int = 1, last: int | None = None
+) -> None:
+    """Drop the parts of a file with numbers from `first` to `last`."""
+    statement = delete(UploadPart).where(
+        UploadPart.upload_id == upload_id, UploadPart.path == path, UploadPart.number >= first
+    )
+    if last is not None:
+        statement = statement.where(UploadPart.number <= last)
+    await session.execute(statement)
+
+
+async def drop_file(session: Session, file: UploadFile) -> None:
+    """Drop a file and its parts."""
+    await drop_parts(session, file.upload_id, file.path)
+    await session.delete(file)
+    await session.flush()
+
+
+async def drop_files(session: Session, upload_id: str) -> None:
+    """Drop all files of a session and their parts."""
+    await session.execute(delete(UploadPart).where(UploadPart.upload_id == upload_id))
+    await session.execute(delete(UploadFile).where(UploadFile.upload_id == upload_id))
+
+
+async def any_artifact(session: Session) -> bool:
+    return await session.scalar(select(Artifact.id).limit(1)) is not None
+
+
+async def blob_keys(session: Session) -> set[str]:
+    """The blob keys of all files of all uploads."""
+    return set(await session.scalars(select(UploadFile.blob_key)))

@@ -1,0 +1,265 @@
+"""Model artifacts and their upload sessions.
+
+A session moves from open to ingesting to ready or failed; completion.py does the latter, and
+receiving.py takes the files. Until a session is ready its artifact keeps the files it had.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+from stoker import db
+from stoker.artifacts import repository
+from stoker.artifacts.inspection import InspectionError, names
+from stoker.artifacts.models import CLOSED, Artifact, ArtifactStatus, Upload, UploadStatus
+from stoker.artifacts.schemas import ArtifactCreate, ArtifactUpdate
+from stoker.artifacts.streaming import transfers
+from stoker.blobs import Blobs
+from stoker.config import MIB, Settings
+from stoker.db import Database, Session
+from stoker.deployments import repository as deployments
+from stoker.errors import ConflictError, InvalidRequestError, NotFoundError, nearest
+from stoker.ids import Prefix, new_id
+from stoker.tasks.registry import PIPELINES
+
+log = logging.getLogger(__name__)
+
+BLOBS = "artifacts"
+CLOSED_KEPT = timedelta(days=7)
+"""How long a closed session's id still tells why it was closed."""
+
+_CLOSED_BECAUSE = {
+    UploadStatus.SUPERSEDED: "was superseded by a newer one",
+    UploadStatus.ABANDONED: "was abandoned",
+    UploadStatus.EXPIRED: "has expired",
+    UploadStatus.INGESTING: "is being completed",
+    UploadStatus.READY: "was completed",
+    UploadStatus.FAILED: "was completed and its files were refused",
+}
+# Kept from being collected while they run; the loop itself holds tasks weakly.
+_clearing: set[asyncio.Task[None]] = set()
+
+
+def create(session: Session, account_id: str, request: ArtifactCreate) -> Artifact:
+    if request.pipeline is not None and request.pipeline not in PIPELINES:
+        close = nearest(request.pipeline, PIPELINES)
+        hint = f" Did you mean '{close}'?" if close else ""
+        raise InvalidRequestError(
+            f"No such pipeline.{hint} Those served are: {', '.join(sorted(PIPELINES))}.",
+            param="pipeline",
+        )
+    now = db.now()
+    artifact = Artifact(
+        id=new_id(Prefix.ARTIFACT),
+        account_id=account_id,
+        display_name=request.display_name,
+        requested_pipeline=request.pipeline,
+        status=ArtifactStatus.CREATED,
+        size_bytes=0,
+        created_at=now,
+        updated_at=now,
+    )
+    session.add(artifact)
+    return artifact
+
+
+async def get(
+    session: Session, account_id: str, artifact_id: str, *, lock: bool = False
+) -> Artifact:
+    artifact = await repository.get(session, account_id, artifact_id, lock=lock)
+    if artifact is None:
+        raise NotFoundError("Artifact not found", code="artifact_not_found")
+    return artifact
+
+
+async def update(
+    session: Session, account_id: str, artifact_id: str, request: ArtifactUpdate
+) -> Artifact:
+    artifact = await get(session, account_id, artifact_id, lock=True)
+    if request.display_name is not None:
+        artifact.display_name = request.display_name
+        artifact.updated_at = db.now()
+    return artifact
+
+
+async def delete(session: Session, blobs: Blobs, account_id: str, artifact_id: str) -> Artifact:
+    """Delete an artifact that no deployment uses, with everything uploaded for it."""
+    artifact = await get(session, account_id, artifact_id, lock=True)
+    refuse_ingesting(artifact)
+    await refuse_used(session, artifact)
+    uploads = await repository.uploads(session, artifact.id)
+    await repository.remove(session, artifact)
+    _clear_after_commit(session, blobs, uploads, UploadStatus.ABANDONED)
+    return artifact
+
+
+async def open_upload(
+    session: Session, blobs: Blobs, settings: Settings, account_id: str, artifact_id: str
+) -> tuple[Artifact, Upload]:
+    """Open a session; an earlier one that is open or failed is over."""
+    artifact = await get(session, account_id, artifact_id, lock=True)
+    refuse_ingesting(artifact)
+    await refuse_used(session, artifact)
+    earlier = await repository.uploads(session, artifact.id, UploadStatus.OPEN, UploadStatus.FAILED)
+    now = db.now()
+    upload = Upload(
+        id=new_id(Prefix.UPLOAD),
+        artifact_id=artifact.id,
+        status=UploadStatus.OPEN,
+        part_size=settings.upload_part_mib * MIB,
+        files_begun=0,
+        created_at=now,
+        expires_at=now + timedelta(days=settings.upload_expiry_days),
+    )
+    session.add(upload)
+    for other in earlier:
+        await _close(session, other, UploadStatus.SUPERSEDED)
+    artifact.status = ArtifactStatus.UPLOADING
+    artifact.open_upload_id = upload.id
+    artifact.failure_code = artifact.failure_message = None
+    artifact.updated_at = now
+    _clear_after_commit(session, blobs, earlier, UploadStatus.SUPERSEDED)
+    return artifact, upload
+
+
+async def get_upload(
+    session: Session, account_id: str, artifact_id: str, upload_id: str, *, lock: bool = False
+) -> tuple[Artifact, Upload]:
+    """A session, whatever its state, and its artifact; `upload_closed` where it came to nothing."""
+    artifact = await get(session, account_id, artifact_id, lock=lock)
+    upload = await repository.upload(session, account_id, artifact_id, upload_id, lock=lock)
+    if upload is None:
+        raise NotFoundError("Upload not found", code="upload_not_found")
+    if upload.status in CLOSED:
+        raise upload_closed(UploadStatus(upload.status))
+    return artifact, upload
+
+
+async def abandon(
+    session: Session, blobs: Blobs, account_id: str, artifact_id: str, upload_id: str
+) -> Upload:
+    """End a session that is open or failed: its artifact has the files it had before."""
+    artifact, upload = await get_upload(session, account_id, artifact_id, upload_id, lock=True)
+    refuse_ingesting(artifact)
+    if upload.status == UploadStatus.READY:
+        raise upload_closed(UploadStatus.READY)
+    await _close(session, upload, UploadStatus.ABANDONED)
+    _restore(artifact)
+    _clear_after_commit(session, blobs, [upload], UploadStatus.ABANDONED)
+    return upload
+
+
+async def expire_uploads(database: Database, blobs: Blobs, now: datetime) -> None:
+    """End the sessions whose time has run out at `now`, and forget those closed long ago."""
+    async with database.transaction() as session:
+        expired = await repository.expired(session, now)
+        for upload, artifact in expired:
+            await _close(session, upload, UploadStatus.EXPIRED)
+            _restore(artifact)
+        await repository.forget_closed(session, now - CLOSED_KEPT)
+    await clear(blobs, [upload for upload, _ in expired], UploadStatus.EXPIRED)
+
+
+async def recover(database: Database, blobs: Blobs) -> None:
+    """Clean up after a crash, before requests are served.
+
+    Sessions that were ingesting can be completed again, and blobs that no file stands for go.
+    """
+    async with database.transaction() as session:
+        await repository.reopen_ingesting(session)
+        known = await repository.blob_keys(session)
+        any_artifact = await repository.any_artifact(session)
+    orphans = [key for key in await blobs.keys(BLOBS) if key not in known]
+    if orphans and not any_artifact:
+        # Rather the wrong database than that many crashes: these may be somebody's models.
+        log.warning("the database knows no artifact, the data folder holds files of some: kept")
+        return
+    await blobs.delete(orphans)
+
+
+async def files_of(session: Session, upload_id: str) -> dict[str, tuple[str, int]]:
+    """The files of a completed upload: path → (blob key, size in bytes)."""
+    files = await repository.files(session, upload_id)
+    return {file.path: (file.blob_key, file.size or 0) for file in files}
+
+
+def validate_path(path: str) -> None:
+    """Refuse a path that a file of an artifact may not have."""
+    try:
+        names.validate_path(path)
+    except InspectionError as error:
+        raise InvalidRequestError(error.message, param="path") from error
+
+
+def refuse_ingesting(artifact: Artifact) -> None:
+    if artifact.status == ArtifactStatus.INGESTING:
+        raise ConflictError(
+            "The artifact's files are being inspected. Try again in a few seconds.",
+            code="artifact_ingesting",
+            retry_after_s=2,
+        )
+
+
+async def refuse_used(session: Session, artifact: Artifact) -> None:
+    if users := await deployments.artifact_users(session, artifact.id):
+        raise ConflictError(
+            f"The artifact is in use by the deployments of {', '.join(sorted(users))}. "
+            "Delete those first, or create another artifact.",
+            code="artifact_in_use",
+        )
+
+
+def refuse_closed(upload: Upload) -> None:
+    """Refuse writing into a session that takes no more files."""
+    if upload.status != UploadStatus.OPEN:
+        raise upload_closed(UploadStatus(upload.status))
+
+
+def upload_closed(status: UploadStatus) -> ConflictError:
+    return ConflictError(
+        f"This upload session {_CLOSED_BECAUSE[status]}. Open a new one to upload files.",
+        code="upload_closed",
+    )
+
+
+def folder(artifact_id: str, upload_id: str) -> str:
+    """The prefix of a session's blob keys."""
+    return f"{BLOBS}/{artifact_id}/{upload_id}"
+
+
+async def clear(blobs: Blobs, uploads: Iterable[Upload], status: UploadStatus) -> None:
+    """End the transfers into sessions that took a new status, then remove their bytes."""
+    for upload in uploads:
+        await transfers.end(upload.id, upload_closed(status))
+        await blobs.delete_prefix(folder(upload.artifact_id, upload.id))
+
+
+def _clear_after_commit(
+    session: Session, blobs: Blobs, uploads: Sequence[Upload], status: UploadStatus
+) -> None:
+    def begin() -> None:
+        task = asyncio.create_task(clear(blobs, uploads, status))
+        _clearing.add(task)
+        task.add_done_callback(_cleared)
+
+    session.after_commit(begin)
+
+
+def _cleared(task: asyncio.Task[None]) -> None:
+    _clearing.discard(task)
+    if not task.cancelled() and (error := task.exception()):
+        log.error("an upload's bytes are left over until the next start", exc_info=error)
+
+
+async def _close(session: Session, upload: Upload, status: UploadStatus) -> None:
+    upload.status = status
+    await repository.drop_files(session, upload.id)
+
+
+def _restore(artifact: Artifact) -> None:
+    """Back to what an artifact was before its last session."""
+    artifact.status = ArtifactStatus.READY if artifact.live_upload_id else ArtifactStatus.CREATED
+    artifact.open_upload_id = None
+    artifact.failure_code = artifact.failure_message = None
+    artifact.updated_at = db.now()

@@ -1,0 +1,190 @@
+"""`stoker artifacts`: pushing models to the server, and looking after them."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from stoker.cli import deployments, output
+from stoker.cli.client import Client, JsonObject, quoted
+from stoker.cli.context import client, context
+from stoker.cli.errors import CliError, WrongUseError
+from stoker.cli.output import AsJson, Columns
+from stoker.cli.progress import push_progress
+from stoker.cli.push import Uploader
+from stoker.cli.selection import Selection, default_name, select
+from stoker.cli.upload_session import ARTIFACTS, Session
+
+app = typer.Typer(no_args_is_help=True, help="Push models to the server, and look after them.")
+
+ArtifactId = Annotated[str, typer.Argument(metavar="ID", help="The artifact's id (art_…).")]
+SHOWN_LEFT_OUT = 20
+
+
+def _inspected(artifact: JsonObject, name: str) -> Any:
+    inspection: JsonObject | None = artifact["inspection"]
+    return inspection[name] if inspection else None
+
+
+def _failure(artifact: JsonObject) -> str:
+    failure = artifact.get("failure")
+    return f"{failure['message']} ({failure['code']})" if failure else ""
+
+
+LIST: Columns = {
+    "id": lambda a: a["id"],
+    "name": lambda a: a["display_name"],
+    "pipeline": lambda a: a["pipeline"],
+    "status": lambda a: a["status"],
+    "size": lambda a: output.size(a["size_bytes"]),
+    "created": lambda a: output.moment(a["created_at"]),
+}
+DETAILS: Columns = {
+    **LIST,
+    "failure": _failure,
+    "architecture": lambda a: _inspected(a, "architecture"),
+    "parameters": lambda a: output.count(_inspected(a, "parameters")),
+    "dtype": lambda a: _inspected(a, "dtype"),
+    "memory": lambda a: output.size(_inspected(a, "memory_bytes")),
+    "engines": lambda a: ", ".join(_inspected(a, "engines") or ()),
+    "warnings": lambda a: " ".join(_inspected(a, "warnings") or ()),
+    "updated": lambda a: output.moment(a["updated_at"]),
+}
+
+
+@app.command("list")
+def list_artifacts(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """List the account's artifacts, newest first."""
+    artifacts = list(client(ctx).pages(ARTIFACTS))
+    none = "There are no artifacts. Push one with 'stoker artifacts push DIR'."
+    output.show_list(artifacts, LIST, as_json=as_json, none=none)
+
+
+@app.command()
+def show(ctx: typer.Context, artifact_id: ArtifactId, as_json: AsJson = False) -> None:
+    """Show an artifact: what inspection found, or why it failed."""
+    artifact = client(ctx).get(f"{ARTIFACTS}/{quoted(artifact_id)}")
+    output.show_object(artifact, DETAILS, as_json=as_json)
+
+
+@app.command()
+def delete(
+    ctx: typer.Context,
+    artifact_id: ArtifactId,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete an artifact and its files."""
+    server = client(ctx)
+    output.confirm(f"Delete artifact {artifact_id} and its files?", yes=yes)
+    deleted = server.delete(f"{ARTIFACTS}/{quoted(artifact_id)}")
+    output.show_done(deleted, f"Deleted {artifact_id}.", as_json=as_json)
+
+
+@app.command()
+def push(
+    ctx: typer.Context,
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR",
+            exists=True,
+            file_okay=False,
+            help="A model as save_pretrained() wrote it.",
+        ),
+    ],
+    *,
+    name: Annotated[
+        str | None, typer.Option(help="The artifact's display name; the folder's by default.")
+    ] = None,
+    pipeline: Annotated[
+        str | None,
+        typer.Option(help="The task, as in text-classification; found from the files by default."),
+    ] = None,
+    artifact: Annotated[
+        str | None, typer.Option(help="Replace the files of this artifact, by id.")
+    ] = None,
+    parallel: Annotated[int, typer.Option(min=1, max=32, help="Parts sent at once.")] = 4,
+    deploy: Annotated[
+        str | None, typer.Option(metavar="MODEL_ID", help="Deploy it afterwards as this model id.")
+    ] = None,
+    readiness: Annotated[
+        deployments.Readiness, typer.Option(help="With --deploy: how ready the model is kept.")
+    ] = "cold",
+    as_json: AsJson = False,
+) -> None:
+    """Push a model's files as an artifact.
+
+    Interrupted, the same command goes on where it was.
+    """
+    if artifact and (name or pipeline):
+        raise WrongUseError("--name and --pipeline are for a new artifact, not for --artifact.")
+    server = context(ctx).client(connections=parallel)
+    selection = select(folder)
+    _tell_selection(selection)
+    pushed = _push(
+        server, selection, name or default_name(folder), pipeline, artifact, parallel=parallel
+    )
+    if pushed["status"] == "failed":
+        output.show_object(pushed, DETAILS, as_json=as_json)
+        raise CliError(f"The server refused the files: {_failure(pushed)}")
+    output.say(f"Artifact {pushed['id']} is ready.", style="green")
+    if deploy:
+        wish = {"model": deploy, "artifact_id": pushed["id"], "readiness": readiness}
+        pushed["deployment"] = deployments.create(server, wish, wait=readiness != "cold")
+    else:
+        output.say(f"Deploy it with: stoker deploy MODEL_ID {pushed['id']}", style="dim")
+    output.show_object(pushed, DETAILS, as_json=as_json)
+
+
+def _push(
+    server: Client,
+    selection: Selection,
+    name: str,
+    pipeline: str | None,
+    artifact_id: str | None,
+    *,
+    parallel: int,
+) -> JsonObject:
+    """Upload and complete; the artifact, with what was sent under `push`."""
+    with push_progress(selection) as progress:
+        try:
+            uploader = Uploader(server, selection.files, progress, parallel=parallel)
+            session = _session(uploader, name, pipeline, artifact_id)
+            resumed = uploader.held_bytes(session)
+            if resumed:
+                progress.note(f"Resuming: {output.size(resumed)} are on the server already.")
+                progress.already_there(resumed)
+            uploader.send(session)
+            artifact = uploader.complete(session)
+        except KeyboardInterrupt:
+            progress.note("Interrupted. Give the same command again to go on from here.")
+            raise
+    artifact["push"] = {
+        "files": len(selection.files),
+        "bytes": selection.size,
+        "sent_bytes": progress.sent,
+        "resumed_bytes": resumed,
+        "left_out": [{"path": item.path, "reason": item.reason} for item in selection.left_out],
+    }
+    return artifact
+
+
+def _session(
+    uploader: Uploader, name: str, pipeline: str | None, artifact_id: str | None
+) -> Session:
+    """The session of an interrupted push of these files, or a new one."""
+    if artifact_id:
+        return uploader.resume(uploader.artifact(artifact_id)) or uploader.open(artifact_id)
+    for candidate in uploader.unfinished(name, pipeline):
+        if session := uploader.resume(candidate):
+            return session
+    return uploader.open(uploader.create_artifact(name, pipeline)["id"])
+
+
+def _tell_selection(selection: Selection) -> None:
+    for item in selection.left_out[:SHOWN_LEFT_OUT]:
+        output.say(f"Left out {item.path}: {item.reason}", style="dim")
+    if (more := len(selection.left_out) - SHOWN_LEFT_OUT) > 0:
+        output.say(f"Left out {more} more files; --json lists them.", style="dim")
+    output.say(f"Pushing {len(selection.files)} files, {output.size(selection.size)}.")

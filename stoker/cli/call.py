@@ -1,0 +1,131 @@
+"""`stoker models` and `stoker call`: what can be called, and calling it."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from stoker.cli import output
+from stoker.cli.client import Client, JsonObject, Request, quoted
+from stoker.cli.context import client
+from stoker.cli.errors import CliError, WrongUseError
+from stoker.cli.output import AsJson, Columns
+
+MODELS = "/v1/models"
+# Above any wait and inference timeout that a server has by default: the server says when to end.
+TIMEOUT_S = 1800.0
+
+LIST: Columns = {
+    "model": lambda m: m["id"],
+    "pipeline": lambda m: m["pipeline"],
+    "readiness": lambda m: m["readiness"],
+    "status": lambda m: m["status"],
+}
+
+
+def models(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """List the models that the key may call."""
+    found = list(client(ctx).pages(MODELS))
+    none = "The key covers no model. Deploy one with 'stoker deploy MODEL_ID ARTIFACT'."
+    output.show_list(found, LIST, as_json=as_json, none=none)
+
+
+def call(
+    ctx: typer.Context,
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="The model's id, as 'stoker models' lists it.")
+    ],
+    inputs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="INPUT", help="One text, several as a list, or - for stdin."),
+    ] = None,
+    *,
+    parameters: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-p",
+            "--param",
+            metavar="NAME=VALUE",
+            help="A parameter, its value as JSON or else as text; repeatable.",
+        ),
+    ] = None,
+    wait: Annotated[
+        int | None, typer.Option(min=0, help="Seconds to wait for a cold model to load.")
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="Read the inputs from it, one a line."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Call a model and print what it answers as JSON."""
+    body = {"model": model} | parsed_parameters(parameters or [])
+    given = _inputs(inputs or [], file)
+    if given is not None:
+        body["inputs"] = given
+    elif not parameters:
+        raise WrongUseError("There is no input.", hint="Give a text, - for stdin, or --file.")
+    server = client(ctx)
+    found = server.get(f"{MODELS}/{quoted(model)}")
+    request = Request(
+        method="POST",
+        path=_endpoint(found),
+        json=body,
+        headers={} if wait is None else {"prefer": f"wait={wait}"},
+        timeout_s=TIMEOUT_S,
+    )
+    result = _called(server, request, found)
+    if as_json:
+        output.print_json(result)
+    else:
+        output.print_pretty(result)
+
+
+def parsed_parameters(parameters: list[str]) -> JsonObject:
+    """`name=value` pairs: a value that is JSON is read as that, any other is a text."""
+    parsed: JsonObject = {}
+    for parameter in parameters:
+        name, separator, value = parameter.partition("=")
+        if not name or not separator:
+            raise WrongUseError(f"'{parameter}' is not of the form name=value.")
+        parsed[name] = _value(value)
+    return parsed
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except ValueError:
+        return text
+
+
+def _refuse_constant(name: str) -> None:
+    """NaN and the infinities are no JSON, though Python reads them."""
+    raise ValueError(name)
+
+
+def _inputs(arguments: list[str], file: Path | None) -> str | list[str] | None:
+    """One input as it is, several as a list; a file's lines are a list, even one."""
+    if file:
+        if arguments:
+            raise WrongUseError("Give the inputs either as arguments or with --file.")
+        return [line for line in file.read_text(encoding="utf-8").splitlines() if line]
+    if arguments == ["-"]:
+        return sys.stdin.read().removesuffix("\n")
+    return arguments[0] if len(arguments) == 1 else arguments or None
+
+
+def _endpoint(model: JsonObject) -> str:
+    endpoints: list[str] = model["endpoints"]
+    if not endpoints:
+        raise CliError(f"{model['id']} ({model['pipeline']}) has no endpoint on this server.")
+    return endpoints[0]
+
+
+def _called(server: Client, request: Request, model: JsonObject) -> Any:
+    if model["status"] == "ready":
+        return server.json(request)
+    with output.spinner(f"{model['id']}: loading …"):
+        return server.json(request)

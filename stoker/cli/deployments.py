@@ -1,0 +1,281 @@
+"""`stoker deploy` and `stoker deployments`: models at work, and what becomes of them."""
+
+import time
+from typing import Annotated, Literal
+
+import typer
+
+from stoker.cli import output
+from stoker.cli.client import Client, JsonObject, Retry, quoted
+from stoker.cli.context import client
+from stoker.cli.errors import CliError, WrongUseError
+from stoker.cli.output import AsJson, Columns
+
+app = typer.Typer(no_args_is_help=True, help="Models at work: list, start, stop, logs.")
+
+DEPLOYMENTS = "/v1/deployments"
+ID_PREFIX = "dep_"
+POLL_S = 0.3
+SETTLED = frozenset({"ready", "failed", "stopped"})
+
+Readiness = Literal["cold", "warm", "hot"]
+Which = Annotated[str, typer.Argument(metavar="ID", help="A deployment's id (dep_…) or model id.")]
+
+
+def _progress(deployment: JsonObject) -> float | None:
+    """How far loading has come, 0 to 1, by the worker that is furthest."""
+    known = [worker["progress"] for worker in deployment["workers"] if worker["progress"]]
+    return max(known, default=None)
+
+
+def _replicas(deployment: JsonObject) -> str:
+    replicas = deployment["replicas"]
+    return f"{len(deployment['workers'])} of {replicas['min']}-{replicas['max']}"
+
+
+def _workers(deployment: JsonObject) -> str:
+    return "; ".join(
+        f"{worker['id']} {worker['status']}, pid {worker['pid']}, "
+        f"{output.size(worker['memory_bytes'])}, {worker['outstanding']} outstanding"
+        for worker in deployment["workers"]
+    )
+
+
+LIST: Columns = {
+    "model": lambda d: d["model"],
+    "id": lambda d: d["id"],
+    "pipeline": lambda d: d["pipeline"],
+    "readiness": lambda d: d["readiness"],
+    "status": lambda d: d["status"],
+    "replicas": _replicas,
+    "message": lambda d: d["message"],
+}
+DETAILS: Columns = {
+    "model": lambda d: d["model"],
+    "id": lambda d: d["id"],
+    "pipeline": lambda d: d["pipeline"],
+    "status": lambda d: d["status"],
+    "desired": lambda d: d["desired"],
+    "reason": lambda d: d["reason"],
+    "message": lambda d: d["message"],
+    "artifact": lambda d: d["artifact_id"],
+    "source": lambda d: d["source"],
+    "readiness": lambda d: d["readiness"],
+    "engine": lambda d: f"{d['engine']} on {d['device']}, {d['dtype']}",
+    "replicas": _replicas,
+    "idle timeout": lambda d: f"{d['idle_timeout_s']:g} s",
+    "max queue": lambda d: d["max_queue"],
+    "workers": _workers,
+    "created": lambda d: output.moment(d["created_at"]),
+    "updated": lambda d: output.moment(d["updated_at"]),
+}
+EVENTS: Columns = {
+    "time": lambda e: output.moment(e["created_at"]),
+    "status": lambda e: e["status"],
+    "reason": lambda e: e["reason"],
+    "message": lambda e: e["message"],
+}
+
+
+def deploy(
+    ctx: typer.Context,
+    model: Annotated[str, typer.Argument(metavar="MODEL_ID", help="The name callers will use.")],
+    artifact: Annotated[
+        str | None,
+        typer.Argument(metavar="ARTIFACT", help="The artifact's id (art_…); or give --source."),
+    ] = None,
+    *,
+    source: Annotated[
+        str | None, typer.Option(help="A folder on the server, below one that its operator named.")
+    ] = None,
+    readiness: Annotated[
+        Readiness,
+        typer.Option(
+            help="cold: starts when called; warm: stays while memory allows; hot: always."
+        ),
+    ] = "cold",
+    pipeline: Annotated[
+        str | None, typer.Option(help="The task; the artifact's by default.")
+    ] = None,
+    engine: Annotated[str | None, typer.Option(help="The engine, as in torch.")] = None,
+    device: Annotated[str | None, typer.Option(help="The device, as in cpu.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="Numbers to compute in, as in float32.")] = None,
+    min_replicas: Annotated[int | None, typer.Option(help="Replicas kept at least.")] = None,
+    max_replicas: Annotated[int | None, typer.Option(help="Replicas started at most.")] = None,
+    idle_timeout_s: Annotated[
+        float | None, typer.Option(help="Seconds without a call until a cold model is unloaded.")
+    ] = None,
+    max_queue: Annotated[
+        int | None, typer.Option(help="Requests that may wait; more are refused.")
+    ] = None,
+    wait: Annotated[
+        bool | None,
+        typer.Option(
+            "--wait/--no-wait",
+            help="Wait until a warm or hot one has loaded; the default for them.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Deploy an artifact, so that it can be called by its model id."""
+    if (artifact is None) == (source is None):
+        raise WrongUseError("Give either an artifact's id or --source.")
+    replicas = {"min": min_replicas, "max": max_replicas}
+    wish = {
+        "model": model,
+        "artifact_id": artifact,
+        "source": source,
+        "pipeline": pipeline,
+        "readiness": readiness,
+        "engine": engine,
+        "device": device,
+        "dtype": dtype,
+        "replicas": {name: value for name, value in replicas.items() if value is not None} or None,
+        "idle_timeout_s": idle_timeout_s,
+        "max_queue": max_queue,
+    }
+    given = {name: value for name, value in wish.items() if value is not None}
+    is_waiting = readiness != "cold" if wait is None else wait
+    deployment = create(client(ctx), given, wait=is_waiting)
+    output.show_object(deployment, DETAILS, as_json=as_json)
+
+
+@app.command("list")
+def list_deployments(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """List the account's deployments, newest first."""
+    found = list(client(ctx).pages(DEPLOYMENTS))
+    none = "There are no deployments. Make one with 'stoker deploy MODEL_ID ARTIFACT'."
+    output.show_list(found, LIST, as_json=as_json, none=none)
+
+
+@app.command()
+def show(ctx: typer.Context, which: Which, as_json: AsJson = False) -> None:
+    """Show a deployment, its state and its workers."""
+    output.show_object(find(client(ctx), which), DETAILS, as_json=as_json)
+
+
+@app.command()
+def start(
+    ctx: typer.Context,
+    which: Which,
+    wait: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Wait until a warm or hot one has loaded.")
+    ] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Let a stopped deployment take calls again; a warm or hot one is loaded at once."""
+    server = client(ctx)
+    deployment = server.post(f"{_path(server, which)}/start")
+    if wait:
+        deployment = settled(server, deployment)
+    output.show_object(deployment, DETAILS, as_json=as_json)
+
+
+@app.command()
+def stop(ctx: typer.Context, which: Which, as_json: AsJson = False) -> None:
+    """Stop a deployment: its model is unloaded and calls are refused."""
+    server = client(ctx)
+    output.show_object(server.post(f"{_path(server, which)}/stop"), DETAILS, as_json=as_json)
+
+
+@app.command()
+def delete(
+    ctx: typer.Context,
+    which: Which,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete a deployment; its artifact stays."""
+    server = client(ctx)
+    path = _path(server, which)
+    output.confirm(f"Delete deployment {which}?", yes=yes)
+    output.show_done(server.delete(path), f"Deleted {which}.", as_json=as_json)
+
+
+@app.command()
+def logs(
+    ctx: typer.Context,
+    which: Which,
+    tail: Annotated[int, typer.Option(min=1, max=1000, help="How many lines, the latest.")] = 100,
+    as_json: AsJson = False,
+) -> None:
+    """Print what a deployment's workers wrote."""
+    server = client(ctx)
+    lines = server.get(f"{_path(server, which)}/logs", tail=tail)["data"]
+    if as_json:
+        output.print_json(lines)
+        return
+    for line in lines:
+        print(output.printable(line))
+
+
+@app.command()
+def events(
+    ctx: typer.Context,
+    which: Which,
+    limit: Annotated[int, typer.Option(min=1, help="How many events, the latest.")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """List what happened to a deployment, newest first."""
+    server = client(ctx)
+    found = list(server.pages(f"{_path(server, which)}/events", limit))
+    output.show_list(found, EVENTS, as_json=as_json, none="Nothing has happened yet.")
+
+
+def find(server: Client, which: str) -> JsonObject:
+    """A deployment by its id or model id."""
+    if which.startswith(ID_PREFIX):
+        return server.get(f"{DEPLOYMENTS}/{quoted(which)}")
+    for deployment in server.pages(DEPLOYMENTS):
+        if deployment["model"] == which:
+            return deployment
+    raise CliError(
+        f"There is no deployment of the model id '{which}'.",
+        hint="'stoker deployments list' lists those that there are.",
+    )
+
+
+def resolve(server: Client, which: str) -> str:
+    """A deployment's id, from that or from its model id."""
+    return which if which.startswith(ID_PREFIX) else find(server, which)["id"]
+
+
+def _path(server: Client, which: str) -> str:
+    return f"{DEPLOYMENTS}/{quoted(resolve(server, which))}"
+
+
+def create(server: Client, wish: JsonObject, *, wait: bool) -> JsonObject:
+    """Create a deployment; with `wait`, the deployment once it has loaded."""
+    deployment = server.create(DEPLOYMENTS, wish)
+    return settled(server, deployment) if wait else deployment
+
+
+def settled(server: Client, deployment: JsonObject) -> JsonObject:
+    """The deployment once it has loaded, which a cold one that is idle does when it is called.
+
+    Raises `CliError` where loading fails.
+    """
+    path = f"{DEPLOYMENTS}/{quoted(deployment['id'])}"
+    retry = Retry()
+    with output.spinner(_loading(deployment)) as update:
+        while not _is_settled(deployment):
+            time.sleep(POLL_S)
+            deployment = retry.run(lambda: server.get(path))
+            update(_loading(deployment))
+    if deployment["status"] == "failed":
+        raise CliError(
+            f"{deployment['model']} failed to load: {deployment['message']}",
+            hint=f"See 'stoker deployments logs {deployment['model']}'. The deployment was made.",
+        )
+    return deployment
+
+
+def _is_settled(deployment: JsonObject) -> bool:
+    waits_for_call = deployment["readiness"] == "cold" and deployment["status"] == "idle"
+    return waits_for_call or deployment["status"] in SETTLED
+
+
+def _loading(deployment: JsonObject) -> str:
+    share = _progress(deployment)
+    percent = "" if share is None else f" {share:.0%}"
+    return f"{deployment['model']}: {deployment['status']}{percent}"

@@ -1,0 +1,239 @@
+"""`stoker doctor`: is this machine fit to serve, and does the server answer as it should?"""
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+
+import typer
+
+from stoker.cli import output
+from stoker.cli.client import Client
+from stoker.cli.context import Context, context
+from stoker.cli.errors import ApiError, CliError
+from stoker.cli.output import AsJson
+
+MIN_PYTHON = (3, 11)
+GB = 10**9
+LOW_MEMORY_BYTES = 4 * GB
+LOW_DISK_BYTES = 10 * GB
+FULL_DISK_BYTES = GB
+TORCH_TIMEOUT_S = 120
+PROBE_TIMEOUT_S = 10
+CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+
+TORCH = "import torch; print(torch.__version__)"
+FORK = """\
+import os, sys
+child = os.fork()
+if child == 0:
+    os._exit(0)
+sys.exit(os.waitpid(child, 0)[1])
+"""
+# CLONE_NEWUSER | CLONE_NEWNET: what a replica is shut off from the network with.
+NAMESPACES = """\
+import ctypes, sys
+sys.exit(ctypes.CDLL(None).unshare(0x10000000 | 0x40000000) != 0)
+"""
+
+
+class Verdict(StrEnum):
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
+
+
+@dataclass(frozen=True)
+class Check:
+    name: str
+    status: Verdict
+    found: str
+    hint: str = ""
+
+
+def doctor(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """Check this machine and the server. Exits with 1 where a check fails."""
+    checks: list[Check] = []
+    with output.spinner("Checking …"):
+        checks.extend(check() for check in MACHINE)
+        checks.extend(_server_checks(context(ctx)))
+    failed = any(check.status is Verdict.FAIL for check in checks)
+    if as_json:
+        output.print_json({"ok": not failed, "checks": [asdict(check) for check in checks]})
+    else:
+        rows = [[check.status, check.name, check.found, check.hint] for check in checks]
+        output.print_table(["", "check", "found", "hint"], rows, STYLES)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _python() -> Check:
+    found = platform.python_version()
+    if sys.version_info >= MIN_PYTHON:
+        return Check("Python", Verdict.OK, found)
+    return Check("Python", Verdict.FAIL, found, "Install Python 3.11 or later.")
+
+
+def _torch() -> Check:
+    probe = _python_probe(TORCH, TORCH_TIMEOUT_S)
+    if probe is not None and probe.returncode == 0:
+        return Check("torch", Verdict.OK, probe.stdout.strip())
+    lines = probe.stderr.strip().splitlines() if probe else ["it did not import in time"]
+    hint = "The torch engine needs it; install stoker with its dependencies."
+    return Check("torch", Verdict.FAIL, lines[-1] if lines else "it does not import", hint)
+
+
+def _cores() -> Check:
+    count = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    if count >= 2:
+        return Check("CPU cores", Verdict.OK, str(count))
+    return Check("CPU cores", Verdict.WARN, str(count), "The server and a model share one core.")
+
+
+def _memory() -> Check:
+    import psutil
+
+    memory = psutil.virtual_memory()
+    available, total = memory.available, memory.total
+    if (limit := _cgroup_limit()) is not None and limit < total:
+        available, total = min(available, limit), limit
+    found = f"{output.size(available)} available of {output.size(total)}"
+    if available >= LOW_MEMORY_BYTES:
+        return Check("memory", Verdict.OK, found)
+    return Check("memory", Verdict.WARN, found, "Only small models will fit.")
+
+
+def _cgroup_limit() -> int | None:
+    try:
+        text = CGROUP_LIMIT.read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdecimal() else None
+
+
+def _disk() -> Check:
+    from pydantic import ValidationError
+
+    from stoker.config import Settings
+
+    try:
+        folder = Settings.model_validate({}).data_dir.resolve()
+    except ValidationError as error:
+        wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        return Check("settings", Verdict.FAIL, wrong, "Correct the STOKER_ variables or .env.")
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    free = shutil.disk_usage(existing).free
+    found = f"{output.size(free)} free for {folder}"
+    if not os.access(existing, os.W_OK):
+        return Check(
+            "data folder", Verdict.FAIL, f"{existing} is not writable", "Set STOKER_DATA_DIR."
+        )
+    if free < FULL_DISK_BYTES:
+        return Check("data folder", Verdict.FAIL, found, "Make room, or set STOKER_DATA_DIR.")
+    if free < LOW_DISK_BYTES:
+        return Check("data folder", Verdict.WARN, found, "Large models will not fit.")
+    return Check("data folder", Verdict.OK, found)
+
+
+def _fork() -> Check:
+    probe = _python_probe(FORK, PROBE_TIMEOUT_S)
+    if probe is not None and probe.returncode == 0:
+        return Check("fork", Verdict.OK, "works")
+    return Check("fork", Verdict.FAIL, "does not work", "Replicas are forked: use Linux or macOS.")
+
+
+def _namespaces() -> Check:
+    probe = _python_probe(NAMESPACES, PROBE_TIMEOUT_S) if sys.platform == "linux" else None
+    if probe is not None and probe.returncode == 0:
+        return Check("namespaces", Verdict.OK, "user and network namespaces can be made")
+    return Check(
+        "namespaces",
+        Verdict.WARN,
+        "user and network namespaces cannot be made",
+        "Replicas cannot be cut off from the network; all else works.",
+    )
+
+
+MACHINE: tuple[Callable[[], Check], ...] = (
+    _python,
+    _torch,
+    _cores,
+    _memory,
+    _disk,
+    _fork,
+    _namespaces,
+)
+
+
+def _python_probe(code: str, timeout_s: float) -> subprocess.CompletedProcess[str] | None:
+    """Run code in a Python of its own, which may fail as it likes; None where it hangs."""
+    try:
+        return subprocess.run(  # noqa: S603 - our own code, no input of others
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def _server_checks(settings: Context) -> Iterator[Check]:
+    try:
+        yield from _asked(settings)
+    except CliError as error:
+        yield Check("server", Verdict.FAIL, error.message, error.hint or "")
+
+
+def _asked(settings: Context) -> Iterator[Check]:
+    server = Client(settings.base_url, settings.api_key)
+    status, body = server.health("/health")
+    if status == 200:
+        yield Check("server", Verdict.OK, f"version {body.get('version')}")
+    else:
+        found = body.get("problem") or f"answers {status}"
+        yield Check("server", Verdict.FAIL, found, "Its log tells more.")
+    status, body = server.health("/ready")
+    if status == 200:
+        yield Check("readiness", Verdict.OK, "models would start without delay")
+    else:
+        found = body.get("problem") or f"answers {status}"
+        yield Check("readiness", Verdict.WARN, found, "Ask again in a moment.")
+    if settings.api_key:
+        yield from _key_checks(server)
+    else:
+        yield Check("API key", Verdict.WARN, "none is set", "Set STOKER_API_KEY.")
+
+
+def _key_checks(server: Client) -> Iterator[Check]:
+    scope = _scope(server)
+    if scope is None:
+        hint = "Set another STOKER_API_KEY: this one is wrong, expired or revoked."
+        yield Check("API key", Verdict.FAIL, "is refused", hint)
+        return
+    yield Check("API key", Verdict.OK, f"valid, scope {scope}")
+    if scope != "operator":
+        yield Check("models", Verdict.OK, str(len(list(server.pages("/v1/models")))))
+
+
+def _scope(server: Client) -> str | None:
+    """The widest scope whose routes the key opens; None where it opens none."""
+    routes = {"operator": "/v1/accounts", "account": "/v1/api-keys", "deployment": "/v1/models"}
+    for scope, path in routes.items():
+        try:
+            server.get(path, limit=1)
+        except ApiError as error:
+            if error.problem.status != 401:
+                raise
+        else:
+            return scope
+    return None

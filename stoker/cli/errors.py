@@ -1,0 +1,77 @@
+"""What ends a command: a message for a person, and an exit code."""
+
+from dataclasses import dataclass
+
+# The bytes were changed on their way.
+DIGEST_MISMATCH = "digest_mismatch"
+
+
+class CliError(Exception):
+    """Ends the command. `hint` says what to do about it."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def details(self) -> dict[str, str]:
+        """What stands below the message, by name."""
+        return {}
+
+
+class WrongUseError(CliError):
+    """The command was not given what it needs."""
+
+    exit_code = 2
+
+
+class UnreachableError(CliError):
+    """Nothing answers at the server's address."""
+
+
+class BrokenConnectionError(CliError):
+    """The connection broke, or stood still, before the answer was there."""
+
+
+@dataclass(frozen=True)
+class ApiProblem:
+    """An error answer of the server."""
+
+    status: int
+    code: str
+    message: str
+    param: str | None = None
+    request_id: str | None = None
+    retry_after_s: float | None = None
+    progress: float | None = None
+
+
+class ApiError(CliError):
+    def __init__(self, problem: ApiProblem) -> None:
+        super().__init__(problem.message, hint=_hint(problem))
+        self.problem = problem
+
+    @property
+    def is_passing(self) -> bool:
+        """The same request may well succeed when it is sent again."""
+        problem = self.problem
+        return problem.status == 429 or problem.status >= 500 or problem.code == DIGEST_MISMATCH
+
+    def details(self) -> dict[str, str]:
+        problem = self.problem
+        named = {
+            "status": str(problem.status),
+            "code": problem.code,
+            "param": problem.param,
+            "request id": problem.request_id,
+            "loaded": None if problem.progress is None else f"{problem.progress:.0%}",
+        }
+        return {name: value for name, value in named.items() if value}
+
+
+def _hint(problem: ApiProblem) -> str | None:
+    if problem.code == "model_loading":
+        return "Repeat the call in a moment, or wait longer for the model with --wait SECONDS."
+    return None

@@ -1,0 +1,68 @@
+"""The `stoker` command."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from stoker.cli import accounts, artifacts, call, deployments, doctor, keys, output
+from stoker.cli.context import DEFAULT_BASE_URL, Context
+from stoker.cli.errors import CliError
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False)
+
+
+@app.callback()
+def root(
+    ctx: typer.Context,
+    base_url: Annotated[
+        str, typer.Option(envvar="STOKER_BASE_URL", help="Address of the server.")
+    ] = DEFAULT_BASE_URL,
+    api_key: Annotated[
+        str | None,
+        typer.Option(
+            envvar="STOKER_API_KEY",
+            show_envvar=True,
+            help="API key. Others see it in the list of processes: the variable is the safer way.",
+        ),
+    ] = None,
+) -> None:
+    """Keeps a team's own machine-learning models hot."""
+    ctx.obj = Context(base_url=base_url, api_key=api_key)
+
+
+@app.command()
+def serve(
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port; 0 picks a free one.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Database, artifacts, logs.")] = None,
+) -> None:
+    """Start the server, empty. The operator key is written to DATA_DIR/operator-key."""
+    from stoker import bootstrap, server
+    from stoker.config import Settings
+
+    given: dict[str, Any] = {"host": host, "port": port, "data_dir": data_dir}
+    settings = Settings(**{name: value for name, value in given.items() if value is not None})
+    server.run(settings, bootstrap.announce)
+
+
+app.command()(call.call)
+app.command()(call.models)
+app.command()(deployments.deploy)
+app.add_typer(deployments.app, name="deployments")
+app.add_typer(artifacts.app, name="artifacts")
+app.add_typer(keys.app, name="keys")
+app.add_typer(accounts.app, name="accounts")
+app.command()(doctor.doctor)
+
+
+def main() -> None:
+    try:
+        app()
+    except CliError as error:
+        output.show_error(error)
+        sys.exit(error.exit_code)
+    except OSError as error:
+        output.show_error(CliError(str(error)))
+        sys.exit(1)

@@ -1,0 +1,78 @@
+"""A push on the screen: bytes, rate, time left and files, on stderr."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Generator
+from typing import TYPE_CHECKING
+
+from stoker.cli import output
+from stoker.cli.selection import Selection
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+# Several workers wait for the same server: once is enough.
+REPEAT_NOTE_S = 15.0
+
+
+class PushProgress:
+    """The bar of a push. `sent` is what went out, without what had to be sent again."""
+
+    def __init__(self, bar: "Progress", selection: Selection) -> None:
+        self.sent = 0
+        self._bar = bar
+        self._total_files = len(selection.files)
+        self._done: set[str] = set()
+        self._noted: dict[str, float] = {}
+        self._lock = threading.Lock()
+        self._task: TaskID = bar.add_task(self._description(), total=selection.size)
+
+    def already_there(self, count: int) -> None:
+        """So many bytes need not be sent; the rate is of the others."""
+        self._bar.reset(self._task, completed=count)
+
+    def advance(self, count: int) -> None:
+        with self._lock:
+            self.sent += count
+        self._bar.advance(self._task, count)
+
+    def file_done(self, path: str) -> None:
+        with self._lock:
+            self._done.add(path)
+            description = self._description()
+        self._bar.update(self._task, description=description)
+
+    def note(self, message: str) -> None:
+        now = time.monotonic()
+        with self._lock:
+            if now - self._noted.get(message, -REPEAT_NOTE_S) < REPEAT_NOTE_S:
+                return
+            self._noted[message] = now
+        self._bar.console.print(output.printable(message), style="yellow", soft_wrap=True)
+
+    def _description(self) -> str:
+        return f"{len(self._done)}/{self._total_files} files"
+
+
+@contextlib.contextmanager
+def push_progress(selection: Selection) -> Generator[PushProgress, None, None]:
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    bar = Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=output.console(stderr=True),
+    )
+    with bar:
+        yield PushProgress(bar, selection)

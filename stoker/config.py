@@ -1,0 +1,111 @@
+"""Settings, read from the environment as ``STOKER_<NAME>`` or from an ``.env`` file."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+MIB = 1024 * 1024
+
+
+class Settings(BaseSettings):
+    """Everything an operator can set. docs/settings.md lists them; a test keeps it complete."""
+
+    model_config = SettingsConfigDict(env_prefix="STOKER_", env_file=".env", extra="ignore")
+
+    data_dir: Path = Field(
+        default=Path(".data"), description="Database, artifacts, logs and caches."
+    )
+    database_url: str | None = Field(
+        default=None, description="SQLAlchemy async URL. Default: SQLite in the data folder."
+    )
+    host: str = Field(default="127.0.0.1", description="Address to listen on.")
+    port: int = Field(
+        default=8000, ge=0, le=65535, description="Port to listen on; 0 picks a free one."
+    )
+    allowed_hosts: list[str] = Field(
+        default=["*"], description="Host headers that are answered; others get 400."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Least level that is logged."
+    )
+    log_format: Literal["json", "text"] = Field(
+        default="json", description="One JSON object a line, or text."
+    )
+
+    body_limit_mib: int = Field(default=64, ge=1, le=4096, description="Largest request body, MiB.")
+    list_limit: int = Field(default=256, ge=1, le=10_000, description="Most inputs in one request.")
+    text_limit_chars: int = Field(
+        default=1_000_000,
+        ge=1,
+        le=100_000_000,
+        description="Longest single text input, characters.",
+    )
+
+    wait_default_s: float = Field(
+        default=60,
+        ge=0,
+        le=3600,
+        description="How long a request waits for a cold deployment, seconds.",
+    )
+    wait_max_s: float = Field(
+        default=600, ge=0, le=3600, description="Ceiling of the Prefer: wait=N header, seconds."
+    )
+    inference_timeout_s: float = Field(
+        default=120,
+        gt=0,
+        le=3600,
+        description="Longest inference once the model is ready, seconds.",
+    )
+    load_timeout_s: float = Field(
+        default=600, gt=0, le=7200, description="Longest time a replica may take to load, seconds."
+    )
+    stall_timeout_s: float = Field(
+        default=180,
+        gt=0,
+        le=7200,
+        description="Accepted work without progress for so long: the replica is replaced, s.",
+    )
+    heartbeat_timeout_s: float = Field(
+        default=15, gt=0, le=600, description="A replica silent for so long is replaced, seconds."
+    )
+    stop_grace_s: float = Field(
+        default=20, ge=0, le=600, description="Time that work in flight gets at shutdown, seconds."
+    )
+
+    upload_part_mib: int = Field(
+        default=16,
+        ge=1,
+        le=1024,
+        description="Size of an upload's parts, MiB (the last may be smaller).",
+    )
+    upload_expiry_days: float = Field(
+        default=7,
+        gt=0,
+        le=365,
+        description="An upload session not completed is removed after, days.",
+    )
+    artifact_limit_gib: float = Field(
+        default=1024, gt=0, le=1_000_000, description="Largest artifact, GiB."
+    )
+    artifact_files_limit: int = Field(
+        default=2000, ge=1, le=100_000, description="Most files in an artifact."
+    )
+
+    source_dirs: list[Path] = Field(
+        default=[], description="Folders below which a deployment's source may lie."
+    )
+    replica_threads: int = Field(
+        default=0, ge=0, le=1024, description="CPU threads of a replica's engine; 0: one per core."
+    )
+    key_cache_s: float = Field(
+        default=2,
+        gt=0,
+        le=60,
+        description="How long a checked key is trusted without the database, seconds.",
+    )
+
+    @property
+    def resolved_database_url(self) -> str:
+        return self.database_url or f"sqlite+aiosqlite:///{self.data_dir.resolve()}/stoker.db"

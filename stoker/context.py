@@ -1,0 +1,48 @@
+"""What a request handler can ask for: the services, a unit of work, the caller."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from stoker.blobs import Blobs
+from stoker.config import Settings
+from stoker.db import Database, Session
+from stoker.deployments.directory import Directory
+from stoker.keys.keyring import Keyring
+from stoker.runtime.interface import Runtime
+from stoker.secret import ServerSecret
+
+
+@dataclass(frozen=True, kw_only=True)
+class Services:
+    settings: Settings
+    database: Database
+    blobs: Blobs
+    keyring: Keyring
+    directory: Directory
+    runtime: Runtime
+    secret: ServerSecret
+
+
+def services(request: Request) -> Services:
+    return request.app.state.services
+
+
+ServicesDep = Annotated[Services, Depends(services)]
+
+
+async def _transaction(services: ServicesDep) -> AsyncIterator[Session]:
+    async with services.database.transaction() as session:
+        yield session
+
+
+async def _reading(services: ServicesDep) -> AsyncIterator[Session]:
+    async with services.database.reading() as session:
+        yield session
+
+
+# scope="function": committed before the answer is sent, so that nothing acknowledged is lost.
+WriteSession = Annotated[Session, Depends(_transaction, scope="function")]
+ReadSession = Annotated[Session, Depends(_reading, scope="function")]

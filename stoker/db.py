@@ -1,0 +1,134 @@
+"""The database: SQLite (WAL) by default, PostgreSQL by URL.
+
+A service commits nothing. `Database.transaction` is the unit of work: a request's changes commit
+together before its answer is sent, and what the rest of the process must then learn is registered
+with `after_commit`.
+"""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import DateTime, Dialect, MetaData, event
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
+from sqlalchemy.orm import DeclarativeBase
+from sqlalchemy.types import TypeDecorator
+
+
+class Base(DeclarativeBase):
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(table_name)s_%(column_0_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """An aware UTC datetime on both databases (SQLite would drop the zone)."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        return value.astimezone(UTC) if value else None
+
+    def process_result_value(self, value: Any | None, dialect: Dialect) -> datetime | None:
+        return value.replace(tzinfo=UTC) if value and value.tzinfo is None else value
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Session(AsyncSession):
+    """An `AsyncSession` that tells listeners once its transaction has committed."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._after_commit: list[Callable[[], None]] = []
+
+    def after_commit(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when, and only when, the changes made so far are durable."""
+        self._after_commit.append(callback)
+
+    def committed(self) -> None:
+        callbacks, self._after_commit = self._after_commit, []
+        for callback in callbacks:
+            callback()
+
+
+class Database:
+    def __init__(self, url: str) -> None:
+        self.engine: AsyncEngine = create_async_engine(url, pool_pre_ping=not _is_sqlite(url))
+        if _is_sqlite(url):
+            _prepare_sqlite(self.engine)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncGenerator[Session]:
+        """A unit of work that may write: commits at the end, rolls back on any error."""
+        # SQLite would fail a reader that turns writer while another one writes: say so at BEGIN.
+        async with self._session(begin="IMMEDIATE") as session:
+            async with session.begin():
+                yield session
+            session.committed()
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncGenerator[Session]:
+        async with self._session(begin="DEFERRED") as session, session.begin():
+            yield session
+
+    @asynccontextmanager
+    async def _session(self, begin: str) -> AsyncGenerator[Session]:
+        engine = self.engine.execution_options(sqlite_begin=begin)
+        async with Session(engine, expire_on_commit=False) as session:
+            yield session
+
+    async def migrate(self) -> None:
+        """Bring the schema up to date."""
+        async with self.engine.begin() as connection:
+            await connection.run_sync(_upgrade)
+
+    async def close(self) -> None:
+        await self.engine.dispose()
+
+
+def _is_sqlite(url: str) -> bool:
+    return url.startswith("sqlite")
+
+
+def _prepare_sqlite(engine: AsyncEngine) -> None:
+    @event.listens_for(engine.sync_engine, "connect")
+    def on_connect(connection: Any, _record: Any) -> None:
+        # The driver's own BEGIN comes too late and is always deferred: we send it ourselves.
+        connection.isolation_level = None
+        cursor = connection.cursor()
+        for pragma in (
+            "journal_mode=WAL",
+            # An acknowledged write survives a power cut, not only a killed process.
+            "synchronous=FULL",
+            "foreign_keys=ON",
+            "busy_timeout=15000",
+        ):
+            cursor.execute(f"PRAGMA {pragma}")
+        cursor.close()
+
+    @event.listens_for(engine.sync_engine, "begin")
+    def on_begin(connection: Any) -> None:
+        begin = connection.get_execution_options().get("sqlite_begin", "IMMEDIATE")
+        connection.exec_driver_sql(f"BEGIN {begin}")
+
+
+def _upgrade(connection: Any) -> None:
+    from pathlib import Path
+
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")

@@ -1,0 +1,125 @@
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from stoker.auth import AccountId
+from stoker.context import ReadSession, ServicesDep, WriteSession
+from stoker.deployments import repository, service
+from stoker.deployments.models import Desired
+from stoker.deployments.schemas import (
+    Deployment,
+    DeploymentCreate,
+    DeploymentUpdate,
+    Event,
+    LogLines,
+)
+from stoker.errors import ConflictError, NotFoundError, responses
+from stoker.idempotency import Idempotent
+from stoker.lists import ListResponse, Paging
+from stoker.schemas import Deleted
+
+router = APIRouter(prefix="/v1/deployments", tags=["Deployments"])
+
+
+@router.post(
+    "",
+    status_code=201,
+    response_model=Deployment,
+    responses=responses(NotFoundError, ConflictError),
+)
+async def create_deployment(
+    body: DeploymentCreate,
+    account_id: AccountId,
+    session: WriteSession,
+    services: ServicesDep,
+    idempotent: Idempotent,
+) -> Response:
+    """Deploy a model: from then on it can be called."""
+
+    async def created() -> Deployment:
+        row = await service.create(session, services, account_id, body)
+        return service.response(services, row)
+
+    return await idempotent.run(session, created)
+
+
+@router.get("", responses=responses())
+async def list_deployments(
+    account_id: AccountId, session: ReadSession, services: ServicesDep, paging: Paging
+) -> ListResponse[Deployment]:
+    """List the account's deployments."""
+    page = await repository.page(session, account_id, paging)
+    return page.response(lambda row: service.response(services, row))
+
+
+@router.get("/{deployment_id}", responses=responses(NotFoundError))
+async def get_deployment(
+    deployment_id: str, account_id: AccountId, session: ReadSession, services: ServicesDep
+) -> Deployment:
+    """Get a deployment with its observed state."""
+    return service.response(services, await service.get(session, account_id, deployment_id))
+
+
+@router.patch("/{deployment_id}", responses=responses(NotFoundError))
+async def update_deployment(
+    deployment_id: str,
+    body: DeploymentUpdate,
+    account_id: AccountId,
+    session: WriteSession,
+    services: ServicesDep,
+) -> Deployment:
+    """Change a deployment; a new engine, device or dtype is swapped in live."""
+    row = await service.update(session, services, account_id, deployment_id, body)
+    return service.response(services, row)
+
+
+@router.delete("/{deployment_id}", responses=responses(NotFoundError))
+async def delete_deployment(
+    deployment_id: str, account_id: AccountId, services: ServicesDep
+) -> Deleted:
+    """Delete a deployment: work in flight finishes, then its replicas end."""
+    async with services.database.transaction() as session:
+        row = await service.delete(session, services, account_id, deployment_id)
+    await services.runtime.remove(row.id)
+    return Deleted(id=row.id, object="deployment.deleted")
+
+
+@router.post("/{deployment_id}/start", responses=responses(NotFoundError))
+async def start_deployment(
+    deployment_id: str, account_id: AccountId, session: WriteSession, services: ServicesDep
+) -> Deployment:
+    """Let a stopped deployment take calls again."""
+    row = await service.set_desired(session, services, account_id, deployment_id, Desired.RUNNING)
+    return service.response(services, row)
+
+
+@router.post("/{deployment_id}/stop", responses=responses(NotFoundError))
+async def stop_deployment(
+    deployment_id: str, account_id: AccountId, session: WriteSession, services: ServicesDep
+) -> Deployment:
+    """End a deployment's replicas and refuse calls until it is started."""
+    row = await service.set_desired(session, services, account_id, deployment_id, Desired.STOPPED)
+    return service.response(services, row)
+
+
+@router.get("/{deployment_id}/logs", responses=responses(NotFoundError))
+async def deployment_logs(
+    deployment_id: str,
+    account_id: AccountId,
+    session: ReadSession,
+    services: ServicesDep,
+    tail: Annotated[int, Query(ge=1, le=1000, description="How many lines.")] = 100,
+) -> LogLines:
+    """The last lines that the deployment's replicas wrote."""
+    row = await service.get(session, account_id, deployment_id)
+    return LogLines(data=service.tail(services.runtime.log_path(row.id), tail))
+
+
+@router.get("/{deployment_id}/events", responses=responses(NotFoundError))
+async def deployment_events(
+    deployment_id: str, account_id: AccountId, session: ReadSession, paging: Paging
+) -> ListResponse[Event]:
+    """The changes of the deployment's observed state."""
+    row = await service.get(session, account_id, deployment_id)
+    page = await repository.events(session, row.id, paging)
+    return page.response(Event.model_validate)

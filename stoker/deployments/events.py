@@ -1,0 +1,63 @@
+"""Writes the changes of deployments' observed states down, off the event loop's hot paths."""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy.exc import IntegrityError
+
+from stoker import db
+from stoker.db import Database
+from stoker.deployments.models import DeploymentEvent
+from stoker.ids import Prefix, new_id
+from stoker.runtime.interface import Reason, Status
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Change:
+    deployment_id: str
+    status: Status
+    reason: Reason
+    message: str
+    at: datetime
+
+
+class EventLog:
+    """A `RuntimeListener`. Events are a convenience: a full queue drops the newest."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._changes: asyncio.Queue[_Change] = asyncio.Queue(maxsize=10_000)
+
+    def changed(self, deployment_id: str, status: Status, reason: Reason, message: str) -> None:
+        try:
+            self._changes.put_nowait(_Change(deployment_id, status, reason, message, db.now()))
+        except asyncio.QueueFull:
+            log.warning("a deployment event was dropped", extra={"deployment": deployment_id})
+
+    async def run(self) -> None:
+        while True:
+            change = await self._changes.get()
+            try:
+                await self._write(change)
+            except IntegrityError:
+                # The deployment was deleted meanwhile, its events with it.
+                continue
+            except Exception:
+                log.exception("a deployment event could not be written")
+
+    async def _write(self, change: _Change) -> None:
+        async with self._database.transaction() as session:
+            session.add(
+                DeploymentEvent(
+                    id=new_id(Prefix.EVENT),
+                    deployment_id=change.deployment_id,
+                    status=change.status.value,
+                    reason=change.reason.value,
+                    message=change.message,
+                    created_at=change.at,
+                )
+            )

@@ -1,0 +1,50 @@
+from collections.abc import Sequence
+
+from sqlalchemy import select
+
+from stoker.db import Session
+from stoker.deployments.models import Deployment, DeploymentEvent
+from stoker.lists import Page, PageQuery, fetch_page
+
+
+async def get(session: Session, account_id: str, deployment_id: str) -> Deployment | None:
+    return await session.scalar(
+        select(Deployment).where(
+            Deployment.id == deployment_id, Deployment.account_id == account_id
+        )
+    )
+
+
+async def by_model(session: Session, account_id: str, model: str) -> Deployment | None:
+    return await session.scalar(
+        select(Deployment).where(Deployment.model == model, Deployment.account_id == account_id)
+    )
+
+
+async def everything(session: Session) -> Sequence[Deployment]:
+    return (await session.scalars(select(Deployment))).all()
+
+
+async def page(session: Session, account_id: str, query: PageQuery) -> Page[Deployment]:
+    statement = select(Deployment).where(Deployment.account_id == account_id)
+    return await fetch_page(session, statement, Deployment.id, query)
+
+
+async def existing_ids(session: Session, account_id: str, ids: list[str]) -> set[str]:
+    return set(
+        await session.scalars(
+            select(Deployment.id).where(Deployment.account_id == account_id, Deployment.id.in_(ids))
+        )
+    )
+
+
+async def artifact_users(session: Session, artifact_id: str) -> Sequence[str]:
+    """Model ids of the deployments that use an artifact."""
+    return (
+        await session.scalars(select(Deployment.model).where(Deployment.artifact_id == artifact_id))
+    ).all()
+
+
+async def events(session: Session, deployment_id: str, query: PageQuery) -> Page[DeploymentEvent]:
+    statement = select(DeploymentEvent).where(DeploymentEvent.deployment_id == deployment_id)
+    return await fetch_page(session, statement, DeploymentEvent.id, query)

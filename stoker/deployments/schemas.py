@@ -1,0 +1,133 @@
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from stoker.deployments.models import Desired
+from stoker.runtime.interface import Readiness, Reason, Status
+from stoker.schemas import RequestModel, ResponseModel, UtcString
+
+# A path segment or several: ids such as `team/ner` are as common as `ner`.
+ModelId = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=128,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]*(/[A-Za-z0-9][A-Za-z0-9._:-]*)*$",
+        description="Your own id for the model, unique in the account.",
+        examples=["ner", "team/sentiment"],
+    ),
+]
+Engine = Literal["auto", "torch"]
+Device = Annotated[
+    str, Field(pattern=r"^(auto|cpu|cuda(:[0-9]{1,2})?)$", description="Where the model runs.")
+]
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+IdleTimeout = Annotated[
+    float,
+    Field(ge=1, le=7 * 24 * 3600, description="A `cold` one stops after so long idle, seconds."),
+]
+MaxQueue = Annotated[
+    int, Field(ge=1, le=100_000, description="Most requests waiting or running; then 429.")
+]
+
+
+class Replicas(RequestModel):
+    min: int = Field(default=0, ge=0, le=64, description="Replicas kept loaded.")
+    max: int = Field(default=1, ge=1, le=64, description="Replicas under load.")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "Replicas":
+        if self.min > self.max:
+            raise ValueError("min must not be greater than max")
+        return self
+
+
+class Config(RequestModel):
+    """Engine options. None are needed yet; unknown ones are refused."""
+
+
+class DeploymentCreate(RequestModel):
+    model: ModelId
+    artifact_id: str | None = Field(default=None, max_length=64, description="A ready artifact.")
+    source: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=1024,
+        description="Instead of an artifact: a folder below one that the operator has named.",
+    )
+    pipeline: str | None = Field(
+        default=None,
+        max_length=64,
+        description="The task, as the hub names it; default: the artifact's.",
+    )
+    readiness: Readiness = Readiness.COLD
+    engine: Engine = "auto"
+    device: Device = "auto"
+    dtype: Dtype = "auto"
+    replicas: Replicas = Replicas()
+    idle_timeout_s: IdleTimeout = 300
+    max_queue: MaxQueue = 256
+    config: Config = Config()
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "DeploymentCreate":
+        if (self.artifact_id is None) == (self.source is None):
+            raise ValueError("give either artifact_id or source")
+        return self
+
+
+class DeploymentUpdate(RequestModel):
+    readiness: Readiness | None = None
+    engine: Engine | None = None
+    device: Device | None = None
+    dtype: Dtype | None = None
+    replicas: Replicas | None = None
+    idle_timeout_s: IdleTimeout | None = None
+    max_queue: MaxQueue | None = None
+
+
+class Worker(ResponseModel):
+    id: str
+    status: Status
+    pid: int | None
+    outstanding: int = Field(description="Requests sent and not yet answered.")
+    memory_bytes: int | None = Field(description="Proportional set size, bytes.")
+    progress: float = Field(description="How far loading has come, 0 to 1.")
+
+
+class Deployment(ResponseModel):
+    id: str
+    object: Literal["deployment"] = "deployment"
+    model: str
+    pipeline: str
+    artifact_id: str | None
+    source: str | None
+    readiness: Readiness
+    engine: str
+    device: str
+    dtype: str
+    replicas: Replicas
+    idle_timeout_s: float
+    max_queue: int
+    config: dict[str, Any]
+    desired: Desired = Field(description="What its owner wants.")
+    status: Status = Field(description="What is observed.")
+    reason: Reason
+    message: str
+    workers: list[Worker]
+    created_at: UtcString
+    updated_at: UtcString
+
+
+class Event(ResponseModel):
+    id: str
+    object: Literal["deployment.event"] = "deployment.event"
+    status: Status
+    reason: Reason
+    message: str
+    created_at: UtcString
+
+
+class LogLines(ResponseModel):
+    object: Literal["list"] = "list"
+    data: list[str] = Field(description="The last lines, oldest first.")

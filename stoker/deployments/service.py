@@ -1,0 +1,246 @@
+"""Deployments: what is wanted is a row; what is observed comes from the runtime."""
+
+import asyncio
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from stoker import db
+from stoker.artifacts import repository as artifacts
+from stoker.artifacts.inspection import InspectionError, inspect
+from stoker.artifacts.models import Artifact, ArtifactStatus
+from stoker.config import Settings
+from stoker.context import Services
+from stoker.db import Session
+from stoker.deployments import repository, schemas
+from stoker.deployments.directory import Entry
+from stoker.deployments.folders import FOLDER, FolderReader, source_folder
+from stoker.deployments.models import Deployment, Desired
+from stoker.errors import ConflictError, InvalidRequestError, NotFoundError
+from stoker.ids import Prefix, new_id
+from stoker.runtime.interface import DeploymentSpec, DeploymentStats, Readiness, Reason, Status
+from stoker.tasks.registry import PIPELINES
+
+
+def spec_of(row: Deployment) -> DeploymentSpec:
+    return DeploymentSpec(
+        id=row.id,
+        account_id=row.account_id,
+        model=row.model,
+        pipeline=row.pipeline,
+        source=row.upload_id or f"{FOLDER}{row.source}",
+        readiness=Readiness(row.readiness),
+        engine=row.engine,
+        device=row.device,
+        dtype=row.dtype,
+        min_replicas=row.min_replicas,
+        max_replicas=row.max_replicas,
+        idle_timeout_s=row.idle_timeout_s,
+        max_queue=row.max_queue,
+        config=row.config,
+    )
+
+
+def entry_of(row: Deployment) -> Entry:
+    return Entry(
+        deployment_id=row.id,
+        account_id=row.account_id,
+        model=row.model,
+        pipeline=row.pipeline,
+        readiness=row.readiness,
+        created_at=row.created_at,
+    )
+
+
+def response(services: Services, row: Deployment) -> schemas.Deployment:
+    stats = services.runtime.stats(row.id) or DeploymentStats(
+        status=Status.IDLE if row.desired == Desired.RUNNING else Status.STOPPED,
+        reason=Reason.CREATED,
+        message="",
+    )
+    return schemas.Deployment(
+        id=row.id,
+        model=row.model,
+        pipeline=row.pipeline,
+        artifact_id=row.artifact_id,
+        source=row.source,
+        readiness=Readiness(row.readiness),
+        engine=row.engine,
+        device=row.device,
+        dtype=row.dtype,
+        replicas=schemas.Replicas(min=row.min_replicas, max=row.max_replicas),
+        idle_timeout_s=row.idle_timeout_s,
+        max_queue=row.max_queue,
+        config=row.config,
+        desired=Desired(row.desired),
+        status=stats.status,
+        reason=stats.reason,
+        message=stats.message,
+        workers=[schemas.Worker.model_validate(worker) for worker in stats.replicas],
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+    )
+
+
+async def create(
+    session: Session, services: Services, account_id: str, request: schemas.DeploymentCreate
+) -> Deployment:
+    if await repository.by_model(session, account_id, request.model):
+        raise ConflictError(
+            f"The account has a deployment with the model id '{request.model}' already.",
+            code="model_exists",
+            param="model",
+        )
+    row = Deployment(
+        id=new_id(Prefix.DEPLOYMENT),
+        account_id=account_id,
+        model=request.model,
+        readiness=request.readiness.value,
+        engine=request.engine,
+        device=request.device,
+        dtype=request.dtype,
+        min_replicas=request.replicas.min,
+        max_replicas=request.replicas.max,
+        idle_timeout_s=request.idle_timeout_s,
+        max_queue=request.max_queue,
+        config=request.config.model_dump(),
+        desired=Desired.RUNNING.value,
+        created_at=db.now(),
+        updated_at=db.now(),
+    )
+    if request.artifact_id is not None:
+        artifact = await _ready_artifact(session, account_id, request.artifact_id)
+        row.artifact_id, row.upload_id = artifact.id, artifact.live_upload_id
+        row.pipeline = _pipeline(request.pipeline, artifact)
+    else:
+        folder, row.pipeline = await _inspected_folder(services.settings, request)
+        row.source = str(folder)
+    session.add(row)
+    await session.flush()
+    _publish(session, services, row)
+    return row
+
+
+async def _ready_artifact(session: Session, account_id: str, artifact_id: str) -> Artifact:
+    artifact = await artifacts.get(session, account_id, artifact_id)
+    if artifact is None:
+        raise NotFoundError("Artifact not found", code="artifact_not_found", param="artifact_id")
+    if artifact.status != ArtifactStatus.READY:
+        raise ConflictError(
+            f"The artifact is {artifact.status}, not ready: complete an upload of its files first.",
+            code="artifact_not_ready",
+            param="artifact_id",
+        )
+    return artifact
+
+
+def _pipeline(wanted: str | None, artifact: Artifact) -> str:
+    found = str(artifact.pipeline)
+    if wanted is None or wanted == found:
+        return found
+    architecture = (artifact.inspection or {}).get("architecture", "")
+    return _servable(wanted, str(architecture))
+
+
+def _servable(wanted: str, architecture: str) -> str:
+    if wanted not in PIPELINES:
+        raise InvalidRequestError(
+            f"Unknown pipeline '{wanted}'. Known: {', '.join(PIPELINES)}.", param="pipeline"
+        )
+    if not any(fnmatchcase(architecture, pattern) for pattern in PIPELINES[wanted]):
+        fitting = [
+            name
+            for name, patterns in PIPELINES.items()
+            if any(fnmatchcase(architecture, pattern) for pattern in patterns)
+        ]
+        raise InvalidRequestError(
+            f"A {architecture} cannot serve '{wanted}'; it can serve: {', '.join(fitting)}.",
+            param="pipeline",
+        )
+    return wanted
+
+
+async def _inspected_folder(
+    settings: Settings, request: schemas.DeploymentCreate
+) -> tuple[Path, str]:
+    folder = source_folder(settings, str(request.source))
+    try:
+        found = await asyncio.to_thread(inspect, FolderReader(folder), request.pipeline, PIPELINES)
+    except InspectionError as error:
+        raise InvalidRequestError(error.message, param="source") from error
+    return folder, found.pipeline
+
+
+async def get(session: Session, account_id: str, deployment_id: str) -> Deployment:
+    row = await repository.get(session, account_id, deployment_id)
+    if row is None:
+        raise NotFoundError("Deployment not found", code="deployment_not_found")
+    return row
+
+
+async def update(
+    session: Session,
+    services: Services,
+    account_id: str,
+    deployment_id: str,
+    request: schemas.DeploymentUpdate,
+) -> Deployment:
+    row = await get(session, account_id, deployment_id)
+    given = request.model_dump(exclude_none=True, exclude={"replicas"})
+    for name, value in given.items():
+        setattr(row, name, value)
+    if request.replicas:
+        row.min_replicas, row.max_replicas = request.replicas.min, request.replicas.max
+    row.updated_at = db.now()
+    _publish(session, services, row)
+    return row
+
+
+async def set_desired(
+    session: Session, services: Services, account_id: str, deployment_id: str, desired: Desired
+) -> Deployment:
+    row = await get(session, account_id, deployment_id)
+    row.desired = desired.value
+    row.updated_at = db.now()
+    _publish(session, services, row)
+    return row
+
+
+async def delete(
+    session: Session, services: Services, account_id: str, deployment_id: str
+) -> Deployment:
+    row = await get(session, account_id, deployment_id)
+    await session.delete(row)
+    session.after_commit(lambda: services.directory.drop(row.id))
+    return row
+
+
+def _publish(session: Session, services: Services, row: Deployment) -> None:
+    """Once committed, let the directory and the runtime know."""
+    session.after_commit(lambda: publish(services, row))
+
+
+def publish(services: Services, row: Deployment) -> None:
+    services.directory.put(entry_of(row))
+    services.runtime.apply(spec_of(row), running=row.desired == Desired.RUNNING)
+
+
+async def restore(services: Services) -> None:
+    """At the server's start: make every deployment known again."""
+    async with services.database.reading() as session:
+        rows = await repository.everything(session)
+    for row in rows:
+        publish(services, row)
+
+
+def tail(path: Path | None, lines: int) -> list[str]:
+    """The last lines of a log, oldest first. Reads at most its last 256 KiB."""
+    if path is None:
+        return []
+    with path.open("rb") as file:
+        file.seek(0, 2)
+        size = file.tell()
+        start = max(0, size - 256 * 1024)
+        file.seek(start)
+        found = file.read().decode(errors="replace").splitlines()
+    # The first line may have been cut in two by where reading began.
+    return (found[1:] if start else found)[-lines:]

@@ -1,0 +1,240 @@
+"""Every error that a client can see, once: status, type, code (docs/errors.md lists them)."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, Field
+
+
+class ErrorDetail(BaseModel):
+    type: str = Field(description="The error's class.", examples=["InvalidRequestError"])
+    code: str = Field(description="The error's code, stable.", examples=["invalid_request"])
+    message: str = Field(description="What was wrong and what would be right.")
+    param: str | None = Field(
+        default=None, description="Path of the field at fault.", examples=["top_k"]
+    )
+    progress: float | None = Field(
+        default=None, ge=0, le=1, description="With `model_loading`: how far loading has come."
+    )
+
+
+class ErrorBody(BaseModel):
+    error: ErrorDetail
+
+
+class StokerError(Exception):
+    """Base of the errors that reach the client. Raised where known, translated at the edge."""
+
+    status: ClassVar[int] = 500
+    type: ClassVar[str] = "InternalError"
+    code: str = "internal_error"
+    default_message: ClassVar[str] = "The server failed. The request id finds the cause in its log."
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        code: str | None = None,
+        param: str | None = None,
+        retry_after_s: float | None = None,
+        progress: float | None = None,
+    ) -> None:
+        self.message = message or self.default_message
+        self.code = code or type(self).code
+        self.param = param
+        self.retry_after_s = retry_after_s
+        self.progress = progress
+        super().__init__(self.message)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        if self.retry_after_s is None:
+            return {}
+        # The openai SDK gives up on anything above 120 s.
+        return {"retry-after": str(max(1, min(120, round(self.retry_after_s))))}
+
+    def body(self) -> dict[str, Any]:
+        error: dict[str, Any] = {
+            "type": self.type,
+            "code": self.code,
+            "message": self.message,
+            "param": self.param,
+        }
+        if self.progress is not None:
+            error["progress"] = round(self.progress, 3)
+        return {"error": error}
+
+
+class InternalError(StokerError):
+    pass
+
+
+class InvalidRequestError(StokerError):
+    status = 400
+    type = "InvalidRequestError"
+    code = "invalid_request"
+
+
+class InvalidMediaError(StokerError):
+    status = 400
+    type = "InvalidMediaError"
+    code = "invalid_media"
+
+
+class EndpointNotSupportedError(StokerError):
+    status = 400
+    type = "EndpointNotSupportedError"
+    code = "endpoint_not_supported"
+
+
+class InvalidAPIKeyError(StokerError):
+    status = 401
+    type = "InvalidAPIKeyError"
+    code = "invalid_api_key"
+    # One message for every cause: which one it was is nobody's business.
+    default_message = (
+        "Invalid API key: it is missing, unknown, expired, revoked or not meant for this. "
+        "Send a valid one as 'Authorization: Bearer sk-…'."
+    )
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"www-authenticate": "Bearer"}
+
+
+class ModelNotFoundError(StokerError):
+    status = 404
+    type = "ModelNotFoundError"
+    code = "model_not_found"
+
+
+class NotFoundError(StokerError):
+    status = 404
+    type = "NotFoundError"
+    code = "not_found"
+    default_message = "Not found"
+
+
+class MethodNotAllowedError(StokerError):
+    status = 405
+    type = "MethodNotAllowedError"
+    code = "method_not_allowed"
+
+
+class ConflictError(StokerError):
+    status = 409
+    type = "ConflictError"
+    code = "conflict"
+
+
+class PayloadTooLargeError(StokerError):
+    status = 413
+    type = "PayloadTooLargeError"
+    code = "payload_too_large"
+
+
+class UnsupportedMediaTypeError(StokerError):
+    status = 415
+    type = "UnsupportedMediaTypeError"
+    code = "unsupported_media_type"
+
+
+class RateLimitError(StokerError):
+    status = 429
+    type = "RateLimitError"
+    code = "rate_limited"
+
+
+class InferenceError(StokerError):
+    status = 500
+    type = "InferenceError"
+    code = "inference_failed"
+
+
+class ModelLoadingError(StokerError):
+    status = 503
+    type = "ModelLoadingError"
+    code = "model_loading"
+
+
+class CapacityError(StokerError):
+    status = 503
+    type = "CapacityError"
+    code = "worker_lost"
+
+
+class InferenceTimeoutError(StokerError):
+    status = 504
+    type = "TimeoutError"
+    code = "timeout"
+
+
+ALWAYS: tuple[type[StokerError], ...] = (InvalidRequestError, InvalidAPIKeyError)
+CALLING: tuple[type[StokerError], ...] = (
+    EndpointNotSupportedError,
+    ModelNotFoundError,
+    PayloadTooLargeError,
+    RateLimitError,
+    InferenceError,
+    ModelLoadingError,
+    CapacityError,
+    InferenceTimeoutError,
+)
+
+
+def responses(*errors: type[StokerError]) -> dict[int | str, dict[str, Any]]:
+    """The OpenAPI ``responses=`` of a route that can raise these, and those that all can."""
+    return _grouped([*ALWAYS, *errors])
+
+
+def _grouped(errors: Iterable[type[StokerError]]) -> dict[int | str, dict[str, Any]]:
+    grouped: dict[int | str, dict[str, Any]] = {}
+    for error in errors:
+        entry = grouped.setdefault(error.status, {"model": ErrorBody, "description": ""})
+        names: str = entry["description"]
+        if error.type not in names.split(" or "):
+            entry["description"] = f"{names} or {error.type}" if names else error.type
+    return grouped
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that a misspelt one most likely meant."""
+    import difflib
+
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)), None)
+
+
+def location(loc: Iterable[str | int]) -> str:
+    """A pydantic error location as the path of a field: ``("inputs", 3)`` → ``inputs[3]``."""
+    path = ""
+    for part in loc:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
+    return path
+
+
+def from_validation(errors: list[Mapping[str, Any]], known: Iterable[str]) -> InvalidRequestError:
+    """The first of pydantic's errors as ours, with the nearest known field for an unknown one."""
+    first = errors[0]
+    loc = [part for part in first["loc"] if part != "body"]
+    # Unions put the name of each member tried into the location; a client never wrote those.
+    names = [part for part in loc if isinstance(part, int) or not _is_union_member(part)]
+    param = location(names) or None
+    kind = first["type"]
+    if kind == "extra_forbidden":
+        close = nearest(str(names[-1]), known)
+        hint = f" Did you mean '{close}'?" if close else ""
+        return InvalidRequestError(f"Unknown field '{param}'.{hint}", param=param)
+    if kind == "json_invalid":
+        return InvalidRequestError("The body is not valid JSON.")
+    if kind == "missing":
+        return InvalidRequestError(
+            f"'{param}' is required." if param else "A JSON body is required.", param=param
+        )
+    prefix = f"'{param}': " if param else ""
+    return InvalidRequestError(f"{prefix}{first['msg']}.", param=param)
+
+
+def _is_union_member(part: object) -> bool:
+    return isinstance(part, str) and (
+        "[" in part or part in {"str", "int", "float", "bool", "dict", "constrained-str"}
+    )

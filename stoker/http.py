@@ -1,0 +1,166 @@
+"""The outermost ASGI layer: request ids, body limits, access log, errors in our shape."""
+
+import logging
+import re
+import time
+from http import HTTPStatus
+
+import orjson
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from stoker.errors import (
+    InternalError,
+    InvalidRequestError,
+    MethodNotAllowedError,
+    NotFoundError,
+    PayloadTooLargeError,
+    StokerError,
+    from_validation,
+)
+from stoker.ids import Prefix, new_id
+from stoker.logs import request_id
+
+log = logging.getLogger("stoker.http")
+
+_SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_BODY_LIMIT = "stoker.body_limit"
+
+
+class RequestContext:
+    """Gives every request an id, a body limit, one log line and, whatever happens, an answer."""
+
+    def __init__(self, app: ASGIApp, body_limit: int) -> None:
+        self.app = app
+        self.body_limit = body_limit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        identifier = _request_id(scope)
+        token = request_id.set(identifier)
+        scope[_BODY_LIMIT] = self.body_limit
+        started = time.perf_counter()
+        status = 0
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                headers["x-request-id"] = identifier
+                headers.setdefault("x-content-type-options", "nosniff")
+            await send(message)
+
+        try:
+            await self.app(scope, _limited(scope, receive), send_with_id)
+        except Exception:
+            log.exception("request failed")
+            if not status:
+                await error_response(InternalError())(scope, receive, send_with_id)
+        finally:
+            log.info(
+                "request",
+                extra={
+                    "method": scope["method"],
+                    "path": scope["path"],
+                    "status": status,
+                    "ms": round((time.perf_counter() - started) * 1000, 2),
+                },
+            )
+            request_id.reset(token)
+
+
+def lift_body_limit(request: Request) -> None:
+    """Leave the limit to this handler, which streams the body and counts for itself."""
+    request.scope[_BODY_LIMIT] = None
+
+
+def _request_id(scope: Scope) -> str:
+    given = Headers(scope=scope).get("x-request-id", "")
+    return given if _SANE_ID.fullmatch(given) else new_id(Prefix.REQUEST)
+
+
+def _limited(scope: Scope, receive: Receive) -> Receive:
+    received = 0
+    declared = Headers(scope=scope).get("content-length", "")
+
+    async def limited_receive() -> Message:
+        nonlocal received
+        limit: int | None = scope[_BODY_LIMIT]
+        if limit is not None and declared.isdecimal() and int(declared) > limit:
+            raise _too_large(limit)
+        message = await receive()
+        received += len(message.get("body", b""))
+        if limit is not None and received > limit:
+            raise _too_large(limit)
+        return message
+
+    return limited_receive
+
+
+class _BodyTooLarge(HTTPException):
+    """FastAPI turns any other exception raised while it reads a body into its own 400."""
+
+    def __init__(self, error: PayloadTooLargeError) -> None:
+        super().__init__(error.status)
+        self.error = error
+
+
+def _too_large(limit: int) -> _BodyTooLarge:
+    message = f"The request body is larger than {limit} bytes, the limit of this server."
+    return _BodyTooLarge(PayloadTooLargeError(message))
+
+
+def error_response(error: StokerError) -> Response:
+    return Response(
+        orjson.dumps(error.body()),
+        status_code=error.status,
+        headers=error.headers,
+        media_type="application/json",
+    )
+
+
+def install_error_handlers(app: FastAPI) -> None:
+    app.add_exception_handler(StokerError, _on_stoker_error)
+    app.add_exception_handler(HTTPException, _on_http_exception)
+    app.add_exception_handler(RequestValidationError, _on_validation_error)
+
+
+async def _on_stoker_error(_request: Request, error: Exception) -> Response:
+    return error_response(error if isinstance(error, StokerError) else InternalError())
+
+
+async def _on_http_exception(request: Request, error: Exception) -> Response:
+    if isinstance(error, _BodyTooLarge):
+        return error_response(error.error)
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    if status == HTTPStatus.NOT_FOUND:
+        return error_response(NotFoundError(f"No such path: {request.url.path}", code="not_found"))
+    if status == HTTPStatus.METHOD_NOT_ALLOWED:
+        allowed = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
+        message = f"{request.method} is not allowed on {request.url.path}."
+        response = error_response(MethodNotAllowedError(message))
+        response.headers.update(allowed)
+        return response
+    if status < HTTPStatus.INTERNAL_SERVER_ERROR:
+        return error_response(InvalidRequestError("The request could not be read."))
+    return error_response(InternalError())
+
+
+async def _on_validation_error(request: Request, error: Exception) -> Response:
+    if not isinstance(error, RequestValidationError):
+        return error_response(InternalError())
+    return error_response(from_validation([*error.errors()], _known_fields(request)))
+
+
+def _known_fields(request: Request) -> list[str]:
+    """The fields of the body that the matched route takes."""
+    body = getattr(request.scope.get("route"), "body_field", None)
+    model = getattr(getattr(body, "field_info", None), "annotation", None)
+    return list(getattr(model, "model_fields", {}))

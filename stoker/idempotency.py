@@ -1,0 +1,111 @@
+"""`Idempotency-Key`: the same key and body get the first answer again, another body a 409."""
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import Annotated
+
+from fastapi import Depends, Header, Request, Response
+from pydantic import BaseModel
+from sqlalchemy import LargeBinary, String, delete
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Mapped, mapped_column
+
+from stoker import db
+from stoker.auth import Caller
+from stoker.context import ServicesDep
+from stoker.db import Base, Database, Session, UtcDateTime
+from stoker.errors import ConflictError
+
+KEPT = timedelta(hours=24)
+
+
+class IdempotencyRecord(Base):
+    __tablename__ = "idempotency_records"
+
+    # SHA-256 of who asked, what for and with which key: bounded, whatever the client sent.
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    body_sha256: Mapped[str] = mapped_column(String(64))
+    # Sealed: the first answer to a key's creation contains the key.
+    response: Mapped[bytes] = mapped_column(LargeBinary)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+
+
+class Idempotency:
+    def __init__(
+        self,
+        request: Request,
+        caller: Caller,
+        services: ServicesDep,
+        idempotency_key: Annotated[
+            str | None,
+            Header(
+                min_length=1,
+                max_length=255,
+                description="Repeating a request with the same key gives the first answer again.",
+            ),
+        ] = None,
+    ) -> None:
+        self._request = request
+        self._caller = caller
+        self._secret = services.secret
+        self._key = idempotency_key
+
+    async def run(
+        self, session: Session, create: Callable[[], Awaitable[BaseModel]], status: int = 201
+    ) -> Response:
+        """Create and remember the answer in the same transaction, or give the remembered one."""
+        if self._key is None:
+            return _response((await create()).model_dump_json().encode(), status)
+        body_sha256 = hashlib.sha256(await self._request.body()).hexdigest()
+        if record := await session.get(IdempotencyRecord, self._record_id()):
+            return self._replay(record, body_sha256, status)
+        content = (await create()).model_dump_json().encode()
+        session.add(
+            IdempotencyRecord(
+                id=self._record_id(),
+                body_sha256=body_sha256,
+                response=self._secret.seal(content),
+                created_at=db.now(),
+            )
+        )
+        try:
+            await session.flush()
+        except IntegrityError as error:
+            raise ConflictError(
+                "A request with this Idempotency-Key is under way; repeat it in a moment.",
+                code="idempotency_in_progress",
+            ) from error
+        return _response(content, status)
+
+    def _record_id(self) -> str:
+        caller = self._caller.account_id or self._caller.scope.value
+        parts = (caller, self._request.method, self._request.url.path, self._key or "")
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+    def _replay(self, record: IdempotencyRecord, body_sha256: str, status: int) -> Response:
+        content = self._secret.unseal(record.response)
+        if record.body_sha256 != body_sha256 or content is None:
+            raise ConflictError(
+                "This Idempotency-Key was used with another body; take a new key.",
+                code="idempotency_mismatch",
+                param="Idempotency-Key",
+            )
+        response = _response(content, status)
+        response.headers["idempotency-replayed"] = "true"
+        return response
+
+
+def _response(content: bytes, status: int) -> Response:
+    return Response(content, status_code=status, media_type="application/json")
+
+
+Idempotent = Annotated[Idempotency, Depends()]
+
+
+async def forget_old(database: Database, before: datetime) -> None:
+    """Drop the records made before a moment (the janitor keeps them for `KEPT`)."""
+    async with database.transaction() as session:
+        await session.execute(
+            delete(IdempotencyRecord).where(IdempotencyRecord.created_at < before)
+        )

@@ -1,0 +1,69 @@
+from fastapi import APIRouter, Response
+
+from stoker.auth import Caller
+from stoker.context import ReadSession, ServicesDep, WriteSession
+from stoker.errors import ConflictError, NotFoundError, responses
+from stoker.idempotency import Idempotent
+from stoker.keys import repository, service
+from stoker.keys.models import ApiKey
+from stoker.keys.schemas import Key, KeyCreate, KeyRotate, KeyWithSecret
+from stoker.lists import ListResponse, Paging
+from stoker.schemas import Deleted
+
+router = APIRouter(prefix="/v1/api-keys", tags=["API keys"])
+
+
+def _with_secret(key: ApiKey, secret: str) -> KeyWithSecret:
+    return KeyWithSecret(**Key.model_validate(key).model_dump(), key=service.whole(key, secret))
+
+
+@router.post(
+    "",
+    status_code=201,
+    response_model=KeyWithSecret,
+    responses=responses(NotFoundError, ConflictError),
+)
+async def create_key(
+    body: KeyCreate, caller: Caller, session: WriteSession, idempotent: Idempotent
+) -> Response:
+    """Create an API key. The answer shows it this once."""
+
+    async def created() -> KeyWithSecret:
+        return _with_secret(*await service.create(session, caller, body))
+
+    return await idempotent.run(session, created)
+
+
+@router.get("", responses=responses())
+async def list_keys(caller: Caller, session: ReadSession, paging: Paging) -> ListResponse[Key]:
+    """List the account's keys."""
+    page = await repository.page(session, service.visible_account(caller), paging)
+    return page.response(Key.model_validate)
+
+
+@router.get("/{key_id}", responses=responses(NotFoundError))
+async def get_key(key_id: str, caller: Caller, session: ReadSession) -> Key:
+    """Get a key, without its secret."""
+    return Key.model_validate(await service.get(session, caller, key_id))
+
+
+@router.delete("/{key_id}", responses=responses(NotFoundError))
+async def revoke_key(
+    key_id: str, caller: Caller, session: WriteSession, services: ServicesDep
+) -> Deleted:
+    """Revoke a key, at once."""
+    key = await service.revoke(session, services.keyring, caller, key_id)
+    return Deleted(id=key.id, object="api_key.deleted")
+
+
+@router.post("/{key_id}/rotate", responses=responses(NotFoundError))
+async def rotate_key(
+    key_id: str,
+    caller: Caller,
+    session: WriteSession,
+    services: ServicesDep,
+    body: KeyRotate | None = None,
+) -> KeyWithSecret:
+    """Give a key a new secret; the old one lives on for the grace time."""
+    grace_s = (body or KeyRotate()).grace_s
+    return _with_secret(*await service.rotate(session, services.keyring, caller, key_id, grace_s))

@@ -1,0 +1,136 @@
+"""Checks API keys: from memory while fresh, from the database otherwise."""
+
+import hashlib
+import hmac
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from stoker import db
+from stoker.db import Database
+from stoker.errors import InvalidAPIKeyError
+from stoker.keys import repository
+from stoker.keys.models import ApiKey
+
+PREFIX = "sk"
+_CACHE_LIMIT = 10_000
+
+
+class Scope(StrEnum):
+    DEPLOYMENT = "deployment"
+    ACCOUNT = "account"
+    OPERATOR = "operator"
+
+
+@dataclass(frozen=True)
+class Principal:
+    """The caller as its key describes it. `account_id` is None for operators."""
+
+    key_id: str
+    scope: Scope
+    account_id: str | None
+    deployment_ids: frozenset[str]
+
+
+@dataclass(frozen=True)
+class _Entry:
+    principal: Principal
+    digests: tuple[tuple[bytes, datetime | None], ...]
+    expires_at: datetime | None
+    checked: float
+
+
+def new_secret() -> str:
+    return secrets.token_urlsafe(32)
+
+
+def digest(secret: str) -> bytes:
+    """SHA-256 of the secret part. It has 256 random bits: a slow hash would add nothing."""
+    return hashlib.sha256(secret.encode()).digest()
+
+
+class Keyring:
+    """A cache of checked keys, each trusted for `ttl_s` seconds.
+
+    A revocation made in this process drops the key at once (`forget`); one made in another takes
+    effect when the entry has aged.
+    """
+
+    def __init__(
+        self, database: Database, ttl_s: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._database = database
+        self._ttl_s = ttl_s
+        self._clock = clock
+        self._entries: dict[str, _Entry] = {}
+        self._used: dict[str, datetime] = {}
+
+    async def check(self, token: str) -> Principal:
+        """The principal of a key. Raises `InvalidAPIKeyError`, in the same way for any cause."""
+        public_id, secret = _split(token)
+        presented = digest(secret)
+        entry = self._entries.get(public_id)
+        fresh = entry is not None and self._clock() - entry.checked < self._ttl_s
+        if entry is None or not fresh or not _admits(entry, presented):
+            # Every failure costs one look-up, so its time tells nothing about the cause.
+            entry = await self._look_up(public_id)
+            if entry is None or not _admits(entry, presented):
+                raise InvalidAPIKeyError
+        self._used[entry.principal.key_id] = db.now()
+        return entry.principal
+
+    def forget(self, public_id: str) -> None:
+        self._entries.pop(public_id, None)
+
+    async def flush_last_used(self) -> None:
+        """Write down when keys were last used. Called by the janitor, off the hot path."""
+        used, self._used = self._used, {}
+        if used:
+            async with self._database.transaction() as session:
+                await repository.touch(session, used)
+
+    async def _look_up(self, public_id: str) -> _Entry | None:
+        async with self._database.reading() as session:
+            key = await repository.by_public_id(session, public_id)
+        if key is None:
+            self.forget(public_id)
+            return None
+        if len(self._entries) >= _CACHE_LIMIT:
+            self._entries.clear()
+        entry = self._entries[public_id] = _entry(key, self._clock())
+        return entry
+
+
+def _split(token: str) -> tuple[str, str]:
+    parts = token.split("-", 2) if token.isascii() and len(token) <= 256 else []
+    return (parts[1], parts[2]) if len(parts) == 3 and parts[0] == PREFIX else ("", "")
+
+
+def _entry(key: ApiKey, checked: float) -> _Entry:
+    digests: list[tuple[bytes, datetime | None]] = [(key.secret_sha256, None)]
+    if key.previous_sha256:
+        digests.append((key.previous_sha256, key.previous_expires_at))
+    return _Entry(
+        principal=Principal(
+            key_id=key.id,
+            scope=Scope(key.scope),
+            account_id=key.account_id,
+            deployment_ids=frozenset(key.deployment_ids),
+        ),
+        digests=tuple(digests),
+        expires_at=key.expires_at,
+        checked=checked,
+    )
+
+
+def _admits(entry: _Entry, presented: bytes) -> bool:
+    moment = db.now()
+    alive = entry.expires_at is None or moment < entry.expires_at
+    matches = [
+        hmac.compare_digest(known, presented) and (until is None or moment < until)
+        for known, until in entry.digests
+    ]
+    return any(matches) and alive

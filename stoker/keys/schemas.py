@@ -1,0 +1,51 @@
+from datetime import datetime
+from typing import Literal
+
+from pydantic import Field
+
+from stoker.keys.keyring import Scope
+from stoker.schemas import RequestModel, ResponseModel, UtcString
+
+MAX_GRACE_S = 30 * 24 * 3600
+
+
+class KeyCreate(RequestModel):
+    scope: Scope = Field(default=Scope.DEPLOYMENT, description="What the key may do.")
+    deployment_ids: list[str] = Field(
+        default=[],
+        max_length=100,
+        description="With scope `deployment`: the deployments it may call, at least one.",
+    )
+    account_id: str | None = Field(
+        default=None, max_length=64, description="Operators only: the account the key belongs to."
+    )
+    name: str | None = Field(default=None, min_length=1, max_length=128)
+    expires_at: datetime | None = Field(
+        default=None, description="ISO 8601 with a zone; never if absent."
+    )
+
+
+class KeyRotate(RequestModel):
+    grace_s: float = Field(
+        default=24 * 3600,
+        ge=0,
+        le=MAX_GRACE_S,
+        description="How long the old secret lives on, seconds.",
+    )
+
+
+class Key(ResponseModel):
+    id: str
+    object: Literal["api_key"] = "api_key"
+    public_id: str = Field(description="The key's middle part, fit for logs.")
+    scope: Scope
+    account_id: str | None
+    deployment_ids: list[str]
+    name: str | None
+    created_at: UtcString
+    expires_at: UtcString | None
+    last_used_at: UtcString | None
+
+
+class KeyWithSecret(Key):
+    key: str = Field(description="The whole key. Shown this once.", examples=["sk-…"])

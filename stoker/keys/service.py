@@ -1,0 +1,126 @@
+"""API keys: `sk-<public id>-<secret>`. Only a digest of the secret is stored."""
+
+import secrets
+from datetime import timedelta
+
+from stoker import db
+from stoker.accounts import repository as accounts
+from stoker.db import Session
+from stoker.deployments import repository as deployments
+from stoker.errors import InvalidAPIKeyError, InvalidRequestError, NotFoundError
+from stoker.ids import Prefix, new_id
+from stoker.keys import repository
+from stoker.keys.keyring import PREFIX, Keyring, Principal, Scope, digest, new_secret
+from stoker.keys.models import ApiKey
+from stoker.keys.schemas import KeyCreate
+
+
+def whole(key: ApiKey, secret: str) -> str:
+    return f"{PREFIX}-{key.public_id}-{secret}"
+
+
+async def create(session: Session, caller: Principal, request: KeyCreate) -> tuple[ApiKey, str]:
+    """A new key and its secret part, which is not stored."""
+    account_id = await _account_for(session, caller, request)
+    if request.scope is Scope.DEPLOYMENT:
+        await _check_deployments(session, account_id, request.deployment_ids)
+    elif request.deployment_ids:
+        raise InvalidRequestError(
+            f"A key of scope '{request.scope}' takes no deployment_ids.", param="deployment_ids"
+        )
+    if request.expires_at is not None:
+        if request.expires_at.tzinfo is None:
+            raise InvalidRequestError(
+                "'expires_at' needs a zone, such as 2030-01-01T00:00:00Z.", param="expires_at"
+            )
+        if request.expires_at <= db.now():
+            raise InvalidRequestError("'expires_at' lies in the past.", param="expires_at")
+    return issue(session, account_id, request)
+
+
+def issue(session: Session, account_id: str | None, request: KeyCreate) -> tuple[ApiKey, str]:
+    """Add a key whose request has been checked."""
+    secret = new_secret()
+    key = ApiKey(
+        id=new_id(Prefix.KEY),
+        public_id=secrets.token_hex(8),
+        secret_sha256=digest(secret),
+        scope=request.scope.value,
+        account_id=account_id,
+        deployment_ids=request.deployment_ids,
+        name=request.name,
+        created_at=db.now(),
+        expires_at=request.expires_at,
+    )
+    session.add(key)
+    return key, secret
+
+
+async def get(session: Session, caller: Principal, key_id: str) -> ApiKey:
+    key = await repository.get(session, visible_account(caller), key_id)
+    if key is None:
+        raise NotFoundError("API key not found", code="api_key_not_found")
+    return key
+
+
+async def revoke(session: Session, keyring: Keyring, caller: Principal, key_id: str) -> ApiKey:
+    key = await get(session, caller, key_id)
+    key.revoked_at = db.now()
+    session.after_commit(lambda: keyring.forget(key.public_id))
+    return key
+
+
+async def rotate(
+    session: Session, keyring: Keyring, caller: Principal, key_id: str, grace_s: float
+) -> tuple[ApiKey, str]:
+    """Give the key a new secret; the old one works for `grace_s` seconds more."""
+    key = await get(session, caller, key_id)
+    secret = new_secret()
+    key.previous_sha256 = key.secret_sha256
+    key.previous_expires_at = db.now() + timedelta(seconds=grace_s)
+    key.secret_sha256 = digest(secret)
+    session.after_commit(lambda: keyring.forget(key.public_id))
+    return key, secret
+
+
+def visible_account(caller: Principal) -> str | None:
+    """The account whose keys the caller may see; None: all of them."""
+    if caller.scope is Scope.DEPLOYMENT:
+        raise InvalidAPIKeyError
+    return caller.account_id
+
+
+async def _account_for(session: Session, caller: Principal, request: KeyCreate) -> str | None:
+    if caller.scope is Scope.DEPLOYMENT:
+        raise InvalidAPIKeyError
+    if caller.scope is Scope.ACCOUNT:
+        if request.scope is Scope.OPERATOR:
+            raise InvalidAPIKeyError
+        if request.account_id not in (None, caller.account_id):
+            raise NotFoundError("Account not found", code="account_not_found", param="account_id")
+        return caller.account_id
+    if request.scope is Scope.OPERATOR:
+        if request.account_id is not None:
+            raise InvalidRequestError("An operator key has no account.", param="account_id")
+        return None
+    if request.account_id is None:
+        raise InvalidRequestError("'account_id' is required.", param="account_id")
+    if not await accounts.exists(session, request.account_id):
+        raise NotFoundError("Account not found", code="account_not_found", param="account_id")
+    return request.account_id
+
+
+async def _check_deployments(session: Session, account_id: str | None, ids: list[str]) -> None:
+    if not ids:
+        raise InvalidRequestError(
+            "A key of scope 'deployment' needs at least one id in deployment_ids.",
+            param="deployment_ids",
+        )
+    known = await deployments.existing_ids(session, account_id or "", ids)
+    for index, identifier in enumerate(ids):
+        if identifier not in known:
+            raise NotFoundError(
+                "Deployment not found",
+                code="deployment_not_found",
+                param=f"deployment_ids[{index}]",
+            )

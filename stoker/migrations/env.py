@@ -1,0 +1,27 @@
+"""Alembic environment: runs on the connection that `Database.migrate` hands over."""
+
+from typing import Literal
+
+from alembic import context
+
+from stoker.db import Base, UtcDateTime
+from stoker.models import TABLES
+
+if not TABLES:
+    raise RuntimeError("no tables are registered")
+
+
+def _render_item(kind: str, item: object, _autogen: object) -> str | Literal[False]:
+    """Write our column type as migrations import it."""
+    return "UtcDateTime()" if kind == "type" and isinstance(item, UtcDateTime) else False
+
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=Base.metadata,
+    render_as_batch=True,
+    compare_type=True,
+    render_item=_render_item,
+)
+with context.begin_transaction():
+    context.run_migrations()

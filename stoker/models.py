@@ -1,0 +1,20 @@
+"""Every table, imported once, for migrations and for relations between resources."""
+
+from stoker.accounts.models import Account
+from stoker.artifacts.models import Artifact, Upload, UploadFile, UploadPart
+from stoker.db import Base
+from stoker.deployments.models import Deployment, DeploymentEvent
+from stoker.idempotency import IdempotencyRecord
+from stoker.keys.models import ApiKey
+
+TABLES: tuple[type[Base], ...] = (
+    Account,
+    ApiKey,
+    Artifact,
+    Deployment,
+    DeploymentEvent,
+    IdempotencyRecord,
+    Upload,
+    UploadFile,
+    UploadPart,
+)

@@ -1,0 +1,57 @@
+"""`GET /v1/models`: the deployments that the key may call, in the shape OpenAI clients know."""
+
+from typing import Literal
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+
+from stoker.auth import Caller
+from stoker.context import Services, ServicesDep
+from stoker.deployments.directory import Entry
+from stoker.errors import ModelNotFoundError, responses
+from stoker.runtime.interface import Readiness, Status
+from stoker.tasks.registry import endpoints
+
+router = APIRouter(prefix="/v1/models", tags=["Models"])
+
+
+class Model(BaseModel):
+    id: str = Field(description="The model id to send as `model`.")
+    object: Literal["model"] = "model"
+    created: int = Field(description="Unix seconds.")
+    owned_by: str
+    pipeline: str
+    status: Status
+    readiness: Readiness
+    endpoints: list[str] = Field(description="The paths that serve this model.")
+
+
+class ModelList(BaseModel):
+    object: Literal["list"] = "list"
+    data: list[Model]
+
+
+def _model(services: Services, entry: Entry) -> Model:
+    stats = services.runtime.stats(entry.deployment_id)
+    return Model(
+        id=entry.model,
+        created=int(entry.created_at.timestamp()),
+        owned_by=entry.account_id,
+        pipeline=entry.pipeline,
+        status=stats.status if stats else Status.IDLE,
+        readiness=Readiness(entry.readiness),
+        endpoints=endpoints(entry.pipeline),
+    )
+
+
+@router.get("", responses=responses())
+async def list_models(caller: Caller, services: ServicesDep) -> ModelList:
+    """List the models that the key may call."""
+    entries = services.directory.visible(caller)
+    return ModelList(data=[_model(services, entry) for entry in entries])
+
+
+@router.get("/{model:path}", responses=responses(ModelNotFoundError))
+async def get_model(model: str, caller: Caller, services: ServicesDep) -> Model:
+    """Get one model. Its id may contain slashes."""
+    return _model(services, services.directory.resolve(caller, model))

@@ -1,0 +1,65 @@
+"""The OpenAPI document: FastAPI's own, with the bodies that task handlers read for themselves."""
+
+from typing import Any, cast
+
+from fastapi import FastAPI
+from pydantic import TypeAdapter
+from pydantic.json_schema import models_json_schema
+
+from stoker.tasks.base import Task
+from stoker.tasks.registry import TASKS
+
+_REF = "#/components/schemas/{model}"
+
+
+def install(app: FastAPI) -> None:
+    plain = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            document = plain()
+            for task in TASKS.values():
+                _describe(document, task)
+            app.openapi_schema = document
+        return app.openapi_schema
+
+    app.openapi = openapi
+
+
+def _describe(document: dict[str, Any], task: Task) -> None:
+    operation = document["paths"][task.path]["post"]
+    operation["requestBody"] = {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": _component(document, task),
+                "example": dict(task.example),
+            }
+        },
+    }
+    operation["responses"]["200"] = {
+        "description": "One result for a single input; a list of results for a list.",
+        "content": {
+            "application/json": {
+                "schema": _result(document, task),
+                "example": task.example_result,
+            }
+        },
+    }
+
+
+def _component(document: dict[str, Any], task: Task) -> dict[str, Any]:
+    references, definitions = models_json_schema([(task.request, "validation")], ref_template=_REF)
+    _merge(document, definitions)
+    return cast("dict[str, Any]", references[task.request, "validation"])
+
+
+def _result(document: dict[str, Any], task: Task) -> dict[str, Any]:
+    schema = TypeAdapter[Any](task.result).json_schema(ref_template=_REF)
+    _merge(document, schema)
+    return {"oneOf": [schema, {"type": "array", "items": schema}]}
+
+
+def _merge(document: dict[str, Any], schema: dict[str, Any]) -> None:
+    components = document.setdefault("components", {}).setdefault("schemas", {})
+    components.update(schema.pop("$defs", {}))

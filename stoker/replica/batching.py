@@ -1,0 +1,103 @@
+"""Which samples go into a forward pass together.
+
+The budget counts *padded* tokens: a batch costs its longest sample times its size. There is no wait
+window: the engine takes what is queued when it asks, so a lone request never waits for company.
+"""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from stoker.replica.stages import Sample
+
+
+def bucket(length: int) -> int:
+    """A length rounded up, so that shapes repeat: oneDNN caches its kernels by shape."""
+    step = 8 if length <= 64 else 16 if length <= 256 else 32
+    return -(-length // step) * step
+
+
+@dataclass(eq=False)
+class Entry:
+    """A sample that waits for the engine, with the request and the place it belongs to."""
+
+    request_id: int
+    item: int
+    position: int
+    sample: Sample
+    owner: Any = field(repr=False)
+
+
+class BatchQueue:
+    """Samples waiting for the engine, oldest first. Thread-safe."""
+
+    def __init__(self, budget: int, pads: bool = True) -> None:
+        self.budget = budget
+        self._pads = pads
+        self._entries: list[Entry] = []
+        self._changed = threading.Condition()
+        self._closed = False
+
+    def put(self, entries: Sequence[Entry]) -> None:
+        with self._changed:
+            self._entries.extend(entries)
+            self._changed.notify()
+
+    def drop(self, request_id: int) -> int:
+        """Forget a request's samples; how many were still waiting."""
+        with self._changed:
+            kept = [entry for entry in self._entries if entry.request_id != request_id]
+            dropped = len(self._entries) - len(kept)
+            self._entries = kept
+            return dropped
+
+    def close(self) -> None:
+        """`take` returns None once what is queued has been taken."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def take(self, timeout: float | None = None) -> list[Entry] | None:
+        """The next batch; [] after `timeout` seconds without work; None when closed and empty.
+
+        The oldest entry is always in it, so that nothing starves. Its company are the entries
+        nearest to it in length, as long as the padded batch stays within the budget.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._entries or self._closed, timeout)
+            if not self._entries:
+                return None if self._closed else []
+            batch = choose(self._entries, self.budget, pads=self._pads)
+            chosen = set(map(id, batch))
+            self._entries = [entry for entry in self._entries if id(entry) not in chosen]
+            return batch
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+def choose(entries: Sequence[Entry], budget: int, *, pads: bool = True) -> list[Entry]:
+    """The oldest entry and the nearest in length that fit the budget with it.
+
+    Without `pads` only entries of the very same length go together.
+    """
+    oldest = entries[0]
+    if bucket(oldest.sample.length) * 2 > budget:
+        return [oldest]
+    keys = set(oldest.sample.features)
+    others = [
+        entry
+        for entry in entries[1:]
+        if set(entry.sample.features) == keys
+        and (pads or entry.sample.length == oldest.sample.length)
+    ]
+    others.sort(key=lambda entry: abs(entry.sample.length - oldest.sample.length))
+    batch, longest = [oldest], bucket(oldest.sample.length)
+    for entry in others:
+        length = max(longest, bucket(entry.sample.length))
+        if length * (len(batch) + 1) > budget:
+            break
+        batch.append(entry)
+        longest = length
+    return batch

@@ -1,0 +1,25 @@
+"""What an engine does: load a model folder, run forward passes over samples."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from stoker.replica.stages import Sample, Stages
+
+Progress = Callable[[float, str], None]
+"""Called while loading with a fraction from 0 to 1 and the name of the step."""
+
+
+class Engine(Protocol):
+    """One model, loaded. Not thread-safe: one thread calls it."""
+
+    def load(self, folder: Path, stages: Stages, progress: Progress) -> Any:
+        """Load the folder's model and return it, for the stages to attach to.
+
+        Raises whatever the libraries raise; the message is logged and named to the owner.
+        """
+        ...
+
+    def forward(self, samples: Sequence[Sample]) -> list[Mapping[str, Any]]:
+        """Run one batch; one output a sample, with its features and extras, on the CPU."""
+        ...

@@ -1,0 +1,180 @@
+"""The engine host: one single-threaded process with the heavy imports done, which forks replicas.
+
+A forked replica has torch and transformers imported already and shares their memory. Rules: nothing
+here may start a thread, an OpenMP pool or a CUDA context before the fork; `gc.freeze()` keeps the
+collector from touching, and so copying, the shared pages. Commands come as JSON lines on standard
+input, events go to what was standard output. When the gateway is gone the input ends, and with it
+the host and, by their parent-death signal, all replicas.
+"""
+
+import gc
+import importlib
+import logging
+import os
+import select
+import signal
+import sys
+from pathlib import Path
+
+import msgspec
+
+from stoker.replica import main as replica
+from stoker.replica import sandbox
+from stoker.replica.protocol import (
+    Exited,
+    Fork,
+    Forked,
+    HostCommand,
+    HostEvent,
+    HostReady,
+    Preload,
+    Signal,
+)
+
+log = logging.getLogger(__name__)
+
+_decode = msgspec.json.Decoder(HostCommand).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class Host:
+    def __init__(self, events: int) -> None:
+        self._events = events
+        self._children: dict[str, int] = {}
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def run(self) -> None:
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        replica.ignore_interrupts()
+        gc.freeze()
+        self._emit(HostReady(threads=_thread_count()))
+        commands = LineReader(0)
+        while True:
+            readable, _, _ = select.select([0, self._wake_read], [], [])
+            if self._wake_read in readable:
+                os.read(self._wake_read, 4096)
+                self._reap()
+            if 0 in readable:
+                lines = commands.read()
+                if lines is None:
+                    return
+                for line in lines:
+                    self._obey(_decode(line))
+
+    def _obey(self, command: HostCommand) -> None:
+        match command:
+            case Fork():
+                self._fork(command)
+            case Signal():
+                # Only a child that has not been reaped yet: its id cannot have been given anew.
+                if pid := self._children.get(command.replica_id):
+                    os.kill(pid, command.signal)
+            case Preload():
+                _import_model_code(command.model_type)
+                gc.freeze()
+
+    def _fork(self, command: Fork) -> None:
+        pid = os.fork()
+        if pid == 0:
+            self._be_replica(command)
+        self._children[command.replica.id] = pid
+        self._emit(Forked(command.replica.id, pid))
+
+    def _be_replica(self, command: Fork) -> None:
+        code = 70
+        try:
+            sandbox.die_with_parent()
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for descriptor in (self._events, self._wake_read, self._wake_write):
+                os.close(descriptor)
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            code = replica.run(command.replica)
+        except BaseException:
+            logging.getLogger(__name__).exception("the replica failed")
+        finally:
+            # Not sys.exit: the host's own clean-up must not run in the child.
+            logging.shutdown()
+            os._exit(code)
+
+    def _reap(self) -> None:
+        for replica_id, pid in list(self._children.items()):
+            reaped, status = os.waitpid(pid, os.WNOHANG)
+            if reaped:
+                del self._children[replica_id]
+                self._emit(Exited(replica_id, os.waitstatus_to_exitcode(status)))
+
+    def _emit(self, event: HostEvent) -> None:
+        data = _encode(event) + b"\n"
+        while data:
+            data = data[os.write(self._events, data) :]
+
+
+class LineReader:
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._rest = b""
+
+    def read(self) -> list[bytes] | None:
+        """The lines that have come, or None at the end of the input."""
+        data = os.read(self._descriptor, 65536)
+        if not data:
+            return None
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        return lines
+
+
+def _thread_count() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("Threads:"):
+            return int(line.split()[1])
+    return 1
+
+
+def _import_heavy() -> None:
+    """What every torch replica needs, imported once for all of them."""
+    for name in (
+        "torch",
+        "transformers",
+        "transformers.pipelines",
+        "transformers.models.auto.modeling_auto",
+        "transformers.models.auto.tokenization_auto",
+        "transformers.models.bert.modeling_bert",
+        "transformers.models.bert.tokenization_bert_legacy",
+        "safetensors.torch",
+        "stoker.replica.engines.torch",
+        "stoker.tasks.registry",
+    ):
+        importlib.import_module(name)
+
+
+def _import_model_code(model_type: str) -> None:
+    """Import an architecture's own module. The name comes from an artifact: looked up, not used."""
+    from transformers.models.auto.configuration_auto import (
+        CONFIG_MAPPING_NAMES,
+        model_type_to_module_name,
+    )
+
+    if model_type not in CONFIG_MAPPING_NAMES:
+        return
+    module = model_type_to_module_name(model_type)
+    try:
+        importlib.import_module(f"transformers.models.{module}.modeling_{module}")
+    except Exception:
+        log.exception("the code of %s could not be imported", model_type)
+
+
+def main() -> None:
+    # Libraries print: standard output becomes the log, its descriptor stays ours for events.
+    events = os.dup(1)
+    os.set_inheritable(events, False)
+    os.dup2(2, 1)
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    sandbox.die_with_parent()
+    _import_heavy()
+    Host(events).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+"""A replica: one process, one model. Runs in the child that the engine host has forked."""
+
+import logging
+import os
+import signal
+import sys
+import time
+from collections import deque
+from pathlib import Path
+
+import msgspec
+import zmq
+
+from stoker.replica import sandbox
+from stoker.replica.calibration import Calibration
+from stoker.replica.engines.interface import Engine
+from stoker.replica.flight import FlightRecord
+from stoker.replica.protocol import (
+    Calibrated,
+    Cancel,
+    FromReplica,
+    Heartbeat,
+    Loaded,
+    LoadFailed,
+    Loading,
+    ReplicaSpec,
+    Shutdown,
+    ToReplica,
+    Work,
+)
+from stoker.replica.stages import Stages
+from stoker.replica.worker import Worker
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT_S = 1.0
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(ToReplica).decode
+
+
+def run(spec: ReplicaSpec) -> int:
+    """Load the model and serve until told to stop. Returns the process's exit code."""
+    _configure_log(spec)
+    sandbox.confine()
+    # Threads take turns more often than every 5 ms: requests are that short.
+    sys.setswitchinterval(0.001)
+    with zmq.Context() as context:
+        link = Link(context, spec.address)
+        try:
+            return _serve(spec, link)
+        finally:
+            link.close()
+
+
+def _serve(spec: ReplicaSpec, link: "Link") -> int:
+    started = time.perf_counter()
+    calibration = Calibration(spec.batch_budget)
+    try:
+        engine, stages = _load(spec, link)
+    except Exception as error:
+        log.exception("the model could not be loaded")
+        link.send_now(LoadFailed(_reason(error)))
+        return 0
+    worker = Worker(engine, stages, link.send, FlightRecord(Path(spec.flight_path)), calibration)
+    worker.start()
+    link.send_now(Loaded(time.perf_counter() - started))
+    reported = calibration.finished
+    next_beat = 0.0
+    while True:
+        for message in link.receive(timeout_s=max(0.0, next_beat - time.monotonic())):
+            match message:
+                case Work():
+                    worker.submit(message)
+                case Cancel():
+                    worker.cancel(message.id)
+                case Shutdown():
+                    worker.stop()
+                    link.flush()
+                    return 0
+        if time.monotonic() >= next_beat:
+            next_beat = time.monotonic() + HEARTBEAT_S
+            link.send_now(Heartbeat(worker.progress, worker.accepted, _memory_bytes()))
+            if calibration.measured and not reported:
+                reported = True
+                link.send_now(Calibrated(calibration.measured))
+
+
+def _load(spec: ReplicaSpec, link: "Link") -> tuple[Engine, Stages]:
+    from stoker.replica.engines.registry import create
+    from stoker.tasks.registry import TASKS
+
+    def progress(fraction: float, stage: str) -> None:
+        link.send_now(Loading(fraction, stage))
+
+    folder = Path(spec.model_dir)
+    progress(0.0, "reading the tokenizer")
+    stages = TASKS[spec.pipeline].stages(folder)
+    engine = create(spec)
+    stages.attach(engine.load(folder, stages, progress))
+    return engine, stages
+
+
+class Link:
+    """The socket to the gateway. Only its owner's thread touches it; others queue and wake it."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], address: str) -> None:
+        self._socket = context.socket(zmq.DEALER)
+        self._socket.setsockopt(zmq.LINGER, 2000)
+        # The gateway bounds what is outstanding; a limit here would only block the owner.
+        self._socket.setsockopt(zmq.SNDHWM, 0)
+        self._socket.setsockopt(zmq.RCVHWM, 0)
+        self._socket.connect(address)
+        self._outbox: deque[tuple[FromReplica, bytes | None]] = deque()
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._poller = zmq.Poller()
+        self._poller.register(self._socket, zmq.POLLIN)
+        self._poller.register(self._wake, zmq.POLLIN)
+
+    def send(self, message: FromReplica, content: bytes | None = None) -> None:
+        """Queue a message, from any thread."""
+        self._outbox.append((message, content))
+        os.eventfd_write(self._wake, 1)
+
+    def send_now(self, message: FromReplica, content: bytes | None = None) -> None:
+        """Send from the owner's thread."""
+        frames = [_encode(message)] if content is None else [_encode(message), content]
+        self._socket.send_multipart(frames, copy=False)
+
+    def flush(self) -> None:
+        while self._outbox:
+            self.send_now(*self._outbox.popleft())
+
+    def receive(self, timeout_s: float) -> list[ToReplica]:
+        """Send what is queued and return what has come, waiting at most `timeout_s`."""
+        events = dict(self._poller.poll(timeout_s * 1000))
+        if self._wake in events:
+            os.eventfd_read(self._wake)
+        self.flush()
+        messages: list[ToReplica] = []
+        while self._socket in events:
+            try:
+                frames = self._socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                break
+            messages.append(_decode(frames[0]))
+        return messages
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def _configure_log(spec: ReplicaSpec) -> None:
+    descriptor = os.open(spec.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for stream in (1, 2):
+        os.dup2(descriptor, stream)
+    os.close(descriptor)
+    logging.basicConfig(
+        level=logging.INFO,
+        force=True,
+        stream=sys.stderr,
+        format=f"%(asctime)s {spec.id} %(levelname)s %(name)s: %(message)s",
+    )
+    logging.info("starting, pid %d", os.getpid())
+
+
+def _reason(error: Exception) -> str:
+    """The first line of an error, without paths of this machine."""
+    line = (str(error).strip().splitlines() or [""])[0][:500]
+    words = ["…" if "/" in word else word for word in line.split(" ")]
+    return f"{type(error).__name__}: {' '.join(words)}"
+
+
+def _memory_bytes() -> int:
+    """Proportional set size, bytes: pages shared with the host count by their share."""
+    try:
+        with Path("/proc/self/smaps_rollup").open() as file:
+            for line in file:
+                if line.startswith("Pss:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        log.debug("no smaps_rollup")
+    return 0
+
+
+def ignore_interrupts() -> None:
+    """A terminal's Ctrl-C reaches the whole group; the gateway decides when replicas end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -1,0 +1,49 @@
+"""What a replica gives up before it touches a model: network, new privileges, core dumps."""
+
+import ctypes
+import logging
+import os
+import resource
+import signal
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NO_NEW_PRIVS = 38
+_CLONE_NEWNET = 0x40000000
+_CLONE_NEWUSER = 0x10000000
+
+
+def die_with_parent() -> None:
+    """SIGKILL this process when the one that forked it ends, however it ends."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def confine() -> None:
+    """Drop what a replica does not need. Best effort: kernels and containers differ."""
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if not _leave_network():
+        log.warning("this kernel allows no network namespace: the replica keeps the network")
+
+
+def _leave_network() -> bool:
+    """Enter a network namespace of its own, which has no way out. Unix sockets still work."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(_CLONE_NEWNET) == 0:
+        return True
+    uid, gid = os.getuid(), os.getgid()
+    if libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNET) != 0:
+        return False
+    try:
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
+        Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+    except OSError:
+        log.warning("the user namespace could not be mapped")
+    return True
+
+
+def _prctl(option: int, value: int) -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)

@@ -1,0 +1,224 @@
+"""The replica's work: prepare → batch → forward → finish.
+
+Three threads: the caller's (input and output), one that prepares inputs and finishes outputs, and
+one that owns the engine. The forward pass releases the GIL, so the others work beside it.
+"""
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from stoker.replica.batching import BatchQueue, Entry
+from stoker.replica.calibration import Calibration
+from stoker.replica.engines.interface import Engine
+from stoker.replica.flight import FlightRecord
+from stoker.replica.protocol import Failure, FromReplica, Result, Work
+from stoker.replica.stages import InputError, Stages
+
+log = logging.getLogger(__name__)
+
+Send = Callable[[FromReplica, bytes | None], None]
+
+_PREPARING, _RUNNING = 0, 1
+_IDLE_S = 0.25
+
+
+@dataclass(eq=False)
+class Request:
+    work: Work
+    missing: int
+    """Items without a result yet."""
+    results: list[Any]
+    waiting: dict[int, int] = field(default_factory=dict[int, int])
+    """Item → samples without an output yet."""
+    outputs: dict[int, list[Any]] = field(default_factory=dict[int, list[Any]])
+    done: bool = False
+
+
+class Worker:
+    def __init__(
+        self,
+        engine: Engine,
+        stages: Stages,
+        send: Send,
+        flight: FlightRecord,
+        calibration: Calibration,
+    ) -> None:
+        self._engine = engine
+        self._stages = stages
+        self._send = send
+        self._flight = flight
+        self._calibration = calibration
+        self._queue = BatchQueue(calibration.budget, stages.pads)
+        self._side: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._requests: dict[int, Request] = {}
+        self.progress = 0
+        self._threads = [
+            threading.Thread(target=self._run_side, name="side", daemon=True),
+            threading.Thread(target=self._run_engine, name="engine", daemon=True),
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Finish what was accepted, then end the threads."""
+        self._side.put(self._queue.close)
+        self._threads[1].join()
+        self._side.put(None)
+        self._threads[0].join()
+
+    @property
+    def accepted(self) -> int:
+        return len(self._requests)
+
+    def submit(self, work: Work) -> None:
+        request = Request(work, missing=len(work.items), results=[None] * len(work.items))
+        self._requests[work.id] = request
+        for index in range(len(work.items)):
+            self._side.put(lambda index=index: self._prepare(request, index))
+
+    def cancel(self, request_id: int) -> None:
+        """Drop what the engine has not begun; what it has begun is not answered."""
+        if request := self._requests.pop(request_id, None):
+            request.done = True
+            self._queue.drop(request_id)
+
+    # --- the side thread ---
+
+    def _run_side(self) -> None:
+        while (task := self._side.get()) is not None:
+            task()
+            self.progress += 1
+
+    def _prepare(self, request: Request, index: int) -> None:
+        if request.done:
+            return
+        self._flight.set(_PREPARING, [request.work.id])
+        try:
+            samples = self._stages.preprocess(request.work.items[index], request.work.parameters)
+        except InputError as error:
+            self._refuse(request, index, error)
+            return
+        except Exception:
+            log.exception("an input could not be prepared")
+            self._fail(request, index, "The input could not be prepared for the model.")
+            return
+        finally:
+            self._flight.set(_PREPARING, [])
+        request.waiting[index] = len(samples)
+        request.outputs[index] = [None] * len(samples)
+        self._queue.put(
+            [
+                Entry(request.work.id, index, position, sample, request)
+                for position, sample in enumerate(samples)
+            ]
+        )
+
+    def _finish(self, entries: Sequence[Entry], outputs: Sequence[Mapping[str, Any]]) -> None:
+        self._flight.set(_PREPARING, [entry.request_id for entry in entries])
+        for entry, output in zip(entries, outputs, strict=True):
+            request: Request = entry.owner
+            if request.done:
+                continue
+            request.outputs[entry.item][entry.position] = output
+            request.waiting[entry.item] -= 1
+            if request.waiting[entry.item] == 0:
+                self._finish_item(request, entry.item)
+        self._flight.set(_PREPARING, [])
+
+    def _finish_item(self, request: Request, index: int) -> None:
+        outputs = request.outputs.pop(index)
+        try:
+            request.results[index] = self._stages.postprocess(outputs, request.work.parameters)
+        except InputError as error:
+            self._refuse(request, index, error)
+            return
+        except Exception:
+            log.exception("an output could not be read")
+            self._fail(request, index, "The model's output could not be read.")
+            return
+        request.missing -= 1
+        if request.missing == 0:
+            self._answer(request)
+
+    def _answer(self, request: Request) -> None:
+        result = request.results[0] if request.work.single else request.results
+        try:
+            content = msgspec.json.encode(result, enc_hook=_plain)
+        except Exception:
+            log.exception("a result could not be encoded")
+            self._fail(request, 0, "The result could not be encoded.")
+            return
+        if self._close(request):
+            self._send(Result(request.work.id), content)
+
+    def _refuse(self, request: Request, index: int, error: InputError) -> None:
+        indexed = error.of_item and not request.work.single
+        param = f"{error.field}[{index}]" if indexed else error.field
+        if self._close(request):
+            self._send(Failure(request.work.id, "invalid_request", error.message, param), None)
+
+    def _fail(self, request: Request, index: int, message: str) -> None:
+        param = "inputs" if request.work.single else f"inputs[{index}]"
+        if self._close(request):
+            self._send(Failure(request.work.id, "inference_failed", message, param), None)
+
+    def _close(self, request: Request) -> bool:
+        """End a request; False where it was answered or cancelled before."""
+        if request.done:
+            return False
+        request.done = True
+        self._requests.pop(request.work.id, None)
+        self._queue.drop(request.work.id)
+        return True
+
+    # --- the engine thread ---
+
+    def _run_engine(self) -> None:
+        while (batch := self._queue.take(_IDLE_S)) is not None:
+            if batch:
+                self._run_batch(batch)
+                self.progress += 1
+            elif self._calibration.step(self._engine, self._stages):
+                self._queue.budget = self._calibration.budget
+
+    def _run_batch(self, batch: Sequence[Entry]) -> None:
+        self._flight.set(_RUNNING, [entry.request_id for entry in batch])
+        started = time.perf_counter()
+        try:
+            outputs = self._engine.forward([entry.sample for entry in batch])
+        except Exception:
+            log.exception("a batch failed", extra={"size": len(batch)})
+            self._isolate(batch)
+            return
+        finally:
+            self._flight.set(_RUNNING, [])
+        log.debug("batch of %d in %.1f ms", len(batch), (time.perf_counter() - started) * 1e3)
+        self._side.put(lambda: self._finish(batch, outputs))
+
+    def _isolate(self, batch: Sequence[Entry]) -> None:
+        """Run a failed batch's entries one by one, so that only the bad one fails."""
+        if len(batch) > 1:
+            for entry in batch:
+                if not entry.owner.done:
+                    self._run_batch([entry])
+            return
+        entry = batch[0]
+        self._side.put(
+            lambda: self._fail(entry.owner, entry.item, "The model failed on this input.")
+        )
+
+
+def _plain(value: Any) -> Any:
+    """numpy and torch scalars and arrays as JSON numbers and lists."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"a result holds a {type(value).__name__}")

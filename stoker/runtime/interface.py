@@ -1,0 +1,156 @@
+"""The one seam for scale. Nothing above it knows whether replicas are processes or Ray actors."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol
+
+
+class Readiness(StrEnum):
+    COLD = "cold"
+    """Scales to zero after the idle timeout; starts on request."""
+    WARM = "warm"
+    """Stays loaded while memory allows."""
+    HOT = "hot"
+    """Always loaded."""
+
+    @property
+    def stays_loaded(self) -> bool:
+        return self is not Readiness.COLD
+
+
+class Status(StrEnum):
+    """The observed state of a deployment. What is wanted is `desired`, kept apart."""
+
+    STARTING = "starting"
+    READY = "ready"
+    IDLE = "idle"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+class Reason(StrEnum):
+    """Why a deployment is in its state."""
+
+    CREATED = "created"
+    REQUEST = "request"
+    KEPT_LOADED = "kept_loaded"
+    BACKLOG = "backlog"
+    LOADED = "loaded"
+    IDLE_TIMEOUT = "idle_timeout"
+    STOPPED_BY_USER = "stopped_by_user"
+    SERVER_STOPPING = "server_stopping"
+    CHANGED = "changed"
+    LOAD_FAILED = "load_failed"
+    LOAD_TIMEOUT = "load_timeout"
+    WORKER_LOST = "worker_lost"
+    STALLED = "stalled"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeploymentSpec:
+    """What a runtime needs to know to run a deployment."""
+
+    id: str
+    account_id: str
+    model: str
+    pipeline: str
+    source: str
+    """Id of the artifact's live upload, or the name of an operator's folder."""
+    readiness: Readiness = Readiness.COLD
+    engine: str = "auto"
+    device: str = "auto"
+    dtype: str = "auto"
+    min_replicas: int = 0
+    max_replicas: int = 1
+    idle_timeout_s: float = 300.0
+    max_queue: int = 256
+    config: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """One request to a deployment: its items are batched with those of other requests."""
+
+    pipeline: str
+    items: Sequence[Any]
+    parameters: Mapping[str, Any]
+    single: bool
+    """True: the answer is the one item's result; False: a list of results."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicaStats:
+    id: str
+    status: Status
+    pid: int | None
+    outstanding: int
+    memory_bytes: int | None
+    """Proportional set size, bytes: shared pages count by their share."""
+    progress: float
+    """How far loading has come, 0 to 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeploymentStats:
+    status: Status
+    reason: Reason
+    message: str
+    replicas: Sequence[ReplicaStats] = ()
+
+
+class RuntimeListener(Protocol):
+    def changed(self, deployment_id: str, status: Status, reason: Reason, message: str) -> None:
+        """A deployment's observed state changed. Called on the event loop; must not block."""
+        ...
+
+
+class Runtime(Protocol):
+    """Runs deployments. Cancelling the task that awaits `call` cancels the work in the engine."""
+
+    async def start(self, listener: RuntimeListener) -> None: ...
+
+    async def stop(self) -> None:
+        """Let the work in flight finish within the grace time, then end every replica."""
+        ...
+
+    def apply(self, spec: DeploymentSpec, *, running: bool) -> None:
+        """Make a deployment known or change it; replicas of an older spec are replaced.
+
+        `running` is what its owner wants; False ends its replicas and refuses calls.
+        """
+        ...
+
+    async def remove(self, deployment_id: str) -> None:
+        """End the deployment's replicas and forget it."""
+        ...
+
+    async def call(
+        self, deployment_id: str, call: Call, *, wait_s: float, timeout_s: float
+    ) -> bytes:
+        """The answer as JSON bytes.
+
+        Waits at most `wait_s` for a replica to be ready, then at most `timeout_s` for the answer.
+        Raises `ModelLoadingError`, `RateLimitError`, `InferenceTimeoutError`, `CapacityError`,
+        `InferenceError`, `InvalidRequestError`.
+        """
+        ...
+
+    def stats(self, deployment_id: str) -> DeploymentStats | None:
+        """The observed state, or None for a deployment that is not known."""
+        ...
+
+    def log_path(self, deployment_id: str) -> Path | None:
+        """Where the deployment's replicas write their output, if this runtime keeps it."""
+        ...
+
+    @property
+    def ready(self) -> bool:
+        """True once replicas can be started without delay."""
+        ...
+
+    def check(self) -> str | None:
+        """What keeps the runtime from making progress, or None while all is well."""
+        ...

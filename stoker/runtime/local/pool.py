@@ -1,0 +1,369 @@
+"""One deployment's replicas: starts, routes, scales, replaces and stops them."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from stoker.errors import (
+    CapacityError,
+    ConflictError,
+    InferenceTimeoutError,
+    ModelLoadingError,
+    RateLimitError,
+)
+from stoker.runtime.interface import (
+    Call,
+    DeploymentSpec,
+    DeploymentStats,
+    Reason,
+    ReplicaStats,
+    Status,
+)
+from stoker.runtime.local.replica import LoadError, Replica, WorkerLostError
+
+log = logging.getLogger(__name__)
+
+BACKOFF_FIRST_S = 10.0
+BACKOFF_LAST_S = 300.0
+# Outstanding requests on the least busy replica from which on another one is started.
+SCALE_UP_AT = 16
+# A replica that ends this soon, without one answer, counts as a failing load: it would loop.
+EARLY_END_S = 5.0
+# A lost replica's requests are given to another one once, if they had not been begun.
+ATTEMPTS = 2
+
+
+@dataclass(frozen=True)
+class Limits:
+    load_timeout_s: float
+    heartbeat_timeout_s: float
+    stall_timeout_s: float
+    stop_grace_s: float
+
+
+class Launcher(Protocol):
+    """What a pool needs of the machine."""
+
+    async def launch(self, spec: DeploymentSpec, generation: int) -> Replica:
+        """Fork a replica, still loading. Raises `LoadError` where that much fails."""
+        ...
+
+    def kill(self, replica_id: str) -> None: ...
+
+    def pid(self, replica_id: str) -> int | None: ...
+
+
+@dataclass(eq=False)
+class Pool:
+    """The observed side of a deployment. All of it runs on the event loop."""
+
+    spec: DeploymentSpec
+    running: bool
+    launcher: Launcher
+    limits: Limits
+    changed: Callable[[Status, Reason, str], None]
+    clock: Callable[[], float] = time.monotonic
+    replicas: dict[str, Replica] = field(default_factory=dict[str, Replica])
+    _generation: int = 0
+    _status: Status = Status.IDLE
+    _reason: Reason = Reason.CREATED
+    _message: str = "Waiting for its first request."
+    _launches: "set[asyncio.Task[None]]" = field(default_factory=set["asyncio.Task[None]"])
+    _news: asyncio.Event = field(default_factory=asyncio.Event)
+    _backoff_s: float = 0.0
+    _retry_at: float = 0.0
+    _load_error: str = ""
+    _calls: int = 0
+
+    # --- calls ---
+
+    async def call(self, call: Call, *, wait_s: float, timeout_s: float) -> bytes:
+        if self._calls >= self.spec.max_queue:
+            raise RateLimitError(
+                f"This deployment's queue is full: {self.spec.max_queue} requests are waiting or "
+                "running. Try again in a moment.",
+                code="queue_full",
+                retry_after_s=1,
+            )
+        self._calls += 1
+        try:
+            return await self._call(call, wait_s, timeout_s)
+        finally:
+            self._calls -= 1
+
+    async def _call(self, call: Call, wait_s: float, timeout_s: float) -> bytes:
+        ready_by = self.clock() + wait_s
+        for attempt in range(1, ATTEMPTS + 1):
+            replica = await self._ready_replica(ready_by)
+            try:
+                async with asyncio.timeout(timeout_s):
+                    return await replica.call(call)
+            except TimeoutError:
+                raise InferenceTimeoutError(
+                    f"The model did not answer within {timeout_s:g} s; the work was cancelled."
+                ) from None
+            except WorkerLostError as error:
+                # What was being worked on may be what ended it: it must not take another one down.
+                if error.begun or attempt == ATTEMPTS:
+                    break
+        raise CapacityError(
+            "The worker was lost while it worked on this request. Others are unaffected.",
+            code="worker_lost",
+            retry_after_s=1,
+        )
+
+    async def _ready_replica(self, ready_by: float) -> Replica:
+        """The least busy replica; starts one, and only one, where there is none."""
+        while True:
+            if not self.running:
+                raise ConflictError(
+                    f"The deployment '{self.spec.model}' is stopped: start it first.",
+                    code="deployment_stopped",
+                )
+            if ready := self._ready():
+                replica = min(ready, key=lambda one: one.outstanding)
+                if replica.outstanding >= SCALE_UP_AT and self._alive() < self._most():
+                    self._start(Reason.BACKLOG)
+                return replica
+            self._check_backoff()
+            if not self._launches:
+                self._start(Reason.REQUEST)
+            remaining = ready_by - self.clock()
+            if remaining <= 0:
+                raise self._still_loading()
+            await self._next_news(remaining)
+
+    async def _next_news(self, timeout_s: float) -> None:
+        try:
+            await asyncio.wait_for(self._news.wait(), timeout_s)
+        except TimeoutError:
+            return
+
+    def _announce(self) -> None:
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+    def _check_backoff(self) -> None:
+        remaining = self._retry_at - self.clock()
+        if self._load_error and remaining > 0 and not self._launches:
+            raise ModelLoadingError(
+                f"The model could not be loaded: {self._load_error} "
+                f"It is tried again in {remaining:.0f} s.",
+                retry_after_s=remaining,
+                progress=0.0,
+            )
+
+    def _still_loading(self) -> ModelLoadingError:
+        progress = max((one.progress for one in self.replicas.values()), default=0.0)
+        return ModelLoadingError(
+            "The model is still loading. Ask again, or wait longer with 'Prefer: wait=N'.",
+            retry_after_s=2,
+            progress=progress,
+        )
+
+    # --- replicas ---
+
+    def _ready(self) -> list[Replica]:
+        """Replicas that take work: of the newest specification where there are any."""
+        ready = [one for one in self.replicas.values() if one.status is Status.READY]
+        newest = max((one.generation for one in ready), default=0)
+        return [one for one in ready if one.generation == newest]
+
+    def _alive(self) -> int:
+        current = [
+            one
+            for one in self.replicas.values()
+            if one.generation == self._generation and one.status is Status.READY
+        ]
+        return len(current) + len(self._launches)
+
+    def _least(self) -> int:
+        kept = 1 if self.spec.readiness.stays_loaded else 0
+        return max(kept, self.spec.min_replicas)
+
+    def _most(self) -> int:
+        return max(1, self.spec.max_replicas, self.spec.min_replicas)
+
+    def _start(self, reason: Reason) -> None:
+        task = asyncio.create_task(self._bring_up(reason))
+        self._launches.add(task)
+        self._observe(reason, "A replica is starting.")
+
+    async def _bring_up(self, reason: Reason) -> None:
+        task = asyncio.current_task()
+        failure: tuple[Reason, str] | None = None
+        try:
+            async with asyncio.timeout(self.limits.load_timeout_s):
+                replica = await self.launcher.launch(self.spec, self._generation)
+                self.replicas[replica.id] = replica
+                await replica.loaded
+        except LoadError as error:
+            failure = (Reason.LOAD_FAILED, str(error))
+        except TimeoutError:
+            failure = (Reason.LOAD_TIMEOUT, f"not loaded in {self.limits.load_timeout_s:g} s.")
+        except Exception:
+            log.exception("a replica could not be started")
+            failure = (Reason.LOAD_FAILED, "a replica could not be started.")
+        finally:
+            if task:
+                self._launches.discard(task)
+        if failure:
+            self._failed(*failure)
+        else:
+            self._loaded(replica)  # pyright: ignore[reportPossiblyUnboundVariable]
+        self._announce()
+
+    def _loaded(self, replica: Replica) -> None:
+        replica.status = Status.READY
+        replica.ready_at = replica.last_used = self.clock()
+        self._backoff_s, self._load_error = 0.0, ""
+        self._observe(Reason.LOADED, "Ready.")
+        for other in list(self.replicas.values()):
+            if other.generation < replica.generation and other.status is Status.READY:
+                self._retire(other, Reason.CHANGED)
+        if not self.running:
+            self._retire(replica, Reason.STOPPED_BY_USER)
+
+    def _failed(self, reason: Reason, message: str) -> None:
+        for replica in list(self.replicas.values()):
+            if replica.status is Status.STARTING:
+                self.launcher.kill(replica.id)
+        self._backoff_s = min(BACKOFF_LAST_S, self._backoff_s * 2 or BACKOFF_FIRST_S)
+        self._retry_at = self.clock() + self._backoff_s
+        self._load_error = message
+        self._observe(reason, message)
+
+    def _retire(self, replica: Replica, reason: Reason) -> None:
+        """Let a replica finish what it has, then end."""
+        replica.status = Status.STOPPING
+        replica.stop_by = self.clock() + self.limits.stop_grace_s
+        replica.shut_down()
+        self._observe(reason, "A replica is stopping.")
+
+    def exited(self, replica: Replica, status: int) -> None:
+        """A replica's process has ended."""
+        self.replicas.pop(replica.id, None)
+        expected = replica.status is Status.STOPPING
+        was_ready = replica.status is Status.READY
+        replica.lost(status)
+        if was_ready:
+            how = f"signal {-status}" if status < 0 else f"exit code {status}"
+            reason = replica.condemned or Reason.WORKER_LOST
+            message = f"A replica ended unexpectedly ({how})."
+            log.warning(message, extra={"deployment": self.spec.id, "replica": replica.id})
+            if not replica.answered and self.clock() - replica.ready_at < EARLY_END_S:
+                self._failed(reason, f"it ended right after loading ({how}).")
+            else:
+                self._observe(reason, message)
+        elif expected:
+            self._observe(self._reason, "" if self.running else "Stopped.")
+        self._announce()
+
+    # --- upkeep ---
+
+    def apply(self, spec: DeploymentSpec, *, running: bool) -> None:
+        replace = _differs(self.spec, spec)
+        self.spec, self.running = spec, running
+        self._backoff_s = self._retry_at = 0.0
+        self._load_error = ""
+        if not running:
+            self.retire_all(Reason.STOPPED_BY_USER)
+            return
+        if replace:
+            self._generation += 1
+            if self._ready():
+                self._start(Reason.CHANGED)
+        self._announce()
+        self.tick()
+        self._observe(Reason.CREATED, "Waiting for its first request.")
+
+    def retire_all(self, reason: Reason) -> None:
+        self.running = False
+        for replica in list(self.replicas.values()):
+            if replica.status is Status.READY:
+                self._retire(replica, reason)
+            elif replica.status is Status.STARTING:
+                self.launcher.kill(replica.id)
+        self._observe(reason, "Stopped.")
+        self._announce()
+
+    def tick(self) -> None:
+        """Replace what is in trouble, start what is missing, stop what is idle."""
+        now = self.clock()
+        for replica in list(self.replicas.values()):
+            if replica.status is Status.STOPPING and now > replica.stop_by:
+                self.launcher.kill(replica.id)
+            if replica.status is Status.READY:
+                trouble = replica.trouble(
+                    self.limits.heartbeat_timeout_s, self.limits.stall_timeout_s
+                )
+                if trouble and not replica.condemned:
+                    log.error("replacing a replica", extra={"replica": replica.id, "why": trouble})
+                    replica.condemned = Reason.STALLED
+                    self.launcher.kill(replica.id)
+        if not self.running:
+            return
+        if self._alive() < self._least() and now >= self._retry_at:
+            self._start(Reason.KEPT_LOADED)
+        self._stop_idle(now)
+
+    def _stop_idle(self, now: float) -> None:
+        idle = [
+            one
+            for one in self._ready()
+            if not one.outstanding and now - one.last_used >= self.spec.idle_timeout_s
+        ]
+        spare = len(self._ready()) - self._least()
+        for replica in idle[: max(0, spare)]:
+            self._retire(replica, Reason.IDLE_TIMEOUT)
+
+    def _observe(self, reason: Reason, message: str) -> None:
+        status = self._current_status()
+        if status is not self._status or status is Status.FAILED:
+            self._status, self._reason, self._message = status, reason, message
+            self.changed(status, reason, message)
+
+    def _current_status(self) -> Status:
+        states = {one.status for one in self.replicas.values()}
+        if not self.running:
+            return Status.STOPPING if states else Status.STOPPED
+        if Status.READY in states:
+            return Status.READY
+        if self._launches:
+            return Status.STARTING
+        if self._load_error:
+            return Status.FAILED
+        return Status.STOPPING if Status.STOPPING in states else Status.IDLE
+
+    def stats(self) -> DeploymentStats:
+        return DeploymentStats(
+            status=self._current_status(),
+            reason=self._reason,
+            message=self._message,
+            replicas=[
+                ReplicaStats(
+                    id=one.id,
+                    status=one.status,
+                    pid=self.launcher.pid(one.id),
+                    outstanding=one.outstanding,
+                    memory_bytes=one.memory_bytes,
+                    progress=one.progress,
+                )
+                for one in self.replicas.values()
+            ],
+        )
+
+
+def _differs(old: DeploymentSpec, new: DeploymentSpec) -> bool:
+    """Whether replicas of the old specification cannot serve the new one."""
+    return (old.source, old.pipeline, old.engine, old.device, old.dtype, old.config) != (
+        new.source,
+        new.pipeline,
+        new.engine,
+        new.device,
+        new.dtype,
+        new.config,
+    )

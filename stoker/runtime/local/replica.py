@@ -1,0 +1,203 @@
+"""The gateway's end of one replica: its socket, its calls in flight, its vital signs."""
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import zmq
+import zmq.asyncio
+
+from stoker.errors import InferenceError, InvalidRequestError, StokerError
+from stoker.replica import flight
+from stoker.replica.protocol import (
+    Calibrated,
+    Cancel,
+    Failure,
+    FromReplica,
+    Heartbeat,
+    Loaded,
+    LoadFailed,
+    Loading,
+    Result,
+    Shutdown,
+    ToReplica,
+    Work,
+)
+from stoker.runtime.interface import Call, Reason, Status
+
+log = logging.getLogger(__name__)
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(FromReplica).decode
+
+_call_ids = itertools.count(1)
+
+
+class LoadError(Exception):
+    """The model could not be loaded; the message is for its owner."""
+
+
+class WorkerLostError(Exception):
+    """The replica ended with the call in flight. `begun`: it was being worked on."""
+
+    def __init__(self, *, begun: bool) -> None:
+        super().__init__("the replica ended")
+        self.begun = begun
+
+
+@dataclass(eq=False)
+class Replica:
+    """States: starting → ready → stopping → gone. The pool that owns it decides the moves."""
+
+    id: str
+    address: str
+    flight_path: Path
+    generation: int
+    socket: zmq.asyncio.Socket
+    clock: Callable[[], float] = time.monotonic
+    status: Status = Status.STARTING
+    progress: float = 0.0
+    memory_bytes: int | None = None
+    last_used: float = 0.0
+    ready_at: float = 0.0
+    stop_by: float = 0.0
+    answered: int = 0
+    condemned: Reason | None = None
+    """Why the pool is killing it."""
+    pending: dict[int, asyncio.Future[bytes]] = field(
+        default_factory=dict[int, "asyncio.Future[bytes]"]
+    )
+    _beat_at: float = 0.0
+    _work_done: int = 0
+    _moved_at: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._beat_at = self._moved_at = self.last_used = self.clock()
+        self.loaded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # Nobody awaits it where the load has timed out already.
+        self.loaded.add_done_callback(lambda future: future.cancelled() or future.exception())
+
+    @property
+    def outstanding(self) -> int:
+        return len(self.pending)
+
+    async def call(self, call: Call) -> bytes:
+        """Send the work and await its answer. Cancelling tells the replica to drop it."""
+        identifier = next(_call_ids)
+        future = asyncio.get_running_loop().create_future()
+        if not self.pending:
+            self._moved_at = self.clock()
+        self.pending[identifier] = future
+        self.last_used = self.clock()
+        try:
+            self._send(Work(identifier, list(call.items), dict(call.parameters), call.single))
+            return await future
+        except asyncio.CancelledError:
+            self._send(Cancel(identifier))
+            raise
+        finally:
+            self.pending.pop(identifier, None)
+            self.last_used = self.clock()
+
+    def shut_down(self) -> None:
+        self._send(Shutdown())
+
+    async def listen(self, on_calibrated: Callable[[int], None]) -> None:
+        """Handle what the replica says until cancelled. Runs as a task of the owner's."""
+        while True:
+            frames: list[bytes] = await self.socket.recv_multipart()
+            message = _decode(frames[0])
+            self._beat_at = self.clock()
+            match message:
+                case Result():
+                    self._moved_at = self._beat_at
+                    self.answered += 1
+                    self._resolve(message.id, frames[1])
+                case Failure():
+                    self._moved_at = self._beat_at
+                    self._reject(message.id, _error(message))
+                case Heartbeat():
+                    self._beat(message)
+                case Loading():
+                    self.progress = message.progress
+                case Loaded():
+                    self.progress = 1.0
+                    self._moved_at = self._beat_at
+                    if not self.loaded.done():
+                        self.loaded.set_result(None)
+                case LoadFailed():
+                    self._fail_load(message.message)
+                case Calibrated():
+                    on_calibrated(message.batch_budget)
+
+    def trouble(self, heartbeat_timeout_s: float, stall_timeout_s: float) -> str | None:
+        """Why a ready replica should be replaced, or None: silent, or alive without progress."""
+        now = self.clock()
+        if now - self._beat_at > heartbeat_timeout_s:
+            return f"silent for {now - self._beat_at:.0f} s"
+        if self.pending and now - self._moved_at > stall_timeout_s:
+            return f"no progress on accepted work for {now - self._moved_at:.0f} s"
+        return None
+
+    def lost(self, status: int) -> None:
+        """The process has ended: fail what was in flight, telling what it was working on."""
+        how = f"signal {-status}" if status < 0 else f"exit code {status}"
+        self._fail_load(f"the process ended while loading ({how}).")
+        begun = flight.read(self.flight_path)
+        for identifier, future in list(self.pending.items()):
+            if not future.done():
+                future.set_exception(WorkerLostError(begun=identifier in begun))
+
+    def close(self) -> None:
+        self.socket.close(linger=0)
+        self.flight_path.unlink(missing_ok=True)
+
+    def _fail_load(self, message: str) -> None:
+        if not self.loaded.done():
+            self.loaded.set_exception(LoadError(message))
+
+    def _send(self, message: ToReplica) -> None:
+        # Sent before this returns, never blocks: the socket has no high-water mark.
+        self.socket.send(_encode(message))
+
+    def _beat(self, beat: Heartbeat) -> None:
+        self.memory_bytes = beat.memory_bytes
+        if beat.progress != self._work_done or not beat.accepted:
+            self._work_done = beat.progress
+            self._moved_at = self._beat_at
+
+    def _resolve(self, identifier: int, content: bytes) -> None:
+        future = self.pending.get(identifier)
+        if future and not future.done():
+            future.set_result(content)
+
+    def _reject(self, identifier: int, error: StokerError) -> None:
+        future = self.pending.get(identifier)
+        if future and not future.done():
+            future.set_exception(error)
+
+
+_ERRORS: Mapping[str, type[StokerError]] = {
+    "invalid_request": InvalidRequestError,
+    "inference_failed": InferenceError,
+}
+
+
+def _error(failure: Failure) -> StokerError:
+    return _ERRORS.get(failure.code, InferenceError)(failure.message, param=failure.param)
+
+
+def bind(context: zmq.asyncio.Context, address: str) -> zmq.asyncio.Socket:
+    socket: Any = context.socket(zmq.DEALER)
+    # What is outstanding is bounded by the pool's queue limit, not by ZeroMQ's buffers.
+    socket.setsockopt(zmq.SNDHWM, 0)
+    socket.setsockopt(zmq.RCVHWM, 0)
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.bind(address)
+    return socket

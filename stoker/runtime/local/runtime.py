@@ -1,0 +1,282 @@
+"""The local runtime: replicas are processes of this machine, forked by an engine host."""
+
+import asyncio
+import hashlib
+import json
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import zmq.asyncio
+
+from stoker.config import Settings
+from stoker.errors import NotFoundError
+from stoker.ids import Prefix, new_id
+from stoker.replica.protocol import ReplicaSpec
+from stoker.runtime.interface import (
+    Call,
+    DeploymentSpec,
+    DeploymentStats,
+    Reason,
+    RuntimeListener,
+    Status,
+)
+from stoker.runtime.local.host import EngineHost
+from stoker.runtime.local.pool import Limits, Pool
+from stoker.runtime.local.replica import LoadError, Replica, bind
+
+log = logging.getLogger(__name__)
+
+TICK_S = 0.5
+LOG_LIMIT_BYTES = 8 * 1024 * 1024
+
+
+class ModelFolders(Protocol):
+    """Where a deployment's model lies on this machine."""
+
+    async def folder(self, spec: DeploymentSpec) -> Path:
+        """A folder in Hugging Face format. Raises `LoadError` where there is none."""
+        ...
+
+
+@dataclass
+class _Tracked:
+    replica: Replica
+    pool: Pool
+    listening: asyncio.Task[None]
+
+
+class LocalRuntime:
+    def __init__(self, settings: Settings, folders: ModelFolders) -> None:
+        data_dir = settings.data_dir.resolve()
+        self._folders = folders
+        self._threads = settings.replica_threads or len(os.sched_getaffinity(0))
+        self._grace_s = settings.stop_grace_s
+        self._limits = Limits(
+            load_timeout_s=settings.load_timeout_s,
+            heartbeat_timeout_s=settings.heartbeat_timeout_s,
+            stall_timeout_s=settings.stall_timeout_s,
+            stop_grace_s=settings.stop_grace_s,
+        )
+        self._logs = data_dir / "logs"
+        self._logs.mkdir(parents=True, exist_ok=True)
+        self._budgets = BatchBudgets(data_dir / "cache")
+        self._host = EngineHost(self._logs / "host.log", self._exited)
+        self._pools: dict[str, Pool] = {}
+        self._tracked: dict[str, _Tracked] = {}
+        self._background: set[asyncio.Task[None]] = set()
+        self._listener: RuntimeListener | None = None
+
+    # --- the interface ---
+
+    async def start(self, listener: RuntimeListener) -> None:
+        self._listener = listener
+        # A short path of its own: the kernel takes at most 107 bytes of a socket's path.
+        self._run_dir = Path(tempfile.mkdtemp(prefix="stoker-"))
+        self._context = zmq.asyncio.Context()
+        self._host.start()
+        self._spawn(self._supervise())
+
+    async def stop(self) -> None:
+        for pool in self._pools.values():
+            pool.retire_all(Reason.SERVER_STOPPING)
+        await self._wait_gone(self._grace_s)
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        await self._host.stop()
+        for tracked in list(self._tracked.values()):
+            self._untrack(tracked)
+        self._context.destroy(linger=0)
+        shutil.rmtree(self._run_dir, ignore_errors=True)
+
+    def apply(self, spec: DeploymentSpec, *, running: bool) -> None:
+        pool = self._pools.get(spec.id)
+        if pool is None:
+            pool = self._pools[spec.id] = Pool(
+                spec=spec,
+                running=running,
+                launcher=self,
+                limits=self._limits,
+                changed=self._changed(spec.id),
+            )
+        if running:
+            self._spawn(self._preload(spec))
+        pool.apply(spec, running=running)
+
+    async def remove(self, deployment_id: str) -> None:
+        if pool := self._pools.pop(deployment_id, None):
+            pool.retire_all(Reason.STOPPED_BY_USER)
+            await self._wait_gone(self._grace_s, pool)
+        self._log_path(deployment_id).unlink(missing_ok=True)
+
+    async def call(
+        self, deployment_id: str, call: Call, *, wait_s: float, timeout_s: float
+    ) -> bytes:
+        pool = self._pools.get(deployment_id)
+        if pool is None:
+            raise NotFoundError("Deployment not found", code="deployment_not_found")
+        return await pool.call(call, wait_s=wait_s, timeout_s=timeout_s)
+
+    def stats(self, deployment_id: str) -> DeploymentStats | None:
+        pool = self._pools.get(deployment_id)
+        return pool.stats() if pool else None
+
+    def log_path(self, deployment_id: str) -> Path | None:
+        path = self._log_path(deployment_id)
+        return path if path.exists() else None
+
+    @property
+    def ready(self) -> bool:
+        return self._host.ready
+
+    def check(self) -> str | None:
+        return self._host.problem
+
+    # --- what pools ask for ---
+
+    async def launch(self, spec: DeploymentSpec, generation: int) -> Replica:
+        folder = await self._folders.folder(spec)
+        await self._host.wait_ready()
+        replica_id = new_id(Prefix.REPLICA)
+        address = f"ipc://{self._run_dir}/{replica_id}"
+        log_path = self._log_path(spec.id)
+        _rotate(log_path)
+        replica = Replica(
+            id=replica_id,
+            address=address,
+            flight_path=self._run_dir / f"{replica_id}.flight",
+            generation=generation,
+            socket=bind(self._context, address),
+        )
+        budget_key = f"{spec.engine}-{spec.device}-{spec.dtype}-{self._threads}"
+        listening = asyncio.create_task(
+            replica.listen(lambda found: self._budgets.keep(spec.source, budget_key, found))
+        )
+        self._tracked[replica_id] = _Tracked(replica, self._pools[spec.id], listening)
+        self._host.fork(
+            ReplicaSpec(
+                id=replica_id,
+                pipeline=spec.pipeline,
+                model_dir=str(folder),
+                address=address,
+                log_path=str(log_path),
+                flight_path=str(replica.flight_path),
+                engine=spec.engine,
+                device=spec.device,
+                dtype=spec.dtype,
+                threads=self._threads,
+                batch_budget=self._budgets.known(spec.source, budget_key),
+            )
+        )
+        return replica
+
+    def kill(self, replica_id: str) -> None:
+        self._host.kill(replica_id)
+
+    def pid(self, replica_id: str) -> int | None:
+        return self._host.pid(replica_id)
+
+    # --- behind it ---
+
+    def _exited(self, replica_id: str, status: int) -> None:
+        if tracked := self._tracked.get(replica_id):
+            self._untrack(tracked)
+            tracked.pool.exited(tracked.replica, status)
+            tracked.replica.flight_path.unlink(missing_ok=True)
+
+    def _untrack(self, tracked: _Tracked) -> None:
+        self._tracked.pop(tracked.replica.id, None)
+        tracked.listening.cancel()
+        tracked.replica.close()
+
+    def _changed(self, deployment_id: str) -> Callable[[Status, Reason, str], None]:
+        def changed(status: Status, reason: Reason, message: str) -> None:
+            log.info(
+                "deployment changed",
+                extra={"deployment": deployment_id, "status": status, "reason": reason},
+            )
+            if self._listener and deployment_id in self._pools:
+                self._listener.changed(deployment_id, status, reason, message)
+
+        return changed
+
+    async def _supervise(self) -> None:
+        while True:
+            for pool in list(self._pools.values()):
+                try:
+                    pool.tick()
+                except Exception:
+                    log.exception("upkeep of a deployment failed; it is tried again")
+            await asyncio.sleep(TICK_S)
+
+    async def _preload(self, spec: DeploymentSpec) -> None:
+        """Have the architecture's code imported before the first request asks for the model."""
+        try:
+            folder = await self._folders.folder(spec)
+            config = json.loads((folder / "config.json").read_bytes())
+            self._host.preload(str(config.get("model_type", "")))
+        except (LoadError, OSError, ValueError):
+            # The load itself will meet the same fault, and tells the owner.
+            log.debug("nothing to preload", extra={"deployment": spec.id})
+
+    async def _wait_gone(self, seconds: float, pool: Pool | None = None) -> None:
+        """Wait for stopping replicas, of one pool or of all; then kill what is left."""
+        deadline = asyncio.get_running_loop().time() + seconds
+        while left := [
+            replica_id
+            for replica_id, tracked in self._tracked.items()
+            if pool is None or tracked.pool is pool
+        ]:
+            if asyncio.get_running_loop().time() > deadline:
+                for replica_id in left:
+                    self._host.kill(replica_id)
+                await asyncio.sleep(0.2)
+                return
+            await asyncio.sleep(0.02)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    def _log_path(self, deployment_id: str) -> Path:
+        return self._logs / f"{deployment_id}.log"
+
+
+class BatchBudgets:
+    """Measured batch budgets, kept with the model they were measured for."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+
+    def known(self, source: str, key: str) -> int | None:
+        budget = self._read(source).get(key)
+        return budget if isinstance(budget, int) and 0 < budget <= 1_000_000 else None
+
+    def keep(self, source: str, key: str, budget: int) -> None:
+        self._path(source).write_text(json.dumps(self._read(source) | {key: budget}))
+
+    def _read(self, source: str) -> dict[str, Any]:
+        try:
+            return json.loads(self._path(source).read_text())
+        except (OSError, ValueError):
+            return {}
+
+    def _path(self, source: str) -> Path:
+        return self._folder / f"batch-{hashlib.sha256(source.encode()).hexdigest()[:32]}.json"
+
+
+def _rotate(path: Path) -> None:
+    """Keep one old log beside the current one."""
+    try:
+        if path.stat().st_size > LOG_LIMIT_BYTES:
+            path.replace(path.with_suffix(".log.1"))
+    except FileNotFoundError:
+        return

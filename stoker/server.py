@@ -1,0 +1,70 @@
+"""Runs the app under uvicorn: socket first, so that port 0 and its announcement work."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+
+import uvicorn
+
+from stoker import logs
+from stoker.app import create_app
+from stoker.config import Settings
+from stoker.context import Services
+
+Started = Callable[[Services, str], Awaitable[None]]
+
+
+async def _nothing(_services: Services, _base_url: str) -> None:
+    return None
+
+
+def run(settings: Settings, started: Started = _nothing) -> None:
+    """Serve until SIGTERM or SIGINT. `started` runs once requests are answered."""
+    logs.configure(settings.log_level, settings.log_format)
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_serve(settings, started))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((host, port))
+    return listener
+
+
+async def _serve(settings: Settings, started: Started) -> None:
+    app = create_app(settings)
+    listener = _listen(settings.host, settings.port)
+    port = listener.getsockname()[1]
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    config = uvicorn.Config(
+        app,
+        http="httptools",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=int(settings.stop_grace_s) or 1,
+    )
+    server = uvicorn.Server(config)
+
+    async def announce() -> None:
+        # uvicorn has no event for it.
+        while not server.started:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await started(app.state.services, f"http://{host}:{port}")
+
+    announcing = asyncio.create_task(announce())
+    await server.serve(sockets=[listener])
+    if announcing.done():
+        announcing.result()
+    else:
+        announcing.cancel()

@@ -1,0 +1,89 @@
+"""Fill-mask: the likeliest tokens in the place of a mask token."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Discriminator, Field, Tag
+from typing_extensions import TypedDict
+
+from stoker.replica.stages import InputError, PipelineStages, Sample
+from stoker.tasks.base import Task, TaskRequest, TextInputs, TopK, Truncation, one_or_many
+
+MAX_TARGETS = 1000
+
+Target = Annotated[str, Field(min_length=1, max_length=256)]
+
+Targets = Annotated[
+    Annotated[Target, Tag("one")]
+    | Annotated[list[Target], Field(min_length=1, max_length=MAX_TARGETS), Tag("list")],
+    Discriminator(one_or_many),
+]
+
+
+class FillMaskRequest(TaskRequest):
+    inputs: TextInputs
+    targets: Targets | None = Field(
+        default=None, description="Score only these words; each must be one token of the model."
+    )
+    top_k: TopK = 5
+    truncation: Truncation = False
+
+
+class Filling(TypedDict):
+    sequence: str
+    score: float
+    token: int
+    token_str: str
+
+
+class FillMaskStages(PipelineStages):
+    pipeline = "FillMaskPipeline"
+    auto_class = "AutoModelForMaskedLM"
+    per_token = ("logits",)
+
+    def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
+        samples = super().preprocess(item, parameters)
+        mask = self.tokenizer.mask_token
+        if not (samples[0].features["input_ids"] == self.tokenizer.mask_token_id).any():
+            raise InputError(f"The text lacks the model's mask token {mask}.", field="inputs")
+        return samples
+
+    def pipeline_parameters(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        given = super().pipeline_parameters(parameters)
+        if "targets" in given:
+            given["targets"] = self._targets(given["targets"])
+        return given
+
+    def _targets(self, targets: str | list[str]) -> list[str]:
+        """Targets that are one token each: the pipeline would score another word silently."""
+        targets = [targets] if isinstance(targets, str) else targets
+        vocabulary = self.tokenizer.get_vocab()
+        for index, target in enumerate(targets):
+            if target not in vocabulary:
+                raise InputError(
+                    f"The target '{target}' is not one token of this model.",
+                    field=f"targets[{index}]",
+                    of_item=False,
+                )
+        return targets
+
+
+TASK = Task(
+    pipeline="fill-mask",
+    path="/v1/fill-mask",
+    summary="Fill masked tokens",
+    request=FillMaskRequest,
+    # Several masks in a text: one list each.
+    result=list[Filling] | list[list[Filling]],
+    architectures=("*ForMaskedLM", "*ForPreTraining"),
+    example={"inputs": "The capital of France is [MASK].", "top_k": 3},
+    example_result=[
+        {
+            "sequence": "the capital of france is paris.",
+            "score": 0.97,
+            "token": 1042,
+            "token_str": "paris",
+        }
+    ],
+    stages=FillMaskStages,
+)

@@ -1,0 +1,59 @@
+"""Token classification: which tokens name a person, a place, …"""
+
+from collections.abc import Mapping
+from typing import Any, Literal, NotRequired
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from stoker.replica.stages import PipelineStages, Sample
+from stoker.tasks.base import Task, TaskRequest, TextInputs, Truncation
+
+
+class TokenClassificationRequest(TaskRequest):
+    inputs: TextInputs
+    aggregation_strategy: Literal["none", "simple", "first", "average", "max"] = Field(
+        default="none",
+        description="How tokens are grouped into entities; `none` returns the raw tokens.",
+    )
+    truncation: Truncation = False
+
+
+class Token(TypedDict):
+    """`entity` and `index` of raw tokens; `entity_group` of grouped ones."""
+
+    word: str
+    score: float
+    start: int
+    end: int
+    entity: NotRequired[str]
+    index: NotRequired[int]
+    entity_group: NotRequired[str]
+
+
+class TokenClassificationStages(PipelineStages):
+    pipeline = "TokenClassificationPipeline"
+    auto_class = "AutoModelForTokenClassification"
+    per_token = ("logits",)
+    tokenizer_options = {"return_special_tokens_mask": True, "return_offsets_mapping": True}
+
+    def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
+        samples = super().preprocess(item, parameters)
+        for sample in samples:
+            sample.extras |= {"sentence": item, "word_ids": None, "word_to_chars_map": None}
+        return samples
+
+
+TASK = Task(
+    pipeline="token-classification",
+    path="/v1/classifications/token",
+    summary="Classify tokens",
+    request=TokenClassificationRequest,
+    result=list[Token],
+    architectures=("*ForTokenClassification",),
+    example={"inputs": "Maria Schmidt works at Siemens in Berlin."},
+    example_result=[
+        {"word": "Maria", "score": 0.998, "entity": "B-PER", "index": 1, "start": 0, "end": 5}
+    ],
+    stages=TokenClassificationStages,
+)

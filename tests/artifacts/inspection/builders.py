@@ -1,0 +1,127 @@
+"""File sets for the tests of inspection."""
+
+import json
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save
+
+PIPELINES = {
+    "token-classification": ["*ForTokenClassification"],
+    "fill-mask": ["*ForMaskedLM"],
+    "text-classification": ["*ForSequenceClassification"],
+    "image-classification": ["*ForImageClassification"],
+    "feature-extraction": ["*Model", "*ForMaskedLM"],
+    "text-generation": ["*ForCausalLM"],
+    "summarization": ["*ForConditionalGeneration"],
+    "translation": ["*ForConditionalGeneration"],
+}
+
+
+class MemoryFiles:
+    """A file set in memory that counts the bytes read from it."""
+
+    def __init__(self, files: Mapping[str, bytes]) -> None:
+        self.files = dict(files)
+        self.bytes_read = 0
+
+    def sizes(self) -> Mapping[str, int]:
+        return {path: len(data) for path, data in self.files.items()}
+
+    def read(self, path: str, offset: int, length: int) -> bytes:
+        self.bytes_read += length
+        return self.files[path][offset : offset + length]
+
+
+class FolderFiles:
+    """A file set in a folder that counts the bytes read from it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.bytes_read = 0
+
+    def sizes(self) -> Mapping[str, int]:
+        files = (path for path in self.root.rglob("*") if path.is_file())
+        return {path.relative_to(self.root).as_posix(): path.stat().st_size for path in files}
+
+    def read(self, path: str, offset: int, length: int) -> bytes:
+        self.bytes_read += length
+        with (self.root / path).open("rb") as file:
+            file.seek(offset)
+            return file.read(length)
+
+
+def dumps(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+def raw_safetensors(header: Any, data: bytes = b"", length: int | None = None) -> bytes:
+    """A safetensors file with any header, however wrong: an object to dump, a string or bytes."""
+    text = header if isinstance(header, str | bytes) else json.dumps(header)
+    encoded = text.encode() if isinstance(text, str) else text
+    return struct.pack("<Q", len(encoded) if length is None else length) + encoded + data
+
+
+def weights(**shapes: tuple[int, ...]) -> bytes:
+    """A safetensors file with float32 zeros of these shapes, made by the library."""
+    chosen = shapes or {"embeddings": (10, 4), "bias": (4,)}
+    return save({name: np.zeros(shape, np.float32) for name, shape in chosen.items()})
+
+
+def config(architecture: str = "BertForTokenClassification", **more: Any) -> bytes:
+    return dumps({"architectures": [architecture], "model_type": "bert", **more})
+
+
+def model(**changes: bytes | None) -> dict[str, bytes]:
+    """A small, valid model, with files added, replaced or (None) left out.
+
+    A keyword stands for a path: `config_json` for `config.json`.
+    """
+    names = {
+        "config_json": "config.json",
+        "tokenizer_json": "tokenizer.json",
+        "model_safetensors": "model.safetensors",
+    }
+    files: dict[str, bytes | None] = {
+        "config_json": config(),
+        "tokenizer_json": dumps({"model": {"type": "WordPiece", "vocab": {"[PAD]": 0}}}),
+        "model_safetensors": weights(),
+    }
+    files.update(changes)
+    return {names[name]: data for name, data in files.items() if data is not None}
+
+
+def model_with(path: str, data: bytes) -> dict[str, bytes]:
+    """A small, valid model with one file added or replaced."""
+    return {**model(), path: data}
+
+
+def sharded(
+    shards: Mapping[str, Mapping[str, tuple[int, ...]]],
+    weight_map: Mapping[str, Any] | None = None,
+    total_size: int | None = None,
+) -> dict[str, bytes]:
+    """A model in shards: by shard, the shapes of its tensors. The index is right unless given."""
+    right = {name: shard for shard, shapes in shards.items() for name in shapes}
+    index: dict[str, Any] = {"weight_map": right if weight_map is None else weight_map}
+    if total_size is not None:
+        index["metadata"] = {"total_size": total_size}
+    return {
+        **model(model_safetensors=None),
+        **{shard: weights(**shapes) for shard, shapes in shards.items()},
+        "model.safetensors.index.json": dumps(index),
+    }
+
+
+def sentencepiece(pieces: int = 3) -> bytes:
+    """A SentencePiece ModelProto with a trainer_spec and a normalizer_spec."""
+    piece = b"\x0a\x03abc\x15\x00\x00\x80\xbf\x18\x01"
+    specs = b"\x12\x04\x0a\x02xx\x1a\x02\x0a\x00"
+    return (b"\x0a" + bytes([len(piece)]) + piece) * pieces + specs
+
+
+def gguf(version: int = 3, tensors: int = 5, metadata: int = 7) -> bytes:
+    return struct.pack("<4sIQQ", b"GGUF", version, tensors, metadata) + bytes(64)

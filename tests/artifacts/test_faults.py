@@ -1,0 +1,237 @@
+"""What goes wrong: killed servers, full disks, sessions that end under a transfer."""
+
+import contextlib
+import hashlib
+import resource
+import subprocess
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from tests.artifacts.support import (
+    ARTIFACTS,
+    MIB,
+    Uploading,
+    data,
+    error,
+    eventually,
+    sent_range,
+)
+from tests.support.server import Server, running
+
+SMALL_PARTS = {"STOKER_UPLOAD_PART_MIB": "1"}
+
+
+class TestKilledServer:
+    def test_upload_goes_on(self, tmp_path: Path, bert: Path) -> None:
+        weights = _large_weights(bert)
+        with running(tmp_path / "data", **SMALL_PARTS) as server:
+            client = server.account()
+            upload = Uploading.open(server, client)
+            for path in bert.iterdir():
+                if path.name != "model.safetensors":
+                    upload.put(path.name, path.read_bytes()).raise_for_status()
+            with upload.beginning("model.safetensors", len(weights), weights[: 9 * MIB // 2]):
+                assert eventually(lambda: upload.offset("model.safetensors") >= 3 * MIB)
+                server.kill()
+            server.start()
+            client.base_url = server.base_url
+            offset = upload.offset("model.safetensors")
+            assert 3 * MIB <= offset <= 4 * MIB
+            headers = sent_range(offset, len(weights), len(weights))
+            upload.put("model.safetensors", weights[offset:], **headers).raise_for_status()
+            file = upload.file("model.safetensors")
+            assert [part["sha256"] for part in file["parts"]] == [
+                hashlib.sha256(weights[begin : begin + MIB]).hexdigest()
+                for begin in range(0, len(weights), MIB)
+            ]
+            assert upload.complete().json()["artifact"]["status"] == "ready"
+            assert weights in upload.stored()
+
+    def test_in_the_middle_of_completing(self, tmp_path: Path, bert: Path) -> None:
+        with running(tmp_path / "data") as server:
+            client = server.account()
+            upload = Uploading.open(server, client)
+            upload.put_folder(bert)
+            # Text is read to its end, so that inspection takes a moment.
+            upload.put("notes.txt", b"all work and no play\n" * 2_500_000).raise_for_status()
+            with upload.beginning("x", 0, b"") as raw:
+                raw.answer()
+                head = (
+                    f"POST {upload.url}/complete HTTP/1.1\r\nhost: test\r\nauthorization: "
+                    f"{client.headers['authorization']}\r\ncontent-length: 0\r\n\r\n"
+                )
+                raw.send(head.encode())
+                assert eventually(lambda: upload.get()["status"] != "open")
+                server.kill()
+            server.start()
+            client.base_url = server.base_url
+            assert upload.get()["status"] in {"open", "ready"}
+            assert upload.complete().json()["artifact"]["status"] == "ready"
+
+
+class TestClosedUnderATransfer:
+    """A session that ends while a client sends: the transfer ends, and no byte stays."""
+
+    ENDINGS: dict[str, Callable[[Uploading], object]] = {
+        "superseded": lambda upload: Uploading.open(
+            upload.server, upload.client, upload.artifact_id
+        ),
+        "abandoned": lambda upload: upload.client.delete(upload.url).raise_for_status(),
+        "deleted": lambda upload: upload.client.delete(
+            f"{ARTIFACTS}/{upload.artifact_id}"
+        ).raise_for_status(),
+    }
+
+    @pytest.mark.parametrize("ending", ENDINGS)
+    @pytest.mark.parametrize("path", ["a.safetensors", "a.safetensors/parts/3"])
+    def test_closed(self, upload: Uploading, path: str, ending: str) -> None:
+        with upload.beginning(path, MIB, bytes(MIB // 2)) as raw:
+            assert eventually(lambda: bool(upload.stored()))
+            self.ENDINGS[ending](upload)
+            # The client is told at once, not when it has sent the rest.
+            answer = raw.answer()
+        assert b" 409 " in answer.split(b"\r\n")[0]
+        assert b'"upload_closed"' in answer
+        assert eventually(lambda: not upload.folder.exists())
+
+    def test_completed_with_a_part_on_its_way(self, server: Server, bert: Path) -> None:
+        with server.account() as client:
+            upload = Uploading.open(server, client)
+            upload.put_folder(bert)
+            weights = (bert / "model.safetensors").read_bytes()
+            with upload.beginning("model.safetensors/parts/1", len(weights), weights[:-1]) as raw:
+                assert eventually(lambda: len(upload.stored()) == 5)
+                assert upload.complete().json()["artifact"]["status"] == "ready"
+                assert b'"upload_closed"' in raw.answer()
+            assert upload.stored() == [path.read_bytes() for path in sorted(bert.iterdir())]
+
+
+class TestAtOnce:
+    """Moves that exclude each other, made at the same moment: one of them wins, always."""
+
+    ROUNDS = 8
+
+    def test_two_sessions(self, upload: Uploading) -> None:
+        client, url = upload.client, f"{ARTIFACTS}/{upload.artifact_id}/uploads"
+        with ThreadPoolExecutor(4) as pool:
+            answers = [*pool.map(lambda _: client.post(url), range(8))]
+        assert {answer.status_code for answer in answers} == {201}
+        ids = {answer.json()["upload_id"] for answer in answers}
+        open_ids = {found for found in ids if client.get(f"{url}/{found}").status_code == 200}
+        assert len(ids) == 8
+        assert open_ids == {upload.artifact()["upload_id"]}
+
+    def test_deploy_and_upload(self, ready: Uploading) -> None:
+        client, artifact = ready.client, f"{ARTIFACTS}/{ready.artifact_id}"
+        body = {"model": "raced", "artifact_id": ready.artifact_id}
+        with ThreadPoolExecutor(2) as pool:
+            for _ in range(self.ROUNDS):
+                deploying = pool.submit(client.post, "/v1/deployments", json=body)
+                uploading = pool.submit(client.post, f"{artifact}/uploads")
+                deployed, opened = deploying.result(), uploading.result()
+                assert sorted([deployed.status_code, opened.status_code]) == [201, 409]
+                if deployed.is_success:
+                    client.delete(f"/v1/deployments/{deployed.json()['id']}").raise_for_status()
+                else:
+                    session = opened.json()["upload_id"]
+                    client.delete(f"{artifact}/uploads/{session}").raise_for_status()
+                assert ready.artifact()["status"] == "ready"
+        assert len(ready.stored()) == 4
+
+    def test_deploy_and_delete(self, server: Server, client: httpx.Client, bert: Path) -> None:
+        for number in range(self.ROUNDS // 2):
+            upload = Uploading.open(server, client)
+            upload.put_folder(bert)
+            upload.complete().raise_for_status()
+            artifact = f"{ARTIFACTS}/{upload.artifact_id}"
+            body = {"model": f"raced-{number}", "artifact_id": upload.artifact_id}
+            with ThreadPoolExecutor(2) as pool:
+                deploying = pool.submit(client.post, "/v1/deployments", json=body)
+                deleted, deployed = client.delete(artifact), deploying.result()
+            assert (deployed.status_code, deleted.status_code) in {(201, 409), (404, 200)}
+            assert client.get(artifact).status_code == (404 if deleted.is_success else 200)
+
+
+class TestFullDisk:
+    def test_file_size_limit(self, tmp_path: Path) -> None:
+        """A disk that takes no more, by a limit that can be lifted again."""
+        content = data(6 * MIB)
+        with running(tmp_path / "data", **SMALL_PARTS) as server, server.account() as client:
+            upload = Uploading.open(server, client)
+            pid = server.process.pid  # type: ignore[union-attr]
+            unlimited = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (5 * MIB // 2, unlimited[1]))
+            error(upload.put("a.txt", content), 503, "insufficient_storage")
+            error(upload.put_part("b.txt", 4, content[:MIB]), 503, "insufficient_storage")
+            assert upload.offset("a.txt") == 2 * MIB
+            assert upload.file("b.txt")["parts"] == []
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, unlimited)
+            headers = sent_range(2 * MIB, 6 * MIB, 6 * MIB)
+            assert upload.put("a.txt", content[2 * MIB :], **headers).json()["complete"]
+            assert upload.stored()[0] == content
+
+    def test_small_disk(self, tmp_path: Path) -> None:
+        with (
+            _disk(tmp_path / "disk", 24) as disk,
+            running(disk / "data", **SMALL_PARTS) as server,
+            server.account() as client,
+        ):
+            upload = Uploading.open(server, client)
+            error(upload.put("a.txt", bytes(40 * MIB)), 503, "insufficient_storage")
+            kept = upload.offset("a.txt")
+            assert 10 * MIB < kept < 24 * MIB
+            # Full or not, the session can be given up, and that makes room.
+            assert client.delete(upload.url).status_code == 200
+            assert eventually(lambda: not upload.folder.exists())
+            upload = Uploading.open(server, client, upload.artifact_id)
+            assert upload.put("a.txt", bytes(kept)).status_code == 200
+
+
+class TestMemory:
+    def test_flat(self, server: Server) -> None:
+        process = psutil.Process(server.process.pid)  # type: ignore[union-attr]
+        with server.account() as client:
+            upload = Uploading.open(server, client)
+            upload.put("warm.bin", bytes(20 * MIB)).raise_for_status()
+            before = process.memory_info().rss
+            peak = before
+
+            def chunks() -> Iterator[bytes]:
+                nonlocal peak
+                block = bytes(MIB)
+                for _ in range(300):
+                    peak = max(peak, process.memory_info().rss)
+                    yield block
+
+            answer = upload.put("zeros.bin", chunks(), content_length=str(300 * MIB))
+            assert answer.json()["received"] == 300 * MIB
+            assert client.delete(f"{ARTIFACTS}/{upload.artifact_id}").status_code == 200
+        assert peak - before < 60 * MIB
+
+
+def _large_weights(bert: Path) -> bytes:
+    """Weights of some MiB that fit the tiny model's config: padded by an unused tensor."""
+    import torch
+    from safetensors.torch import load_file, save
+
+    tensors = load_file(bert / "model.safetensors")
+    tensors["padding"] = torch.randn(1_500_000, generator=torch.Generator().manual_seed(0))
+    return save(tensors, metadata={"format": "pt"})
+
+
+@contextlib.contextmanager
+def _disk(path: Path, mib: int) -> Iterator[Path]:
+    """A disk of a few MiB, where this process may mount one."""
+    path.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={mib}m", "tmpfs", str(path)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small disk needs root")
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", str(path)], check=True)

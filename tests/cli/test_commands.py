@@ -1,0 +1,249 @@
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.support import Cli, account_cli, environment, until
+from tests.support.server import Server
+
+HEAVY = ("torch", "fastapi", "sqlalchemy", "httpx", "rich", "pydantic")
+
+
+class TestStart:
+    def test_help_imports_nothing_heavy(self) -> None:
+        code = f"import sys, stoker.cli.main; print([m for m in {HEAVY} if m in sys.modules])"
+        done = subprocess.run(
+            [sys.executable, "-c", code], check=False, capture_output=True, text=True
+        )
+        assert done.stdout.strip() == "[]", done.stderr
+
+    def test_every_command_and_option_is_explained(self) -> None:
+        import typer.main
+
+        from stoker.cli.main import app
+
+        def explained(command: object, path: str) -> None:
+            assert getattr(command, "help", None), path
+            for parameter in getattr(command, "params", []):
+                assert getattr(parameter, "help", None), f"{path} {parameter.name}"
+            for name, child in getattr(command, "commands", {}).items():
+                explained(child, f"{path} {name}")
+
+        explained(typer.main.get_command(app), "stoker")
+
+
+class TestErrors:
+    def test_without_a_key(self) -> None:
+        done = Cli("http://127.0.0.1:9").run("models")
+        assert done.returncode == 2
+        assert done.stdout == ""
+        for word in ("STOKER_API_KEY", "demo.json", "operator-key"):
+            assert word in done.stderr
+
+    def test_without_a_server(self) -> None:
+        done = Cli("http://127.0.0.1:9", "sk-x").run("models", "--json")
+        assert done.returncode == 1
+        assert done.stdout == ""
+        assert "stoker serve" in done.stderr
+
+    def test_with_no_address(self) -> None:
+        done = Cli("localhost:8000", "sk-x").run("models")
+        assert done.returncode == 2
+        assert "not the address of a server" in done.stderr
+
+    def test_with_a_wrong_key(self, server: Server) -> None:
+        done = Cli(server.base_url, "sk-wrong").run("models")
+        assert done.returncode == 1
+        assert "Invalid API key" in done.stderr
+        assert "code: invalid_api_key" in done.stderr
+        assert "request id: req_" in done.stderr
+
+    def test_names_the_field_at_fault(self, cli: Cli) -> None:
+        done = cli.run("deploy", "no spaces allowed", "art_none")
+        assert done.returncode == 1
+        assert "param: model" in done.stderr
+
+    def test_of_usage(self, cli: Cli, tmp_path: Path) -> None:
+        assert cli.run("deploy", "model").returncode == 2
+        assert cli.run("call", "model").returncode == 2
+        assert cli.run("call", "model", "x", "-p", "top_k").returncode == 2
+        assert cli.run("keys", "create", "--expires-in", "soon").returncode == 2
+        assert cli.run("artifacts", "push", str(tmp_path / "gone")).returncode == 2
+
+    def test_ctrl_c_is_clean(self, cli: Cli) -> None:
+        process = cli.popen("doctor")
+        assert process.stderr
+        assert "Checking" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=20)
+        assert process.returncode == 130
+        assert "Traceback" not in err
+
+
+class TestKeysAndAccounts:
+    def test_from_operator_key_to_account(self, server: Server) -> None:
+        operator = Cli(server.base_url, server.operator_key)
+        account = operator.json("accounts", "create", "a team")
+        assert account["id"] in {a["id"] for a in operator.json("accounts", "list")}
+        created = operator.run(
+            "keys", "create", "--scope", "account", "--account-id", account["id"]
+        )
+        # Alone on stdout, so that a script can take it.
+        key = created.stdout.strip()
+        assert key.startswith("sk-") and len(created.stdout.splitlines()) == 1
+        assert "account" in created.stderr
+        assert Cli(server.base_url, key).json("artifacts", "list") == []
+
+    def test_life_of_a_key(self, cli: Cli) -> None:
+        key = cli.json("keys", "create", "--scope", "account", "--name", "x", "--expires-in", "2d")
+        assert key["expires_at"]
+        second = Cli(cli.base_url, key["key"])
+        assert second.json("models") == []
+        rotated = second.json("keys", "rotate", key["id"], "--grace-s", "0")
+        assert second.run("models").returncode == 1
+        third = Cli(cli.base_url, rotated["key"])
+        assert key["id"] in {k["id"] for k in third.json("keys", "list")}
+        assert "sk-" not in third.run("keys", "list").stdout
+        assert cli.json("keys", "revoke", key["id"])["deleted"]
+        assert third.run("models").returncode == 1
+
+
+class TestDoctor:
+    def test_all_is_well(self, cli: Cli) -> None:
+        report = cli.json("doctor")
+        assert report["ok"]
+        found = {check["name"]: check for check in report["checks"]}
+        assert found["torch"]["status"] == "ok"
+        assert found["API key"]["found"] == "valid, scope account"
+        assert found["models"]["found"] == "0"
+
+    def test_operator(self, server: Server) -> None:
+        report = Cli(server.base_url, server.operator_key).json("doctor")
+        found = {check["name"]: check["found"] for check in report["checks"]}
+        assert found["API key"] == "valid, scope operator"
+
+    def test_no_server(self) -> None:
+        done = Cli("http://127.0.0.1:9").run("doctor")
+        assert done.returncode == 1
+        assert "stoker serve" in done.stdout
+
+    def test_wrong_key(self, server: Server) -> None:
+        done = Cli(server.base_url, "sk-wrong").run("doctor", "--json")
+        assert done.returncode == 1
+        report = json.loads(done.stdout)
+        assert [c["name"] for c in report["checks"] if c["status"] == "fail"] == ["API key"]
+
+    def test_wrong_settings(self, server: Server) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", "stoker", "--base-url", server.base_url, "doctor", "--json"],
+            check=False,
+            capture_output=True,
+            env=environment(STOKER_PORT="many"),
+        )
+        assert done.returncode == 1
+        failed = [c for c in json.loads(done.stdout)["checks"] if c["status"] == "fail"]
+        assert failed[0]["name"] == "settings"
+        assert "port" in failed[0]["found"]
+
+
+@pytest.fixture(scope="module")
+def deployed(server: Server, tagger: Path) -> Cli:
+    """The command with an account's key and `team/tagger`, pushed and deployed in one command."""
+    server.wait_ready()
+    cli = account_cli(server, "deployed")
+    pushed = cli.json(
+        "artifacts", "push", str(tagger), "--deploy", "team/tagger", "--readiness", "warm"
+    )
+    assert pushed["status"] == "ready"
+    assert pushed["pipeline"] == "token-classification"
+    assert pushed["deployment"]["status"] == "ready"
+    return cli
+
+
+class TestFromPushToCall:
+    def test_call_one(self, deployed: Cli) -> None:
+        result = deployed.json("call", "team/tagger", "my name is clara")
+        assert {item["word"] for item in result} <= {"my", "name", "is", "clara"}
+
+    def test_call_several(self, deployed: Cli) -> None:
+        assert len(deployed.json("call", "team/tagger", "clara", "berkeley")) == 2
+
+    def test_call_with_parameters(self, deployed: Cli) -> None:
+        result = deployed.json(
+            "call", "team/tagger", "clara in berkeley", "-p", "aggregation_strategy=simple"
+        )
+        assert "entity_group" in result[0]
+
+    def test_call_stdin_and_file(self, deployed: Cli, tmp_path: Path) -> None:
+        one = deployed.json("call", "team/tagger", "clara")
+        assert deployed.json("call", "team/tagger", "-", stdin="clara\n") == one
+        (tmp_path / "lines.txt").write_text("clara\n\nberkeley\n")
+        both = deployed.json("call", "team/tagger", "--file", str(tmp_path / "lines.txt"))
+        assert both[0] == one
+        assert len(both) == 2
+
+    def test_call_prints_for_people(self, deployed: Cli) -> None:
+        done = deployed.run("call", "team/tagger", "clara")
+        assert len(done.stdout.splitlines()) > 5
+        assert json.loads(done.stdout)
+
+    def test_call_of_an_unknown_model(self, deployed: Cli) -> None:
+        done = deployed.run("call", "nobody", "clara")
+        assert done.returncode == 1
+        assert "Model not found" in done.stderr
+
+    def test_call_with_an_unknown_parameter(self, deployed: Cli) -> None:
+        done = deployed.run("call", "team/tagger", "clara", "-p", "agregation_strategy=simple")
+        assert done.returncode == 1
+        assert "param: agregation_strategy" in done.stderr
+
+    def test_models(self, deployed: Cli) -> None:
+        [model] = deployed.json("models")
+        assert (model["id"], model["status"]) == ("team/tagger", "ready")
+        assert "team/tagger" in deployed.run("models").stdout
+
+    def test_deployment_key(self, deployed: Cli) -> None:
+        key = deployed.json("keys", "create", "--deployment", "team/tagger")["key"]
+        limited = Cli(deployed.base_url, key)
+        assert limited.json("call", "team/tagger", "clara")
+        assert limited.run("artifacts", "list").returncode == 1
+        checks = {check["name"]: check["found"] for check in limited.json("doctor")["checks"]}
+        assert checks["API key"] == "valid, scope deployment"
+        assert checks["models"] == "1"
+
+    def test_artifact_in_use_is_not_deleted(self, deployed: Cli) -> None:
+        [artifact] = deployed.json("artifacts", "list")
+        done = deployed.run("artifacts", "delete", artifact["id"], "--yes")
+        assert done.returncode == 1
+        assert "code: artifact_in_use" in done.stderr
+
+    def test_shows(self, deployed: Cli) -> None:
+        [artifact] = deployed.json("artifacts", "list")
+        shown = deployed.run("artifacts", "show", artifact["id"]).stdout
+        assert "BertForTokenClassification" in shown
+        [deployment] = deployed.json("deployments", "list")
+        assert deployed.json("deployments", "show", "team/tagger")["id"] == deployment["id"]
+        assert "team/tagger" in deployed.run("deployments", "show", deployment["id"]).stdout
+        statuses = [e["status"] for e in deployed.json("deployments", "events", "team/tagger")]
+        assert "ready" in statuses
+        assert isinstance(deployed.json("deployments", "logs", "team/tagger"), list)
+        assert deployed.run("deployments", "show", "nobody").returncode == 1
+
+    def test_asks_before_deleting(self, deployed: Cli) -> None:
+        assert deployed.run("deployments", "delete", "team/tagger", stdin="n\n").returncode == 1
+        assert deployed.json("deployments", "list")
+
+    def test_stop_start_delete(self, deployed: Cli, tagger: Path) -> None:
+        pushed = deployed.json("artifacts", "push", str(tagger), "--name", "other")
+        made = deployed.json("deploy", "other", pushed["id"], "--idle-timeout-s", "60", "--no-wait")
+        assert (made["readiness"], made["idle_timeout_s"]) == ("cold", 60)
+        assert deployed.json("call", "other", "clara", "--wait", "60")
+        deployed.json("deployments", "stop", "other")
+        until(lambda: deployed.json("deployments", "show", "other")["status"] == "stopped")
+        assert deployed.json("deployments", "start", "other")["desired"] == "running"
+        assert deployed.json("deployments", "delete", "other", "--yes")["deleted"]
+        assert deployed.json("artifacts", "delete", pushed["id"], "--yes")["deleted"]
+        assert deployed.run("artifacts", "show", pushed["id"]).returncode == 1

@@ -1,0 +1,187 @@
+import hashlib
+import json
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.support import (
+    Cli,
+    account_cli,
+    held_bytes,
+    restart,
+    until,
+    write_safetensors,
+)
+from tests.support.server import Server, running
+
+MIB = 1 << 20
+WEIGHTS_MIB = 40
+
+
+@pytest.fixture(scope="module")
+def large(tagger: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that takes seconds to push, with files of every size that matters."""
+    folder = tmp_path_factory.mktemp("models") / "large"
+    shutil.copytree(tagger, folder)
+    write_safetensors(folder / "model.safetensors", WEIGHTS_MIB * MIB)
+    (folder / "LICENSE").write_bytes(b"x" * MIB)
+    (folder / "NOTICE").touch()
+    return folder
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Server]:
+    """A server of the test's own, to be harmed. Its parts are small, so that there are many."""
+    with running(tmp_path / "data", STOKER_UPLOAD_PART_MIB="1") as server:
+        yield server
+
+
+def opened_upload(cli: Cli, server: Server) -> tuple[str, str]:
+    [artifact] = cli.json("artifacts", "list")
+    assert artifact["upload_id"]
+    return artifact["id"], artifact["upload_id"]
+
+
+def received(cli: Cli, server: Server, artifact_id: str, upload_id: str) -> dict[str, Any]:
+    """Per file, the digests of the parts that the server holds (of a file sent whole, its own)."""
+    with server.client(cli.key) as client:
+        path = f"/v1/model-artifacts/{artifact_id}/uploads/{upload_id}"
+        upload = client.get(path).raise_for_status().json()
+    return {
+        file["path"]: [part["sha256"] for part in file["parts"]] or [file["sha256"]]
+        for file in upload["files"]
+    }
+
+
+def expected(folder: Path) -> dict[str, Any]:
+    return {
+        path.relative_to(folder).as_posix(): [
+            hashlib.sha256(content[start : start + MIB]).hexdigest()
+            for content in [path.read_bytes()]
+            for start in range(0, max(len(content), 1), MIB)
+        ]
+        for path in folder.rglob("*")
+    }
+
+
+class TestPush:
+    def test_whole_and_identical(self, own: Server, large: Path) -> None:
+        cli = account_cli(own, "push")
+        process = cli.popen("artifacts", "push", str(large), "--json")
+        until(lambda: held_bytes(cli, "large", own) > 0)
+        ids = opened_upload(cli, own)
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err
+        artifact = json.loads(out)
+        assert artifact["status"] == "ready"
+        assert artifact["push"]["resumed_bytes"] == 0
+        assert artifact["push"]["sent_bytes"] == artifact["push"]["bytes"]
+        assert received(cli, own, *ids) == expected(large)
+
+    def test_resumes_after_ctrl_c(self, own: Server, large: Path) -> None:
+        cli = account_cli(own, "push")
+        process = cli.popen("artifacts", "push", str(large), "--parallel", "2")
+        until(lambda: held_bytes(cli, "large", own) > 4 * MIB)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=20)
+        assert process.returncode == 130
+        assert "same command again" in err
+        assert "Traceback" not in err
+        ids = opened_upload(cli, own)
+
+        done = cli.run("artifacts", "push", str(large), "--json")
+        assert done.returncode == 0, done.stderr
+        assert "Resuming" in done.stderr
+        artifact = json.loads(done.stdout)
+        assert artifact["id"] == ids[0]
+        assert artifact["push"]["resumed_bytes"] >= 4 * MIB
+        sent = artifact["push"]["bytes"] - artifact["push"]["resumed_bytes"]
+        assert artifact["push"]["sent_bytes"] == sent
+        assert received(cli, own, *ids) == expected(large)
+
+    def test_survives_the_death_of_the_server(self, own: Server, large: Path) -> None:
+        cli = account_cli(own, "push")
+        process = cli.popen("artifacts", "push", str(large), "--json")
+        until(lambda: held_bytes(cli, "large", own) > 4 * MIB)
+        own.kill()
+        restart(own)
+        ids = opened_upload(cli, own)
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err
+        assert "trying again" in err
+        assert json.loads(out)["status"] == "ready"
+        assert received(cli, own, *ids) == expected(large)
+
+    def test_resumes_after_both_died(self, own: Server, large: Path) -> None:
+        cli = account_cli(own, "push")
+        process = cli.popen("artifacts", "push", str(large))
+        until(lambda: held_bytes(cli, "large", own) > 4 * MIB)
+        own.kill()
+        process.kill()
+        process.communicate()
+        restart(own)
+        ids = opened_upload(cli, own)
+        artifact = cli.json("artifacts", "push", str(large), "--artifact", ids[0])
+        assert artifact["id"] == ids[0]
+        assert artifact["push"]["resumed_bytes"] >= 4 * MIB
+        assert received(cli, own, *ids) == expected(large)
+
+    def test_starts_anew_when_a_file_has_changed(
+        self, own: Server, large: Path, tmp_path: Path
+    ) -> None:
+        cli = account_cli(own, "push")
+        folder = tmp_path / "large"
+        shutil.copytree(large, folder)
+        process = cli.popen("artifacts", "push", str(folder))
+        until(lambda: held_bytes(cli, "large", own) > 4 * MIB)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=20)
+        write_safetensors(folder / "model.safetensors", WEIGHTS_MIB * MIB, seed=1)
+
+        artifact = cli.json("artifacts", "push", str(folder))
+        assert artifact["status"] == "ready"
+        assert artifact["push"]["resumed_bytes"] == 0
+
+
+class TestRefusals:
+    def test_pickles_are_refused_before_anything_is_sent(self, cli: Cli, tagger: Path) -> None:
+        folder = tagger.parent / "pickled"
+        folder.mkdir()
+        (folder / "config.json").write_text("{}")
+        (folder / "pytorch_model.bin").write_bytes(b"x")
+        done = cli.run("artifacts", "push", str(folder), "--json")
+        assert done.returncode == 1
+        assert done.stdout == ""
+        assert "safetensors" in done.stderr
+        assert cli.json("artifacts", "list") == []
+
+    def test_tells_why_the_server_refused(self, cli: Cli, tagger: Path, tmp_path: Path) -> None:
+        folder = tmp_path / "broken"
+        shutil.copytree(tagger, folder)
+        (folder / "config.json").write_text("{")
+        done = cli.run("artifacts", "push", str(folder), "--json")
+        assert done.returncode == 1
+        artifact = json.loads(done.stdout)
+        assert artifact["status"] == "failed"
+        assert artifact["failure"]["message"] in done.stderr
+
+    def test_lists_what_is_left_out(self, cli: Cli, tagger: Path, tmp_path: Path) -> None:
+        folder = tmp_path / "more"
+        shutil.copytree(tagger, folder)
+        (folder / "optimizer.pt").write_bytes(b"x")
+        done = cli.run("artifacts", "push", str(folder), "--json")
+        assert done.returncode == 0, done.stderr
+        assert "optimizer.pt" in done.stderr
+        [left_out] = json.loads(done.stdout)["push"]["left_out"]
+        assert left_out["path"] == "optimizer.pt"
+
+    def test_replaces_the_files_of_an_artifact(self, cli: Cli, tagger: Path) -> None:
+        first = cli.json("artifacts", "push", str(tagger))
+        second = cli.json("artifacts", "push", str(tagger), "--artifact", first["id"])
+        assert second["id"] == first["id"]
+        done = cli.run("artifacts", "push", str(tagger), "--artifact", first["id"], "--name", "x")
+        assert done.returncode == 2

@@ -1,0 +1,54 @@
+"""Tiny real models: made by transformers itself, with random weights."""
+
+from pathlib import Path
+
+TEXT = "the a model team keeps hot my name is Clara and I live in Berkeley California"
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+def tiny_bert(path: Path, head: str = "ForTokenClassification") -> Path:
+    """Save a BERT of some thousand parameters, with its tokenizer, as save_pretrained does."""
+    import transformers
+
+    tokenizer = _tokenizer()
+    config = transformers.BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=128,
+        num_labels=3,
+    )
+    transformers.set_seed(0)
+    getattr(transformers, f"Bert{head}")(config).eval().save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
+
+
+def _tokenizer():
+    import transformers
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+
+    words = [
+        *SPECIAL,
+        *TEXT.lower().split(),
+        *"abcdefghijklmnopqrstuvwxyz",
+    ]
+    words += [f"##{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"]
+    vocabulary = {word: number for number, word in enumerate(dict.fromkeys(words))}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.BertProcessing(
+        ("[SEP]", vocabulary["[SEP]"]), ("[CLS]", vocabulary["[CLS]"])
+    )
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        model_max_length=128,
+    )

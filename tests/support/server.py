@@ -1,0 +1,99 @@
+"""Starts the real server in a process of its own, and stops it by its process id."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+
+
+class Server:
+    def __init__(self, data_dir: Path, *command: str, **env: str) -> None:
+        self.data_dir = data_dir
+        self.log = data_dir.parent / f"{data_dir.name}.log"
+        self._command = command or ("serve",)
+        self._env = env
+        self.process: subprocess.Popen[bytes] | None = None
+        self.base_url = ""
+
+    def start(self, timeout: float = 60) -> "Server":
+        (self.data_dir / "server.json").unlink(missing_ok=True)
+        arguments = [*self._command, "--port", "0", "--data-dir", str(self.data_dir)]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "stoker", *arguments],
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **self._env},
+            )
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                break
+            with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
+                self.base_url = json.loads((self.data_dir / "server.json").read_text())["base_url"]
+                return self
+            time.sleep(0.02)
+        self.stop()
+        raise RuntimeError(f"the server did not start:\n{self.log.read_text()[-4000:]}")
+
+    @property
+    def operator_key(self) -> str:
+        return (self.data_dir / "operator-key").read_text().strip()
+
+    def client(self, key: str | None = None, **kwargs) -> httpx.Client:
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        return httpx.Client(base_url=self.base_url, headers=headers, timeout=120, **kwargs)
+
+    def account(self, name: str = "test") -> httpx.Client:
+        """A client with a new account's key."""
+        with self.client(self.operator_key) as operator:
+            account = operator.post("/v1/accounts", json={"name": name}).raise_for_status().json()
+            key = operator.post(
+                "/v1/api-keys", json={"scope": "account", "account_id": account["id"]}
+            ).raise_for_status()
+        client = self.client(key.json()["key"])
+        client.account_id = account["id"]  # type: ignore[attr-defined]
+        return client
+
+    def wait_ready(self, timeout: float = 90) -> None:
+        deadline = time.monotonic() + timeout
+        with self.client() as client:
+            while time.monotonic() < deadline:
+                if client.get("/ready").status_code == 200:
+                    return
+                time.sleep(0.05)
+        raise RuntimeError(f"the server is not ready:\n{self.log.read_text()[-4000:]}")
+
+    def kill(self) -> None:
+        """SIGKILL, as a power cut would."""
+        if self.process:
+            self.process.kill()
+            self.process.wait()
+
+    def stop(self, timeout: float = 40) -> int:
+        if self.process is None:
+            return 0
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(timeout)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        return self.process.returncode
+
+
+@contextlib.contextmanager
+def running(data_dir: Path, *command: str, **env: str) -> Iterator[Server]:
+    server = Server(data_dir, *command, **env)
+    try:
+        yield server.start()
+    finally:
+        server.stop()
