@@ -1,12 +1,17 @@
 """Who is calling, and what they may do. Every route depends on `authenticate`, deny by default."""
 
-from typing import Annotated
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any
 
-from fastapi import Depends, Header, Request, Security
+from fastapi import Depends, Header, Request, Response, Security
+from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 
+from stoker.accounts import repository as accounts
 from stoker.context import ServicesDep
-from stoker.errors import InvalidAPIKeyError, InvalidRequestError
+from stoker.context import services as services_of
+from stoker.errors import InvalidAPIKeyError, InvalidRequestError, NotFoundError
+from stoker.http import require_json
 from stoker.keys.keyring import Principal, Scope
 
 # Declared for the OpenAPI document only: the header is read by `authenticate` itself, because
@@ -18,15 +23,44 @@ async def authenticate(
     request: Request, services: ServicesDep, _scheme: Annotated[object, Security(_bearer)] = None
 ) -> Principal:
     """The caller. Raises `InvalidAPIKeyError` for every kind of bad key alike."""
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    return await services.keyring.check(token.strip() if scheme.lower() == "bearer" else "")
+    known: Principal | None = getattr(request.state, "caller", None)
+    if known is None:
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        given = token.strip() if scheme.lower() == "bearer" else ""
+        known = request.state.caller = await services.keyring.check(given)
+    return known
+
+
+class KeyedRoute(APIRoute):
+    """A route whose body is read only once the key and the body's type have been checked.
+
+    FastAPI reads a body before it calls any dependency.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def checked(request: Request) -> Response:
+            await authenticate(request, services_of(request))
+            if self.body_field is not None:
+                require_json(request)
+            return await handle(request)
+
+        return checked
 
 
 Caller = Annotated[Principal, Depends(authenticate)]
 
 
-def _account(
+def _manager(caller: Caller) -> Principal:
+    if caller.scope is Scope.DEPLOYMENT:
+        raise InvalidAPIKeyError
+    return caller
+
+
+async def _account(
     caller: Caller,
+    services: ServicesDep,
     x_stoker_account: Annotated[
         str | None,
         Header(description="With an operator key: the account to act for.", max_length=64),
@@ -40,6 +74,11 @@ def _account(
                 "An operator key acts for an account: name it in the header x-stoker-account.",
                 param="x-stoker-account",
             )
+        async with services.database.reading() as session:
+            if not await accounts.exists(session, x_stoker_account):
+                raise NotFoundError(
+                    "Account not found", code="account_not_found", param="x-stoker-account"
+                )
         return x_stoker_account
     raise InvalidAPIKeyError
 
@@ -51,4 +90,5 @@ def _operator(caller: Caller) -> Principal:
 
 
 AccountId = Annotated[str, Depends(_account)]
+Manager = Annotated[Principal, Depends(_manager)]
 Operator = Annotated[Principal, Depends(_operator)]

@@ -16,6 +16,10 @@ from sqlalchemy.orm import DeclarativeBase
 from sqlalchemy.types import TypeDecorator
 
 
+NO_CONTROL = r"^[^\x00-\x1f\x7f]+$"
+"""Pattern of strings that are stored or looked up: PostgreSQL refuses a NUL."""
+
+
 class Base(DeclarativeBase):
     metadata = MetaData(
         naming_convention={

@@ -213,9 +213,11 @@ def location(loc: Iterable[str | int]) -> str:
 
 
 def from_validation(errors: list[Mapping[str, Any]], known: Iterable[str]) -> InvalidRequestError:
-    """The first of pydantic's errors as ours, with the nearest known field for an unknown one."""
-    first = errors[0]
-    loc = [part for part in first["loc"] if part != "body"]
+    """One of pydantic's errors as ours, with the nearest known field for an unknown one."""
+    # A misspelt field is missing, too; that it is unknown says more.
+    unknown = (error for error in errors if error["type"] == "extra_forbidden")
+    first = next(unknown, errors[0])
+    loc = first["loc"]
     # Unions put the name of each member tried into the location; a client never wrote those.
     names = [part for part in loc if isinstance(part, int) or not _is_union_member(part)]
     param = location(names) or None
@@ -235,6 +237,4 @@ def from_validation(errors: list[Mapping[str, Any]], known: Iterable[str]) -> In
 
 
 def _is_union_member(part: object) -> bool:
-    return isinstance(part, str) and (
-        "[" in part or part in {"str", "int", "float", "bool", "dict", "constrained-str"}
-    )
+    return isinstance(part, str) and (part.startswith("<") or "[" in part)

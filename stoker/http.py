@@ -3,13 +3,16 @@
 import logging
 import re
 import time
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
+from typing import Any
 
 import orjson
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -20,6 +23,7 @@ from stoker.errors import (
     NotFoundError,
     PayloadTooLargeError,
     StokerError,
+    UnsupportedMediaTypeError,
     from_validation,
 )
 from stoker.ids import Prefix, new_id
@@ -58,7 +62,9 @@ class RequestContext:
             await send(message)
 
         try:
-            await self.app(scope, _limited(scope, receive), send_with_id)
+            # No database and no file system takes a NUL, so nothing can have such a path.
+            app = self.app if "\0" not in scope["path"] else error_response(_no_such_path(scope))
+            await app(scope, _limited(scope, receive), send_with_id)
         except Exception:
             log.exception("request failed")
             if not status:
@@ -74,6 +80,36 @@ class RequestContext:
                 },
             )
             request_id.reset(token)
+
+
+class AllowedHosts:
+    """Answers requests for hosts that are not on the list with an error in our shape."""
+
+    def __init__(self, app: ASGIApp, allowed_hosts: Sequence[str]) -> None:
+        self.app = app
+        self._allowed_hosts = allowed_hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app: ASGIApp = error_response(InvalidRequestError("Invalid Host header."))
+
+        async def allow(_scope: Scope, _receive: Receive, _send: Send) -> None:
+            nonlocal app
+            app = self.app
+
+        async def discard(_message: Message) -> None:
+            return None
+
+        await TrustedHostMiddleware(allow, self._allowed_hosts)(scope, receive, discard)
+        await app(scope, receive, send)
+
+
+def require_json(request: Request) -> None:
+    """Refuse a body that says it is something else than JSON."""
+    kind = request.headers.get("content-type", "application/json").partition(";")[0].strip()
+    if kind.lower() != "application/json":
+        raise UnsupportedMediaTypeError(
+            f"This endpoint takes application/json, not {kind[:100] or 'an empty content type'}."
+        )
 
 
 def lift_body_limit(request: Request) -> None:
@@ -141,10 +177,10 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
         return error_response(error.error)
     status = error.status_code if isinstance(error, HTTPException) else 500
     if status == HTTPStatus.NOT_FOUND:
-        return error_response(NotFoundError(f"No such path: {request.url.path}", code="not_found"))
+        return error_response(_no_such_path(request.scope))
     if status == HTTPStatus.METHOD_NOT_ALLOWED:
         allowed = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
-        message = f"{request.method} is not allowed on {request.url.path}."
+        message = f"{request.method} is not allowed on {request.scope['path']}."
         response = error_response(MethodNotAllowedError(message))
         response.headers.update(allowed)
         return response
@@ -156,7 +192,13 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
 async def _on_validation_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, RequestValidationError):
         return error_response(InternalError())
-    return error_response(from_validation([*error.errors()], _known_fields(request)))
+    # The first part says where the field stood: in the body, the query, a header.
+    errors: list[Mapping[str, Any]] = [{**one, "loc": one["loc"][1:]} for one in error.errors()]
+    return error_response(from_validation(errors, _known_fields(request)))
+
+
+def _no_such_path(scope: Scope) -> NotFoundError:
+    return NotFoundError(f"No such path: {scope['path']}", code="not_found")
 
 
 def _known_fields(request: Request) -> list[str]:

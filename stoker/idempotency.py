@@ -79,7 +79,9 @@ class Idempotency:
         return _response(content, status)
 
     def _record_id(self) -> str:
-        caller = self._caller.account_id or self._caller.scope.value
+        # An operator acts for the account that this header names.
+        account = self._request.headers.get("x-stoker-account", "")
+        caller = self._caller.account_id or f"{self._caller.scope}:{account}"
         parts = (caller, self._request.method, self._request.url.path, self._key or "")
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from sqlalchemy import Select
 from sqlalchemy.orm import InstrumentedAttribute
 
-from stoker.db import Session
+from stoker.db import NO_CONTROL, Session
 
 Row = TypeVar("Row")
 Item = TypeVar("Item")
@@ -27,7 +27,10 @@ class ListResponse(BaseModel, Generic[Item]):
 class PageQuery:
     limit: Annotated[int, Query(ge=1, le=100, description="Most objects returned.")] = 20
     after: Annotated[
-        str | None, Query(max_length=64, description="Start after the object with this id.")
+        str | None,
+        Query(
+            max_length=64, pattern=NO_CONTROL, description="Start after the object with this id."
+        ),
     ] = None
     order: Annotated[Literal["asc", "desc"], Query(description="Oldest or newest first.")] = "desc"
 

@@ -1,6 +1,6 @@
 """The OpenAPI document: FastAPI's own, with the bodies that task handlers read for themselves."""
 
-from typing import Any, cast
+from typing import Any
 
 from fastapi import FastAPI
 from pydantic import TypeAdapter
@@ -51,7 +51,7 @@ def _describe(document: dict[str, Any], task: Task) -> None:
 def _component(document: dict[str, Any], task: Task) -> dict[str, Any]:
     references, definitions = models_json_schema([(task.request, "validation")], ref_template=_REF)
     _merge(document, definitions)
-    return cast("dict[str, Any]", references[task.request, "validation"])
+    return references[task.request, "validation"]
 
 
 def _result(document: dict[str, Any], task: Task) -> dict[str, Any]:

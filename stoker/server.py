@@ -1,8 +1,10 @@
 """Runs the app under uvicorn: socket first, so that port 0 and its announcement work."""
 
 import asyncio
+import contextlib
+import signal
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 
 import uvicorn
 
@@ -33,6 +35,17 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
+class Server(uvicorn.Server):
+    """Ends with exit code 0 on SIGTERM: uvicorn would send itself the signal once more."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        yield
+
+
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -54,7 +67,7 @@ async def _serve(settings: Settings, started: Started) -> None:
         server_header=False,
         timeout_graceful_shutdown=int(settings.stop_grace_s) or 1,
     )
-    server = uvicorn.Server(config)
+    server = Server(config)
 
     async def announce() -> None:
         # uvicorn has no event for it.

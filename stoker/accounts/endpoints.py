@@ -2,13 +2,13 @@ from fastapi import APIRouter, Response
 
 from stoker.accounts import repository, service
 from stoker.accounts.schemas import Account, AccountCreate
-from stoker.auth import Operator
+from stoker.auth import KeyedRoute, Operator
 from stoker.context import ReadSession, WriteSession
 from stoker.errors import ConflictError, responses
 from stoker.idempotency import Idempotent
 from stoker.lists import ListResponse, Paging
 
-router = APIRouter(prefix="/v1/accounts", tags=["Accounts"])
+router = APIRouter(prefix="/v1/accounts", tags=["Accounts"], route_class=KeyedRoute)
 
 
 @router.post("", status_code=201, response_model=Account, responses=responses(ConflictError))

@@ -2,11 +2,12 @@ from typing import Literal
 
 from pydantic import Field
 
+from stoker.db import NO_CONTROL
 from stoker.schemas import RequestModel, ResponseModel, UtcString
 
 
 class AccountCreate(RequestModel):
-    name: str = Field(min_length=1, max_length=128)
+    name: str = Field(min_length=1, max_length=128, pattern=NO_CONTROL)
 
 
 class Account(ResponseModel):

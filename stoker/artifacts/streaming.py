@@ -40,7 +40,7 @@ class Transfer:
     def end(self, reason: StokerError) -> None:
         """Let the transfer fail with `reason`: now if it waits for its client, else before that."""
         self._reason = self._reason or reason
-        if self._waiting is not None:
+        if self._waiting is not None and not self._waiting.expired():
             self._waiting.reschedule(asyncio.get_running_loop().time())
 
     async def next(self, chunks: AsyncIterator[bytes]) -> bytes:

@@ -2,13 +2,16 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from stoker.cli import accounts, artifacts, call, deployments, doctor, keys, output
 from stoker.cli.context import DEFAULT_BASE_URL, Context
 from stoker.cli.errors import CliError
+
+if TYPE_CHECKING:
+    from stoker.config import Settings
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False)
 
@@ -32,19 +35,32 @@ def root(
     ctx.obj = Context(base_url=base_url, api_key=api_key)
 
 
-@app.command()
-def serve(
-    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port; 0 picks a free one.")] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Database, artifacts, logs.")] = None,
-) -> None:
-    """Start the server, empty. The operator key is written to DATA_DIR/operator-key."""
-    from stoker import bootstrap, server
+Host = Annotated[str | None, typer.Option(help="Address to listen on.")]
+Port = Annotated[int | None, typer.Option(help="Port; 0 picks a free one.")]
+DataDir = Annotated[Path | None, typer.Option(help="Database, artifacts, logs.")]
+
+
+def _settings(host: str | None, port: int | None, data_dir: Path | None) -> "Settings":
     from stoker.config import Settings
 
     given: dict[str, Any] = {"host": host, "port": port, "data_dir": data_dir}
-    settings = Settings(**{name: value for name, value in given.items() if value is not None})
-    server.run(settings, bootstrap.announce)
+    return Settings(**{name: value for name, value in given.items() if value is not None})
+
+
+@app.command()
+def serve(host: Host = None, port: Port = None, data_dir: DataDir = None) -> None:
+    """Start the server, empty. The operator key is written to DATA_DIR/operator-key."""
+    from stoker import bootstrap, server
+
+    server.run(_settings(host, port, data_dir), bootstrap.announce)
+
+
+@app.command()
+def demo(host: Host = None, port: Port = None, data_dir: DataDir = None) -> None:
+    """Start the server with the demo models deployed, and print calls to copy."""
+    from stoker.demo import command
+
+    command.run(_settings(host, port, data_dir))
 
 
 app.command()(call.call)

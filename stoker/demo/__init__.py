@@ -1,0 +1,1 @@
+"""The demo: tiny real models, trained by `stoker.demo.build`, and a server that has them."""

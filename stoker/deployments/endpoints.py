@@ -2,7 +2,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from stoker.auth import AccountId
+from stoker.auth import AccountId, KeyedRoute
 from stoker.context import ReadSession, ServicesDep, WriteSession
 from stoker.deployments import repository, service
 from stoker.deployments.models import Desired
@@ -18,7 +18,7 @@ from stoker.idempotency import Idempotent
 from stoker.lists import ListResponse, Paging
 from stoker.schemas import Deleted
 
-router = APIRouter(prefix="/v1/deployments", tags=["Deployments"])
+router = APIRouter(prefix="/v1/deployments", tags=["Deployments"], route_class=KeyedRoute)
 
 
 @router.post(

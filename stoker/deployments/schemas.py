@@ -2,6 +2,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from stoker.db import NO_CONTROL
 from stoker.deployments.models import Desired
 from stoker.runtime.interface import Readiness, Reason, Status
 from stoker.schemas import RequestModel, ResponseModel, UtcString
@@ -48,7 +49,9 @@ class Config(RequestModel):
 
 class DeploymentCreate(RequestModel):
     model: ModelId
-    artifact_id: str | None = Field(default=None, max_length=64, description="A ready artifact.")
+    artifact_id: str | None = Field(
+        default=None, max_length=64, pattern=NO_CONTROL, description="A ready artifact."
+    )
     source: str | None = Field(
         default=None,
         min_length=1,

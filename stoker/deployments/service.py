@@ -4,6 +4,8 @@ import asyncio
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from sqlalchemy.exc import IntegrityError
+
 from stoker import db
 from stoker.artifacts import repository as artifacts
 from stoker.artifacts.inspection import InspectionError, inspect
@@ -85,11 +87,7 @@ async def create(
     session: Session, services: Services, account_id: str, request: schemas.DeploymentCreate
 ) -> Deployment:
     if await repository.by_model(session, account_id, request.model):
-        raise ConflictError(
-            f"The account has a deployment with the model id '{request.model}' already.",
-            code="model_exists",
-            param="model",
-        )
+        raise _model_exists(request.model)
     row = Deployment(
         id=new_id(Prefix.DEPLOYMENT),
         account_id=account_id,
@@ -115,13 +113,25 @@ async def create(
         folder, row.pipeline = await _inspected_folder(services.settings, request)
         row.source = str(folder)
     session.add(row)
-    await session.flush()
+    try:
+        await session.flush()
+    except IntegrityError as error:
+        # On PostgreSQL another transaction may have taken the model id meanwhile.
+        raise _model_exists(request.model) from error
     _publish(session, services, row)
     return row
 
 
+def _model_exists(model: str) -> ConflictError:
+    return ConflictError(
+        f"The account has a deployment with the model id '{model}' already.",
+        code="model_exists",
+        param="model",
+    )
+
+
 async def _ready_artifact(session: Session, account_id: str, artifact_id: str) -> Artifact:
-    artifact = await artifacts.get(session, account_id, artifact_id)
+    artifact = await artifacts.get(session, account_id, artifact_id, lock=True)
     if artifact is None:
         raise NotFoundError("Artifact not found", code="artifact_not_found", param="artifact_id")
     if artifact.status != ArtifactStatus.READY:

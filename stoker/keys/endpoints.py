@@ -1,6 +1,6 @@
 from fastapi import APIRouter, Response
 
-from stoker.auth import Caller
+from stoker.auth import KeyedRoute, Manager
 from stoker.context import ReadSession, ServicesDep, WriteSession
 from stoker.errors import ConflictError, NotFoundError, responses
 from stoker.idempotency import Idempotent
@@ -10,7 +10,7 @@ from stoker.keys.schemas import Key, KeyCreate, KeyRotate, KeyWithSecret
 from stoker.lists import ListResponse, Paging
 from stoker.schemas import Deleted
 
-router = APIRouter(prefix="/v1/api-keys", tags=["API keys"])
+router = APIRouter(prefix="/v1/api-keys", tags=["API keys"], route_class=KeyedRoute)
 
 
 def _with_secret(key: ApiKey, secret: str) -> KeyWithSecret:
@@ -24,7 +24,7 @@ def _with_secret(key: ApiKey, secret: str) -> KeyWithSecret:
     responses=responses(NotFoundError, ConflictError),
 )
 async def create_key(
-    body: KeyCreate, caller: Caller, session: WriteSession, idempotent: Idempotent
+    body: KeyCreate, caller: Manager, session: WriteSession, idempotent: Idempotent
 ) -> Response:
     """Create an API key. The answer shows it this once."""
 
@@ -35,21 +35,21 @@ async def create_key(
 
 
 @router.get("", responses=responses())
-async def list_keys(caller: Caller, session: ReadSession, paging: Paging) -> ListResponse[Key]:
+async def list_keys(caller: Manager, session: ReadSession, paging: Paging) -> ListResponse[Key]:
     """List the account's keys."""
     page = await repository.page(session, service.visible_account(caller), paging)
     return page.response(Key.model_validate)
 
 
 @router.get("/{key_id}", responses=responses(NotFoundError))
-async def get_key(key_id: str, caller: Caller, session: ReadSession) -> Key:
+async def get_key(key_id: str, caller: Manager, session: ReadSession) -> Key:
     """Get a key, without its secret."""
     return Key.model_validate(await service.get(session, caller, key_id))
 
 
 @router.delete("/{key_id}", responses=responses(NotFoundError))
 async def revoke_key(
-    key_id: str, caller: Caller, session: WriteSession, services: ServicesDep
+    key_id: str, caller: Manager, session: WriteSession, services: ServicesDep
 ) -> Deleted:
     """Revoke a key, at once."""
     key = await service.revoke(session, services.keyring, caller, key_id)
@@ -59,7 +59,7 @@ async def revoke_key(
 @router.post("/{key_id}/rotate", responses=responses(NotFoundError))
 async def rotate_key(
     key_id: str,
-    caller: Caller,
+    caller: Manager,
     session: WriteSession,
     services: ServicesDep,
     body: KeyRotate | None = None,

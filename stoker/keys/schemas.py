@@ -1,8 +1,9 @@
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
+from stoker.db import NO_CONTROL
 from stoker.keys.keyring import Scope
 from stoker.schemas import RequestModel, ResponseModel, UtcString
 
@@ -11,15 +12,18 @@ MAX_GRACE_S = 30 * 24 * 3600
 
 class KeyCreate(RequestModel):
     scope: Scope = Field(default=Scope.DEPLOYMENT, description="What the key may do.")
-    deployment_ids: list[str] = Field(
+    deployment_ids: list[Annotated[str, Field(max_length=64, pattern=NO_CONTROL)]] = Field(
         default=[],
         max_length=100,
         description="With scope `deployment`: the deployments it may call, at least one.",
     )
     account_id: str | None = Field(
-        default=None, max_length=64, description="Operators only: the account the key belongs to."
+        default=None,
+        max_length=64,
+        pattern=NO_CONTROL,
+        description="Operators only: the account the key belongs to.",
     )
-    name: str | None = Field(default=None, min_length=1, max_length=128)
+    name: str | None = Field(default=None, min_length=1, max_length=128, pattern=NO_CONTROL)
     expires_at: datetime | None = Field(
         default=None, description="ISO 8601 with a zone; never if absent."
     )

@@ -14,6 +14,8 @@ from stoker.keys.keyring import PREFIX, Keyring, Principal, Scope, digest, new_s
 from stoker.keys.models import ApiKey
 from stoker.keys.schemas import KeyCreate
 
+MAX_LIFE = timedelta(days=36_525)
+
 
 def whole(key: ApiKey, secret: str) -> str:
     return f"{PREFIX}-{key.public_id}-{secret}"
@@ -35,6 +37,12 @@ async def create(session: Session, caller: Principal, request: KeyCreate) -> tup
             )
         if request.expires_at <= db.now():
             raise InvalidRequestError("'expires_at' lies in the past.", param="expires_at")
+        if request.expires_at - db.now() > MAX_LIFE:
+            raise InvalidRequestError(
+                "'expires_at' lies more than a century ahead; leave it out for a key that never "
+                "expires.",
+                param="expires_at",
+            )
     return issue(session, account_id, request)
 
 

@@ -15,6 +15,8 @@ import select
 import signal
 import sys
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import msgspec
 
@@ -45,7 +47,7 @@ class Host:
 
     def run(self) -> None:
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGCHLD, _noted)
         replica.ignore_interrupts()
         gc.freeze()
         self._emit(HostReady(threads=_thread_count()))
@@ -111,6 +113,10 @@ class Host:
             data = data[os.write(self._events, data) :]
 
 
+def _noted(_signal: int, _frame: FrameType | None) -> None:
+    """A handler must be there for the wake-up descriptor to be written to."""
+
+
 class LineReader:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -147,18 +153,17 @@ def _import_heavy() -> None:
         "stoker.tasks.registry",
     ):
         importlib.import_module(name)
+    # Bars are of no use in a log.
+    library: Any = importlib.import_module("transformers")
+    library.logging.disable_progress_bar()
 
 
 def _import_model_code(model_type: str) -> None:
     """Import an architecture's own module. The name comes from an artifact: looked up, not used."""
-    from transformers.models.auto.configuration_auto import (
-        CONFIG_MAPPING_NAMES,
-        model_type_to_module_name,
-    )
-
-    if model_type not in CONFIG_MAPPING_NAMES:
+    auto: Any = importlib.import_module("transformers.models.auto.configuration_auto")
+    if model_type not in auto.CONFIG_MAPPING_NAMES:
         return
-    module = model_type_to_module_name(model_type)
+    module = auto.model_type_to_module_name(model_type)
     try:
         importlib.import_module(f"transformers.models.{module}.modeling_{module}")
     except Exception:

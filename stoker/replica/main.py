@@ -133,7 +133,7 @@ class Link:
 
     def receive(self, timeout_s: float) -> list[ToReplica]:
         """Send what is queued and return what has come, waiting at most `timeout_s`."""
-        events = dict(self._poller.poll(timeout_s * 1000))
+        events = dict(self._poller.poll(int(timeout_s * 1000)))
         if self._wake in events:
             os.eventfd_read(self._wake)
         self.flush()

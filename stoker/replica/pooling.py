@@ -51,7 +51,7 @@ class SentenceHead:
             modes=modes,
             after=tuple(after),
             max_tokens=sentence.get("max_seq_length"),
-            prompt=(prompts.get("prompts") or {}).get(prompts.get("default_prompt_name"), ""),
+            prompt=_default_prompt(prompts),
             lowercase=bool(sentence.get("do_lower_case")),
         )
 
@@ -67,6 +67,11 @@ class SentenceHead:
         for module in self.after:
             vector = module(vector)
         return vector
+
+
+def _default_prompt(config: Mapping[str, Any]) -> str:
+    prompts: Mapping[str, str] = config.get("prompts") or {}
+    return prompts.get(str(config.get("default_prompt_name")), "")
 
 
 def _json(path: Path) -> Any:
@@ -146,10 +151,11 @@ def _normalize(vector: "torch.Tensor") -> "torch.Tensor":
 
 def _dense(folder: Path) -> "Module":
     import torch
-    from safetensors.torch import load_file
+    import safetensors.torch
 
     config = _json(folder / "config.json")
-    weights = load_file(str(folder / "model.safetensors"))
+    library: Any = safetensors.torch
+    weights: dict[str, torch.Tensor] = library.load_file(str(folder / "model.safetensors"))
     weight, bias = weights["linear.weight"].float(), weights.get("linear.bias")
     # The name comes from the artifact: looked up here, never imported.
     name = str(config.get("activation_function", "Tanh")).rpartition(".")[2]

@@ -93,9 +93,12 @@ class TextStages(Stages):
     """What else the tokenizer shall return, for postprocessing."""
 
     def __init__(self, folder: Path) -> None:
-        from transformers import AutoTokenizer
+        import transformers
 
-        self.tokenizer: Any = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+        library: Any = transformers
+        self.tokenizer: Any = library.AutoTokenizer.from_pretrained(
+            str(folder), local_files_only=True
+        )
         self.config: Any = None
 
     def attach(self, model: Any) -> None:

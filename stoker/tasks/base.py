@@ -16,14 +16,18 @@ if TYPE_CHECKING:
 
 MAX_TOP_K = 1000
 
+# Tags of a union's members. They turn up in error locations, where brackets tell them from fields.
+ONE = "<one>"
+MANY = "<many>"
+
 
 def one_or_many(value: object) -> str:
-    return "list" if isinstance(value, list) else "one"
+    return MANY if isinstance(value, list) else ONE
 
 
 # Told apart before validation, so that an error names the item at fault and not both readings.
 TextInputs = Annotated[
-    Annotated[str, Tag("one")] | Annotated[list[str], Field(min_length=1), Tag("list")],
+    Annotated[str, Tag(ONE)] | Annotated[list[str], Field(min_length=1), Tag(MANY)],
     Discriminator(one_or_many),
     Field(description="A text, or a list of texts: one result each, in order."),
 ]
@@ -54,7 +58,7 @@ class TaskRequest(BaseModel):
     def _flatten(cls, data: Any) -> Any:
         """Read the Hugging Face client form: `parameters` as if they stood beside `inputs`."""
         if not isinstance(data, dict) or "parameters" not in data:
-            return data
+            return cast("Any", data)
         body = cast("dict[str, Any]", data)
         given = body["parameters"]
         if given is None:

@@ -33,7 +33,8 @@ class FeatureExtractionStages(TextStages):
     ) -> list[float]:
         output = outputs[0]
         hidden = output["last_hidden_state"].float()
-        return self._head.pool(hidden, output["attention_mask"]).squeeze(0).tolist()
+        vector: Any = self._head.pool(hidden, output["attention_mask"])
+        return vector[0].tolist()
 
 
 TASK = Task(

@@ -7,15 +7,24 @@ from pydantic import Discriminator, Field, Tag
 from typing_extensions import TypedDict
 
 from stoker.replica.stages import InputError, PipelineStages, Sample
-from stoker.tasks.base import Task, TaskRequest, TextInputs, TopK, Truncation, one_or_many
+from stoker.tasks.base import (
+    MANY,
+    ONE,
+    Task,
+    TaskRequest,
+    TextInputs,
+    TopK,
+    Truncation,
+    one_or_many,
+)
 
 MAX_TARGETS = 1000
 
 Target = Annotated[str, Field(min_length=1, max_length=256)]
 
 Targets = Annotated[
-    Annotated[Target, Tag("one")]
-    | Annotated[list[Target], Field(min_length=1, max_length=MAX_TARGETS), Tag("list")],
+    Annotated[Target, Tag(ONE)]
+    | Annotated[list[Target], Field(min_length=1, max_length=MAX_TARGETS), Tag(MANY)],
     Discriminator(one_or_many),
 ]
 

@@ -73,6 +73,18 @@ class TestTransfer:
         with pytest.raises(ConflictError, match="closed"):
             await waiting
 
+    async def test_ended_by_several(self) -> None:
+        """The second one comes when the first has woken the transfer, before it runs."""
+        transfer = Transfer()
+        waiting = asyncio.ensure_future(transfer.next(_stalled()))
+        await asyncio.sleep(0)
+        loop = asyncio.get_running_loop()
+        loop.call_soon(transfer.end, CLOSED)
+        for delay in (0, 1e-9, 1e-6):
+            loop.call_later(delay, transfer.end, TOO_LARGE)
+        with pytest.raises(ConflictError, match="closed"):
+            await waiting
+
     async def test_ended_before_it_waits(self) -> None:
         transfer = Transfer()
         transfer.end(CLOSED)

@@ -112,7 +112,7 @@ class Replica:
         """Handle what the replica says until cancelled. Runs as a task of the owner's."""
         while True:
             frames: list[bytes] = await self.socket.recv_multipart()
-            message = _decode(frames[0])
+            message: FromReplica = _decode(frames[0])
             self._beat_at = self.clock()
             match message:
                 case Result():

@@ -1,0 +1,45 @@
+"""`python -m bench [NAME …] [--rounds 3] [--json]`: runs benchmarks and keeps their results."""
+
+import argparse
+import json
+import sys
+import time
+
+from bench import cold_start, overhead, throughput, upload
+from bench.common import document, keep, machine, table
+
+BENCHMARKS = {
+    "cold_start": cold_start.run,
+    "overhead": overhead.run,
+    "upload": upload.run,
+    "throughput": throughput.run,
+}
+FAIR_ROUNDS = 3
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Measures the service.")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"which ({', '.join(BENCHMARKS)}); default: all"
+    )
+    parser.add_argument("--rounds", type=int, default=FAIR_ROUNDS, help="default: 3")
+    parser.add_argument("--json", action="store_true", help="print the result files instead")
+    given = parser.parse_args()
+    if unknown := set(given.names) - set(BENCHMARKS):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(BENCHMARKS)}")
+    if given.rounds < 1:
+        parser.error("--rounds must be at least 1")
+    for name in given.names or BENCHMARKS:
+        facts = machine()
+        started = time.monotonic()
+        report = BENCHMARKS[name](given.rounds)
+        if given.rounds < FAIR_ROUNDS:
+            report.notes.append(f"Fewer than {FAIR_ROUNDS} rounds: for a look, not for a claim.")
+        found = document(report, facts, given.rounds)
+        path = keep(found)
+        print(json.dumps(found) if given.json else table(report, facts, given.rounds), flush=True)
+        print(f"{time.monotonic() - started:.0f} s; {path.name} written.", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""Added latency: what gateway, transport and queues add to the in-process call, one client."""
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.client import Connection
+from bench.common import Report, at_most, cores, percentile, scratch
+from bench.inprocess import InProcess, in_process
+from bench.models import bert_base, minilm, texts
+from bench.service import Service, request_body, serving
+
+AIM_MS = 2.0
+BLOCK = 10
+"""Requests in a row before the other side has its turn."""
+PAUSE_S = 0.02
+"""Between turns: the OpenMP threads of the side that was measured spin on for a while."""
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    pipeline: str
+    folder: Path
+    requests: int
+    """Requests a round."""
+
+
+def run(rounds: int) -> Report:
+    report = Report("overhead", "HTTP minus the same stages and engine in-process, one client")
+    cases = [
+        Case("MiniLM", "feature-extraction", minilm(), 200),
+        Case("BERT-base", "token-classification", bert_base(), 60),
+    ]
+    with scratch() as place, serving(place) as service:
+        for number, case in enumerate(cases, start=1):
+            deployment = service.deploy(case.folder, case.name, case.pipeline, "hot")
+            service.wait_status(deployment, "ready")
+            service.wait_calibrated(number)
+            _measure(report, service, case, rounds)
+            service.change(deployment, "stop", "stopped")
+    report.notes = [
+        f"One kept connection, {BLOCK} requests in a row before the other side has its turn, the "
+        f"same texts on both sides; engine threads: {cores()}.",
+        "Added, paired: the median over the texts of HTTP minus in-process of the same text.",
+    ]
+    return report
+
+
+def _measure(report: Report, service: Service, case: Case, rounds: int) -> None:
+    inputs = texts(case.requests)
+    with (
+        in_process(case.pipeline, case.folder, cores()) as child,
+        service.connect(case.pipeline) as connection,
+    ):
+        # The first pass of every shape builds its kernels, on both sides.
+        child.run(inputs)
+        _over_http(connection, case, inputs)
+        for _ in range(rounds):
+            _round(report, case, connection, child, inputs)
+
+
+def _round(
+    report: Report, case: Case, connection: Connection, child: InProcess, inputs: Sequence[str]
+) -> None:
+    http: list[float] = []
+    direct: list[float] = []
+    for start in range(0, len(inputs), BLOCK):
+        block = inputs[start : start + BLOCK]
+        http += _over_http(connection, case, block)
+        time.sleep(PAUSE_S)
+        direct += [seconds * 1e3 for seconds in child.run(block)]
+        time.sleep(PAUSE_S)
+    for share in (0.5, 0.99):
+        name = f"p{share * 100:.0f}"
+        report.add(f"{case.name}, HTTP, {name}", "ms", percentile(http, share))
+        report.add(f"{case.name}, in-process, {name}", "ms", percentile(direct, share))
+    report.add(
+        f"{case.name}, added p50",
+        "ms",
+        percentile(http, 0.5) - percentile(direct, 0.5),
+        aim=f"≤ {AIM_MS:g} ms",
+        meets=at_most(AIM_MS),
+    )
+    pairs = zip(http, direct, strict=True)
+    report.add(
+        f"{case.name}, added, paired", "ms", statistics.median(one - two for one, two in pairs)
+    )
+    report.add(
+        f"{case.name}, HTTP / in-process, p50",
+        "x",
+        percentile(http, 0.5) / percentile(direct, 0.5),
+    )
+
+
+def _over_http(connection: Connection, case: Case, inputs: Sequence[str]) -> list[float]:
+    """Milliseconds of each request."""
+    found: list[float] = []
+    for text in inputs:
+        body = request_body(case.name, text)
+        started = time.perf_counter()
+        connection.post(body)
+        found.append((time.perf_counter() - started) * 1e3)
+    return found

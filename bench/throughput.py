@@ -1,0 +1,294 @@
+"""Throughput: closed loops of 1, 4 and 16 clients, against what people run instead."""
+
+import contextlib
+import importlib.util
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import psutil
+
+from bench.client import Connection, HttpError
+from bench.common import ROOT, Report, cores, percentile, scratch
+from bench.inprocess import in_process
+from bench.models import bert_base, texts
+from bench.service import request_body, serving
+
+PIPELINE = "token-classification"
+MODEL = "bert-base"
+REQUESTS = {1: 12, 4: 6, 16: 2}
+"""Clients → requests of each, a round."""
+OFFLINE_TEXTS = 32
+SAMPLE_S = 0.2
+START_S = 60
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A server that runs, and how to ask it."""
+
+    name: str
+    pid: int
+    connect: Callable[[], Connection]
+    body: Callable[[str], bytes]
+
+
+@dataclass(frozen=True)
+class Measured:
+    seconds: float
+    latencies: list[float]
+    errors: int
+    cpu_seconds: float
+    peak_bytes: int
+
+
+def run(rounds: int) -> Report:
+    report = Report("throughput", "BERT-base token classification over HTTP, closed loops")
+    folder = bert_base()
+    with scratch() as place, contextlib.ExitStack() as stack:
+        # The limit first: nothing else runs beside it.
+        for _ in range(rounds):
+            _offline(report, folder)
+        contenders = [stack.enter_context(_ours(place, folder))]
+        contenders += [
+            stack.enter_context(_peer(name, module, folder, place)) for name, module in _peers()
+        ]
+        for contender in contenders:
+            with _awake(contender):
+                _load(contender, 1, 4)
+                _load(contender, 16, 1)
+        for _ in range(rounds):
+            for clients, each in REQUESTS.items():
+                for contender in contenders:
+                    with _awake(contender):
+                        _add(report, contender.name, clients, _load(contender, clients, each))
+    _add_ratios(report, [contender.name for contender in contenders])
+    report.notes = [
+        "While one server is measured, the peers' processes are suspended; ours only idles.",
+        "Peak memory: resident sets of the process tree added up, so pages that forked processes "
+        "share count several times.",
+        f"FastAPI runs pipeline() in its thread pool, LitServe in batches of 8; all have "
+        f"{cores()} torch threads.",
+    ]
+    if "LitServe" not in {contender.name for contender in contenders}:
+        report.notes.append("LitServe is not installed here and was left out.")
+    return report
+
+
+def _offline(report: Report, folder: Path) -> None:
+    inputs = texts(OFFLINE_TEXTS)
+    with in_process(PIPELINE, folder, cores()) as child:
+        for batch in (1, 8):
+            child.run(inputs, batch)
+            seconds = sum(child.run(inputs, batch))
+            report.add(f"in-process, batch {batch}", "req/s", len(inputs) / seconds)
+
+
+@contextlib.contextmanager
+def _ours(place: Path, folder: Path) -> Iterator[Contender]:
+    with serving(place) as service:
+        deployment = service.deploy(folder, MODEL, PIPELINE, "hot")
+        service.wait_status(deployment, "ready")
+        service.wait_calibrated(1)
+        yield Contender(
+            "ours",
+            service.pid,
+            lambda: service.connect(PIPELINE),
+            lambda text: request_body(MODEL, text),
+        )
+
+
+def _peers() -> list[tuple[str, str]]:
+    peers = [("FastAPI + pipeline()", "bench.peers.fastapi_pipeline")]
+    if importlib.util.find_spec("litserve"):
+        peers.append(("LitServe", "bench.peers.litserve_app"))
+    return peers
+
+
+@contextlib.contextmanager
+def _peer(name: str, module: str, folder: Path, place: Path) -> Iterator[Contender]:
+    port = _free_port()
+    base_url = f"http://127.0.0.1:{port}"
+    log_path = place / f"{module}.log"
+    with log_path.open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", module, "--model", str(folder), "--port", str(port)],
+            cwd=ROOT,
+            env={**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+    contender = Contender(
+        name,
+        process.pid,
+        lambda: Connection(base_url, "/predict"),
+        lambda text: json.dumps({"inputs": text}).encode(),
+    )
+    try:
+        _wait_healthy(base_url, process, log_path)
+        for one in _tree(process.pid):
+            one.suspend()
+        yield contender
+    finally:
+        _end(process.pid)
+        process.wait()
+
+
+def _wait_healthy(base_url: str, process: "subprocess.Popen[bytes]", log_path: Path) -> None:
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline and process.poll() is None:
+        with contextlib.suppress(httpx.HTTPError):
+            if httpx.get(f"{base_url}/health").status_code == 200:
+                return
+        time.sleep(0.1)
+    raise RuntimeError(f"a peer did not start:\n{log_path.read_text()[-2000:]}")
+
+
+@contextlib.contextmanager
+def _awake(contender: Contender) -> Iterator[None]:
+    """Let a peer run for as long as it is measured. Ours answers its own health checks always."""
+    if contender.name == "ours":
+        yield
+        return
+    tree = _tree(contender.pid)
+    for process in tree:
+        process.resume()
+    try:
+        yield
+    finally:
+        for process in _tree(contender.pid):
+            process.suspend()
+
+
+def _load(contender: Contender, clients: int, each: int) -> Measured:
+    """Each of the clients sends its requests one after the other, all begin together."""
+    inputs = texts(clients * each)
+    latencies: list[float] = []
+    errors: list[str] = []
+    barrier = threading.Barrier(clients + 1)
+
+    def client(own: Sequence[str]) -> None:
+        with contender.connect() as connection:
+            barrier.wait()
+            for text in own:
+                started = time.perf_counter()
+                try:
+                    connection.post(contender.body(text))
+                except HttpError as error:
+                    errors.append(str(error))
+                    continue
+                latencies.append(time.perf_counter() - started)
+
+    threads = [
+        threading.Thread(target=client, args=(inputs[number::clients],))
+        for number in range(clients)
+    ]
+    for thread in threads:
+        thread.start()
+    with _Watch(contender.pid) as watch:
+        barrier.wait()
+        started = time.perf_counter()
+        for thread in threads:
+            thread.join()
+        seconds = time.perf_counter() - started
+    if not latencies:
+        raise RuntimeError(f"{contender.name} answered nothing: {errors[:1]}")
+    return Measured(seconds, latencies, len(errors), watch.cpu_seconds, watch.peak_bytes)
+
+
+class _Watch:
+    """CPU time and memory of a process tree, while it works."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._sample)
+        self.cpu_seconds = 0.0
+        self.peak_bytes = 0
+
+    def __enter__(self) -> "_Watch":
+        self._before = _cpu_seconds(self._pid)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        self.cpu_seconds = _cpu_seconds(self._pid) - self._before
+
+    def _sample(self) -> None:
+        while True:
+            used = 0
+            for process in _tree(self._pid):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    used += process.memory_info().rss
+            self.peak_bytes = max(self.peak_bytes, used)
+            if self._ended.wait(SAMPLE_S):
+                return
+
+
+def _add(report: Report, name: str, clients: int, found: Measured) -> None:
+    label = f"{name}, {clients} client{'s' if clients > 1 else ''}"
+    answered = len(found.latencies)
+    report.add(f"{label}", "req/s", answered / found.seconds)
+    for share in (0.5, 0.99):
+        value = percentile(found.latencies, share) * 1e3
+        report.add(f"{label}, p{share * 100:.0f}", "ms", value)
+    report.add(f"{label}, errors", "", found.errors)
+    report.add(f"{label}, CPU a request", "s", found.cpu_seconds / answered)
+    report.add(f"{label}, peak memory", "MiB", found.peak_bytes / 2**20)
+
+
+def _add_ratios(report: Report, names: Sequence[str]) -> None:
+    """Ours against each peer, and against the limit, round by round."""
+    rates = {series.label: series.values for series in report.series if series.unit == "req/s"}
+    limits = zip(rates["in-process, batch 1"], rates["in-process, batch 8"], strict=True)
+    best = [max(pair) for pair in limits]
+    for clients in REQUESTS:
+        suffix = f", {clients} client{'s' if clients > 1 else ''}"
+        ours = rates[f"ours{suffix}"]
+        others = {name: rates[f"{name}{suffix}"] for name in names if name != "ours"}
+        for name, theirs in (others | {"in-process, the better batch": best}).items():
+            for mine, its in zip(ours, theirs, strict=True):
+                report.add(f"ours / {name}{suffix}", "x", mine / its)
+
+
+def _tree(pid: int) -> list[psutil.Process]:
+    try:
+        root = psutil.Process(pid)
+        return [root, *root.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _cpu_seconds(pid: int) -> float:
+    total = 0.0
+    for process in _tree(pid):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            total += times.user + times.system
+    return total
+
+
+def _end(pid: int) -> None:
+    """Kill a peer and what it started, by their ids."""
+    tree = _tree(pid)
+    for process in tree:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(tree, timeout=10)
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]

@@ -1,0 +1,33 @@
+"""`stoker demo`: a server with every demo model deployed."""
+
+import asyncio
+import os
+import sys
+
+from stoker import bootstrap, server
+from stoker.config import Settings
+from stoker.context import Services
+from stoker.demo.setup import calls, set_up
+
+
+def run(settings: Settings) -> None:
+    if "STOKER_LOG_LEVEL" not in os.environ:
+        # The screen is for the calls to copy; errors still show.
+        settings = settings.model_copy(update={"log_level": "warning", "log_format": "text"})
+    server.run(settings, _started)
+
+
+async def _started(services: Services, base_url: str) -> None:
+    _say(f"Stoker is listening on {base_url}; the demo models are being deployed …")
+    await bootstrap.operator_key(services)
+    data_dir = services.settings.data_dir.resolve()
+    demo = await asyncio.to_thread(set_up, base_url, data_dir)
+    while not services.runtime.ready:  # noqa: ASYNC110 - the host tells no event above its seam
+        await asyncio.sleep(0.05)
+    await bootstrap.announce(services, base_url)
+    _say("Ready. In a second terminal:\n\n" + calls(demo, data_dir) + "\n\nCtrl-C ends it.")
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,122 @@
+"""Fills a server with the demo models, over its own API, as any user would."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stoker.bootstrap import write_private
+from stoker.cli.client import Client
+from stoker.cli.errors import ApiError
+from stoker.cli.push import Uploader
+from stoker.cli.selection import select
+
+MODELS = Path(__file__).parent / "models"
+STATE = "demo.json"
+
+EXAMPLES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "tiny-ner": (
+        "/v1/classifications/token",
+        {"inputs": "Maria Schmidt works at Siemens in Berlin.", "aggregation_strategy": "simple"},
+    ),
+    "tiny-fill-mask": (
+        "/v1/fill-mask",
+        {"inputs": "The capital of France is [MASK].", "top_k": 3},
+    ),
+    "tiny-sentiment": (
+        "/v1/classifications/text",
+        {"inputs": "The room was clean and the staff were not rude at all."},
+    ),
+    "tiny-encoder": ("/v1/feature-extraction", {"inputs": "How do I bake bread?"}),
+}
+"""Model → its endpoint and a body worth sending."""
+
+
+class _Quiet:
+    """An upload's progress that nobody watches: the models are tiny."""
+
+    def advance(self, count: int) -> None: ...
+
+    def file_done(self, path: str) -> None: ...
+
+    def note(self, message: str) -> None: ...
+
+
+@dataclass
+class Demo:
+    base_url: str
+    operator_key: str
+    account_key: str = ""
+    deployments: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
+
+    def as_json(self) -> str:
+        return json.dumps(self.__dict__, indent=2) + "\n"
+
+
+def set_up(base_url: str, data_dir: Path) -> Demo:
+    """Deploy every demo model that is missing and write DATA_DIR/demo.json. Blocking."""
+    operator_key = (data_dir / "operator-key").read_text().strip()
+    demo = _remembered(base_url, data_dir) or _new_account(base_url, operator_key)
+    client = Client(base_url, demo.account_key)
+    deployed = {row["model"]: row for row in client.pages("/v1/deployments")}
+    for folder in sorted(path for path in MODELS.iterdir() if path.is_dir()):
+        if folder.name not in deployed or folder.name not in demo.deployments:
+            row = deployed.get(folder.name) or _deploy(client, folder)
+            demo.deployments[folder.name] = _with_key(client, row)
+    write_private(data_dir / STATE, demo.as_json())
+    return demo
+
+
+def _remembered(base_url: str, data_dir: Path) -> Demo | None:
+    """The demo of an earlier start, where its keys still work."""
+    try:
+        state = json.loads((data_dir / STATE).read_text())
+        demo = Demo(**state | {"base_url": base_url})
+        Client(base_url, demo.account_key).get("/v1/models")
+    except (OSError, ValueError, TypeError, ApiError):
+        return None
+    return demo
+
+
+def _new_account(base_url: str, operator_key: str) -> Demo:
+    client = Client(base_url, operator_key)
+    account = client.post("/v1/accounts", {"name": "demo"})
+    body = {"scope": "account", "account_id": account["id"], "name": "demo"}
+    key = client.post("/v1/api-keys", body)["key"]
+    return Demo(base_url, operator_key, key)
+
+
+def _deploy(client: Client, folder: Path) -> dict[str, Any]:
+    uploader = Uploader(client, select(folder).files, _Quiet())
+    artifact = uploader.create_artifact(folder.name, None)
+    session = uploader.open(artifact["id"])
+    uploader.send(session)
+    artifact = uploader.complete(session)
+    body = {"model": folder.name, "artifact_id": artifact["id"], "readiness": "cold"}
+    return client.post("/v1/deployments", body)
+
+
+def _with_key(client: Client, row: Mapping[str, Any]) -> dict[str, str]:
+    body = {"scope": "deployment", "deployment_ids": [row["id"]], "name": row["model"]}
+    key = client.post("/v1/api-keys", body)["key"]
+    return {"id": row["id"], "pipeline": row["pipeline"], "key": key}
+
+
+def calls(demo: Demo, data_dir: Path) -> str:
+    """What to type in a second terminal."""
+    lines: list[str] = []
+    for model, deployment in demo.deployments.items():
+        path, body = EXAMPLES[model]
+        lines += [
+            f"# {model}: {deployment['pipeline']}",
+            f"curl {demo.base_url}{path} \\",
+            f"  -H 'Authorization: Bearer {deployment['key']}' \\",
+            "  -H 'Content-Type: application/json' \\",
+            f"  -d '{json.dumps(body)}'",
+            "",
+        ]
+    lines.append(
+        f"The keys are in {data_dir / STATE}; the API is described at {demo.base_url}/docs"
+    )
+    return "\n".join(lines)

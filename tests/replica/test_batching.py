@@ -1,0 +1,81 @@
+import threading
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stoker.replica.batching import BatchQueue, Entry, bucket, choose
+from stoker.replica.stages import Sample
+
+
+def entry(length: int, request_id: int = 1) -> Entry:
+    sample = Sample({"input_ids": torch.zeros((1, length), dtype=torch.long)})
+    return Entry(request_id, 0, 0, sample, None)
+
+
+class TestBucket:
+    @given(st.integers(1, 10_000))
+    def test_never_cuts_and_wastes_little(self, length: int) -> None:
+        assert length <= bucket(length) < length + 32
+
+    def test_repeats(self) -> None:
+        assert {bucket(length) for length in range(1, 65)} == set(range(8, 65, 8))
+
+
+class TestChoose:
+    @given(st.lists(st.integers(1, 300), min_size=1, max_size=40), st.integers(1, 4096))
+    def test_keeps_the_oldest_and_the_budget(self, lengths: list[int], budget: int) -> None:
+        entries = [entry(length) for length in lengths]
+        batch = choose(entries, budget)
+        assert batch[0] is entries[0]
+        padded = max(bucket(one.sample.length) for one in batch) * len(batch)
+        assert len(batch) == 1 or padded <= budget
+
+    def test_takes_the_nearest_in_length(self) -> None:
+        entries = [entry(16), entry(250), entry(15), entry(16)]
+        assert [one.sample.length for one in choose(entries, 48)] == [16, 16, 15]
+
+    def test_without_padding_only_equals(self) -> None:
+        entries = [entry(16), entry(15), entry(16)]
+        batch = choose(entries, 512, pads=False)
+        assert [one.sample.length for one in batch] == [16, 16]
+
+    def test_other_features_wait(self) -> None:
+        other = entry(16)
+        other.sample.features["token_type_ids"] = other.sample.features["input_ids"]
+        assert len(choose([entry(16), other], 512)) == 1
+
+
+class TestBatchQueue:
+    def test_dropped_requests_leave(self) -> None:
+        queue = BatchQueue(512)
+        queue.put([entry(8, request_id=1), entry(8, request_id=2)])
+        assert queue.drop(1) == 1
+        batch = queue.take()
+        assert batch is not None
+        assert [one.request_id for one in batch] == [2]
+
+    def test_take_waits_for_work(self) -> None:
+        queue = BatchQueue(512)
+        taken: list[list[Entry] | None] = []
+        thread = threading.Thread(target=lambda: taken.append(queue.take()))
+        thread.start()
+        queue.put([entry(8)])
+        thread.join(10)
+        assert taken[0] is not None
+        assert len(taken[0]) == 1
+
+    def test_closes_when_empty(self) -> None:
+        queue = BatchQueue(512)
+        queue.put([entry(8)])
+        queue.close()
+        assert queue.take()
+        assert queue.take() is None
+
+    def test_nothing_starves(self) -> None:
+        """An entry unlike all others is served as soon as it is the oldest."""
+        queue = BatchQueue(64)
+        queue.put([entry(8) for _ in range(8)] + [entry(60)] + [entry(8) for _ in range(8)])
+        lengths = [[one.sample.length for one in queue.take() or []] for _ in range(3)]
+        assert lengths[1][0] in (8, 60)
+        assert any(60 in batch for batch in lengths)

@@ -1,0 +1,36 @@
+import os
+import signal
+from pathlib import Path
+
+from stoker.replica.flight import CAPACITY, FlightRecord, read
+
+
+def test_survives_sigkill(tmp_path: Path) -> None:
+    path = tmp_path / "flight"
+    pid = os.fork()
+    if pid == 0:
+        record = FlightRecord(path)
+        record.set(0, [7])
+        record.set(1, [8, 9, 9])
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(pid, 0)
+    assert read(path) == {7, 8, 9}
+
+
+def test_done_is_empty(tmp_path: Path) -> None:
+    record = FlightRecord(tmp_path / "flight")
+    record.set(1, [8])
+    record.set(1, [])
+    assert read(tmp_path / "flight") == set()
+
+
+def test_is_bounded(tmp_path: Path) -> None:
+    record = FlightRecord(tmp_path / "flight")
+    record.set(0, range(1, 10_000))
+    assert read(tmp_path / "flight") == set(range(1, CAPACITY + 1))
+
+
+def test_missing_or_damaged(tmp_path: Path) -> None:
+    assert read(tmp_path / "none") == set()
+    (tmp_path / "damaged").write_bytes(b"\xff" * 100)
+    assert read(tmp_path / "damaged") == set()

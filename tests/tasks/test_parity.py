@@ -1,0 +1,176 @@
+"""Every text task over HTTP, alone and batched, against the transformers pipeline itself."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.deploying import deploy
+from tests.support.models import tiny_bert
+from tests.support.server import Server
+
+TEXTS = [
+    "my name is Clara and I live in Berkeley California",
+    "the team keeps a model hot",
+    "hot",
+    "Clara keeps the model, and the team is hot in California. " * 5,
+]
+CASES = [
+    ("token-classification", "ForTokenClassification", "/v1/classifications/token"),
+    ("text-classification", "ForSequenceClassification", "/v1/classifications/text"),
+    ("fill-mask", "ForMaskedLM", "/v1/fill-mask"),
+]
+
+
+def equal(ours: Any, theirs: Any, where: str = "") -> None:
+    """The same structure, the same values, numbers to 1e-4."""
+    if isinstance(theirs, dict):
+        assert set(ours) == set(theirs), where
+        for name in theirs:
+            equal(ours[name], theirs[name], f"{where}.{name}")
+    elif isinstance(theirs, list):
+        assert len(ours) == len(theirs), where
+        for index, value in enumerate(theirs):
+            equal(ours[index], value, f"{where}[{index}]")
+    elif isinstance(theirs, str) or theirs is None:
+        assert ours == theirs, where
+    else:
+        assert ours == pytest.approx(float(theirs), abs=1e-4), where
+
+
+def inputs(pipeline: str) -> list[str]:
+    return [f"{text} [MASK]" for text in TEXTS] if pipeline == "fill-mask" else TEXTS
+
+
+@pytest.fixture(scope="module", params=CASES, ids=[case[0] for case in CASES])
+def case(request: pytest.FixtureRequest, server: Server, tmp_path_factory: Any):
+    import transformers
+
+    pipeline, head, path = request.param
+    folder: Path = tiny_bert(tmp_path_factory.mktemp("models") / pipeline, head)
+    client = server.account()
+    deploy(client, folder, pipeline)
+    server.wait_ready()
+    return pipeline, client, path, transformers.pipeline(pipeline, model=str(folder), device="cpu")
+
+
+def reference(pipe: Any, pipeline: str, text: str, **parameters: Any) -> Any:
+    if pipeline == "text-classification":
+        parameters = {"top_k": None, **parameters}
+    return pipe(text, **parameters)
+
+
+class TestParity:
+    def test_alone(self, case: Any) -> None:
+        pipeline, client, path, pipe = case
+        for text in inputs(pipeline):
+            answer = client.post(path, json={"inputs": text}).raise_for_status().json()
+            equal(answer, reference(pipe, pipeline, text))
+
+    def test_list(self, case: Any) -> None:
+        pipeline, client, path, pipe = case
+        texts = inputs(pipeline)
+        answer = client.post(path, json={"inputs": texts}).raise_for_status().json()
+        equal(answer, [reference(pipe, pipeline, text) for text in texts])
+
+    def test_list_of_one_stays_a_list(self, case: Any) -> None:
+        pipeline, client, path, pipe = case
+        text = inputs(pipeline)[0]
+        answer = client.post(path, json={"inputs": [text]}).raise_for_status().json()
+        equal(answer, [reference(pipe, pipeline, text)])
+
+    def test_across_requests(self, case: Any) -> None:
+        pipeline, client, path, pipe = case
+        texts = inputs(pipeline) * 8
+        expected = {text: reference(pipe, pipeline, text) for text in set(texts)}
+
+        def ask(text: str) -> Any:
+            return client.post(path, json={"inputs": text}).raise_for_status().json()
+
+        with ThreadPoolExecutor(16) as pool:
+            for text, answer in zip(texts, pool.map(ask, texts), strict=True):
+                equal(answer, expected[text])
+
+
+PARAMETERS = [
+    ("token-classification", {"aggregation_strategy": strategy})
+    for strategy in ("none", "simple", "first", "average", "max")
+] + [
+    ("text-classification", {"top_k": 1}),
+    ("text-classification", {"top_k": 2, "function_to_apply": "sigmoid"}),
+    ("text-classification", {"function_to_apply": "none"}),
+    ("fill-mask", {"top_k": 1}),
+    ("fill-mask", {"targets": "team"}),
+    ("fill-mask", {"targets": ["team", "model", "hot"], "top_k": 2}),
+]
+
+
+class TestParameters:
+    def test_against_the_pipeline(self, case: Any) -> None:
+        pipeline, client, path, pipe = case
+        for name, parameters in PARAMETERS:
+            if name == pipeline:
+                text = inputs(pipeline)[0]
+                body = {"inputs": text, "parameters": parameters}
+                answer = client.post(path, json=body).raise_for_status().json()
+                equal(answer, reference(pipe, pipeline, text, **parameters), str(parameters))
+
+    def test_bad_values(self, case: Any) -> None:
+        pipeline, client, path, _ = case
+        bad: list[tuple[dict[str, Any], str]] = [
+            ({"inputs": []}, "inputs"),
+            ({"inputs": 5}, "inputs"),
+            ({"inputs": ["a", 5]}, "inputs[1]"),
+            ({"inputs": ["a"] * 257}, "inputs"),
+            ({}, "inputs"),
+            ({"inputs": "a", "paramters": {}}, "paramters"),
+            ({"inputs": "a", "parameters": []}, None),
+        ]
+        if pipeline != "token-classification":
+            bad += [
+                ({"inputs": "a", "top_k": 0}, "top_k"),
+                ({"inputs": "a", "top_k": 1001}, "top_k"),
+                ({"inputs": "a", "top_k": 1.5}, "top_k"),
+            ]
+        for body, param in bad:
+            answer = client.post(path, json=body)
+            assert answer.status_code == 400, (body, answer.text)
+            assert answer.json()["error"]["param"] == param, (body, answer.text)
+
+    def test_too_long(self, case: Any) -> None:
+        pipeline, client, path, _ = case
+        text = inputs(pipeline)[1] + " the team" * 200
+        answer = client.post(path, json={"inputs": ["hot [MASK]", text]})
+        assert answer.status_code == 400
+        error = answer.json()["error"]
+        assert error["param"] == "inputs[1]"
+        assert "at most 128" in error["message"]
+        body = {"inputs": text, "truncation": True}
+        client.post(path, json=body).raise_for_status()
+
+
+class TestFillMask:
+    @pytest.fixture
+    def fill_mask(self, case: Any) -> httpx.Client:
+        if case[0] != "fill-mask":
+            pytest.skip("for fill-mask only")
+        return case[1]
+
+    def test_several_masks(self, case: Any, fill_mask: httpx.Client) -> None:
+        text = "the [MASK] keeps a [MASK]"
+        answer = fill_mask.post("/v1/fill-mask", json={"inputs": text}).json()
+        assert [len(row) for row in answer] == [5, 5]
+        equal(answer, case[3](text))
+
+    def test_no_mask_names_the_token(self, fill_mask: httpx.Client) -> None:
+        answer = fill_mask.post("/v1/fill-mask", json={"inputs": "no mask"})
+        assert answer.status_code == 400
+        assert "[MASK]" in answer.json()["error"]["message"]
+
+    def test_unknown_target(self, fill_mask: httpx.Client) -> None:
+        body = {"inputs": "a [MASK]", "targets": ["team", "zzzz"]}
+        answer = fill_mask.post("/v1/fill-mask", json=body)
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"] == "targets[1]"
