@@ -1,11 +1,14 @@
 """A bare HTTP/1.1 client on one kept connection: what it costs itself hides nothing."""
 
 import socket
+import time
 from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
 TIMEOUT_S = 60
+KEPT_S = 2.0
+"""Servers close idle connections, uvicorn after 5 s unless told otherwise."""
 
 
 class HttpError(Exception):
@@ -31,11 +34,19 @@ class Connection:
             self._socket.sendall(
                 b"%b\r\ncontent-length: %d\r\n\r\n%b" % (self._head, len(body), body)
             )
-            return self._answer()
+            answer = self._answer()
         except (OSError, HttpError) as error:
             self._socket.close()
             self._socket = self._connected()
             raise HttpError(str(error)) from error
+        self._used = time.monotonic()
+        return answer
+
+    def renew(self) -> None:
+        """Connect anew where the server may have closed the connection since its last use."""
+        if time.monotonic() - self._used > KEPT_S:
+            self._socket.close()
+            self._socket = self._connected()
 
     def close(self) -> None:
         self._socket.close()
@@ -54,6 +65,7 @@ class Connection:
     def _connected(self) -> socket.socket:
         connection = socket.create_connection(self._address, TIMEOUT_S)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._used = time.monotonic()
         return connection
 
     def _answer(self) -> bytes:

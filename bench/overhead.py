@@ -13,8 +13,6 @@ from bench.models import bert_base, minilm, texts
 from bench.service import Service, request_body, serving
 
 AIM_MS = 2.0
-BLOCK = 10
-"""Requests in a row before the other side has its turn."""
 PAUSE_S = 0.02
 """Between turns: the OpenMP threads of the side that was measured spin on for a while."""
 
@@ -26,13 +24,15 @@ class Case:
     folder: Path
     requests: int
     """Requests a round."""
+    block: int
+    """Requests in a row before the other side has its turn."""
 
 
 def run(rounds: int) -> Report:
     report = Report("overhead", "HTTP minus the same stages and engine in-process, one client")
     cases = [
-        Case("MiniLM", "feature-extraction", minilm(), 200),
-        Case("BERT-base", "token-classification", bert_base(), 60),
+        Case("MiniLM", "feature-extraction", minilm(), 200, 10),
+        Case("BERT-base", "token-classification", bert_base(), 60, 5),
     ]
     with scratch() as place, serving(place) as service:
         for number, case in enumerate(cases, start=1):
@@ -42,8 +42,8 @@ def run(rounds: int) -> Report:
             _measure(report, service, case, rounds)
             service.change(deployment, "stop", "stopped")
     report.notes = [
-        f"One kept connection, {BLOCK} requests in a row before the other side has its turn, the "
-        f"same texts on both sides; engine threads: {cores()}.",
+        "One kept connection, 5 (BERT-base) or 10 requests in a row before the other side has its "
+        f"turn, the same texts on both sides; engine threads: {cores()}.",
         "Added, paired: the median over the texts of HTTP minus in-process of the same text.",
     ]
     return report
@@ -67,8 +67,8 @@ def _round(
 ) -> None:
     http: list[float] = []
     direct: list[float] = []
-    for start in range(0, len(inputs), BLOCK):
-        block = inputs[start : start + BLOCK]
+    for start in range(0, len(inputs), case.block):
+        block = inputs[start : start + case.block]
         http += _over_http(connection, case, block)
         time.sleep(PAUSE_S)
         direct += [seconds * 1e3 for seconds in child.run(block)]
@@ -98,6 +98,7 @@ def _round(
 def _over_http(connection: Connection, case: Case, inputs: Sequence[str]) -> list[float]:
     """Milliseconds of each request."""
     found: list[float] = []
+    connection.renew()
     for text in inputs:
         body = request_body(case.name, text)
         started = time.perf_counter()

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,11 +14,12 @@ import httpx
 import psutil
 import pytest
 
+from stoker.replica import flight
 from tests.support.deploying import deploy, deployment, wait_for
 from tests.support.server import Server, running
 
 PATH = "/v1/feature-extraction"
-LONG = {"inputs": ["the boats lay still between the piers " * 30] * 256}
+LONG = {"inputs": ["the boats lay still between the piers " * 30] * 64}
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +57,19 @@ def wait_outstanding(client: Any, count: int) -> None:
     raise AssertionError(f"never {count} requests outstanding")
 
 
+def freeze_at_work(victim: dict[str, Any]) -> None:
+    """Stop the worker at a moment when its flight record says that it works on a request."""
+    record = next(Path(tempfile.gettempdir()).glob(f"stoker-*/{victim['id']}.flight"))
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        os.kill(victim["pid"], signal.SIGSTOP)
+        if flight.read(record):
+            return
+        os.kill(victim["pid"], signal.SIGCONT)
+        time.sleep(0.005)
+    raise AssertionError("the worker never worked on the request")
+
+
 class TestKilledReplica:
     def test_request_not_begun_is_retried(self, client: Any) -> None:
         victim = worker(client)
@@ -70,8 +85,7 @@ class TestKilledReplica:
         victim = worker(client)
         with ThreadPoolExecutor(1) as pool:
             asking = pool.submit(client.post, PATH, json=LONG)
-            wait_outstanding(client, 1)
-            time.sleep(0.3)
+            freeze_at_work(victim)
             os.kill(victim["pid"], signal.SIGKILL)
             answer = asking.result(60)
         assert answer.status_code == 503
@@ -155,10 +169,10 @@ class TestShutdown:
             client.deployment = deploy(client, folder, "minilm")["id"]
             server.wait_ready()
             worker(client)
-            body = {"inputs": LONG["inputs"][:32]}
+            body = {"inputs": LONG["inputs"]}
             asking = pool.submit(client.post, PATH, json=body)
             wait_outstanding(client, 1)
             assert server.stop() == 0
             answer = asking.result(60)
         assert answer.status_code == 200
-        assert len(answer.json()) == 32
+        assert len(answer.json()) == 64

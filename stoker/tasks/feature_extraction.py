@@ -43,8 +43,8 @@ TASK = Task(
     summary="Extract features",
     request=FeatureExtractionRequest,
     result=list[float],
-    # Every encoder has hidden states to pool; a bare `…Model` is meant for nothing else.
-    architectures=("*Model", "*ForMaskedLM", "*ForPreTraining"),
+    # A bare `…Model` is meant for nothing else; below any head there are hidden states to pool.
+    architectures=("*Model", "*For*"),
     example={"inputs": "How do I bake bread?"},
     example_result=[0.021, -0.114, 0.087],
     stages=FeatureExtractionStages,

@@ -186,9 +186,9 @@ class LocalRuntime:
 
     def _exited(self, replica_id: str, status: int) -> None:
         if tracked := self._tracked.get(replica_id):
-            self._untrack(tracked)
+            # First, while the flight record is there: it tells which requests had been begun.
             tracked.pool.exited(tracked.replica, status)
-            tracked.replica.flight_path.unlink(missing_ok=True)
+            self._untrack(tracked)
 
     def _untrack(self, tracked: _Tracked) -> None:
         self._tracked.pop(tracked.replica.id, None)

@@ -1,0 +1,65 @@
+"""The app's route table, as tests walk it."""
+
+import functools
+import re
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fastapi import FastAPI
+from fastapi.routing import iter_route_contexts
+
+from stoker.app import create_app
+from stoker.config import Settings
+from stoker.tasks.registry import TASKS
+
+OPEN = {"/health", "/ready", "/docs", "/docs/oauth2-redirect", "/openapi.json"}
+"""The paths that need no key."""
+OPERATORS = {"/v1/accounts"}
+INFERENCE = {"/v1/models", "/v1/models/{model:path}", *(task.path for task in TASKS.values())}
+"""The paths that a deployment's key may call."""
+
+_PARAMETER = re.compile(r"\{(\w+)(?::(\w+))?\}")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A method on a path."""
+
+    method: str
+    path: str
+
+    @property
+    def parameters(self) -> list[str]:
+        return [match[1] for match in _PARAMETER.finditer(self.path)]
+
+    def url(self, values: Mapping[str, str] | None = None) -> str:
+        def value(match: re.Match[str]) -> str:
+            return (values or {}).get(match[1], "1" if match[2] == "int" else "x")
+
+        return _PARAMETER.sub(value, self.path)
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+@functools.cache
+def app() -> FastAPI:
+    with tempfile.TemporaryDirectory() as folder:
+        return create_app(Settings(data_dir=Path(folder)))
+
+
+def places() -> list[Place]:
+    found = [
+        Place(method, str(route.path))
+        for route in iter_route_contexts(app().routes)
+        for method in sorted(route.methods or [])
+    ]
+    # The walk would prove nothing if it missed the routers' routes.
+    assert len(found) > 30
+    return found
+
+
+def keyed() -> list[Place]:
+    return [place for place in places() if place.path not in OPEN]

@@ -1,0 +1,73 @@
+"""A key's secret is shown once, and is nowhere afterwards: not in any file, not in the log."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.server import Server, running
+
+KEYS = "/v1/api-keys"
+
+
+@pytest.fixture
+def own_server(tmp_path: Path) -> Iterator[Server]:
+    with running(tmp_path / "data", STOKER_LOG_LEVEL="debug") as server:
+        yield server
+
+
+def files_with(server: Server, secret: str) -> set[str]:
+    """The files of the server, its log among them, that contain a text."""
+    files = [path for path in server.data_dir.rglob("*") if path.is_file()]
+    # The database's journal holds what has not been moved into the database yet.
+    assert {"stoker.db", "stoker.db-wal"} <= {path.name for path in files}
+    return {path.name for path in [*files, server.log] if secret.encode() in path.read_bytes()}
+
+
+def make_and_use_keys(server: Server) -> list[str]:
+    """Keys made in every way, used, misused, rotated and revoked."""
+    with server.account() as client:
+        made = [
+            client.post(KEYS, json={"scope": "account"}, headers=headers).json()
+            for headers in ({}, {"idempotency-key": "a"}, {"idempotency-key": "a"})
+        ]
+        assert made[1] == made[2]
+        made.append(client.post(f"{KEYS}/{made[0]['id']}/rotate", json={"grace_s": 60}).json())
+        own = client.headers["authorization"].removeprefix("Bearer ")
+    keys = [own, *(key["key"] for key in made)]
+    for key in keys:
+        with server.client(key) as caller:
+            assert caller.get("/v1/models").status_code == 200
+            caller.get("/v1/models/none")
+            caller.get("/v1/accounts")
+            caller.post(KEYS, content=b"{", headers={"content-type": "application/json"})
+            caller.post(KEYS, json={"scope": "account", "expires_at": "never"})
+        with server.client(key + "x") as caller:
+            assert caller.get("/v1/models").status_code == 401
+    with server.client(own) as client:
+        client.delete(f"{KEYS}/{made[1]['id']}").raise_for_status()
+    return keys
+
+
+def secret_of(key: str) -> str:
+    return key.split("-", 2)[2]
+
+
+def test_secrets_are_in_no_file_and_no_log(own_server: Server):
+    secrets = {secret_of(key) for key in make_and_use_keys(own_server)}
+    assert len(secrets) == 4
+    for secret in secrets:
+        assert files_with(own_server, secret) == set()
+    assert files_with(own_server, secret_of(own_server.operator_key)) == {"operator-key"}
+
+
+def test_search_would_find_them(own_server: Server):
+    """The public id is kept, so looking for it proves that the search sees what is stored."""
+    key = make_and_use_keys(own_server)[0]
+    public_id = key.split("-", 2)[1]
+    assert files_with(own_server, public_id) & {"stoker.db", "stoker.db-wal"}
+
+
+def test_files_are_private(own_server: Server):
+    for name in ("operator-key", "server-secret", "server.json"):
+        assert (own_server.data_dir / name).stat().st_mode & 0o077 == 0, name

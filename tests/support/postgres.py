@@ -1,0 +1,105 @@
+"""A real PostgreSQL of the tests' own, started and stopped by its process id."""
+
+import contextlib
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+MISSING = "initdb was not found: install PostgreSQL's server (Debian: the package postgresql)"
+_TIMEOUT_S = 60
+
+
+@contextlib.contextmanager
+def running() -> Iterator[str]:
+    """The URL of an empty database. Skips the test where PostgreSQL is not installed."""
+    initdb = _program("initdb")
+    if initdb is None:
+        pytest.skip(MISSING)
+    # PostgreSQL refuses to run as root, and its user could not read below pytest's own folder.
+    root = Path(tempfile.mkdtemp(prefix="stoker-pg-"))
+    try:
+        if os.geteuid() == 0:
+            account = pwd.getpwnam("postgres")
+            os.chown(root, account.pw_uid, account.pw_gid)
+        with _serving(root, initdb) as url:
+            yield url
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def _program(name: str) -> str | None:
+    """A program of PostgreSQL's server; Debian keeps them out of PATH."""
+    versions = Path("/usr/lib/postgresql").glob(f"*/bin/{name}")
+    found = shutil.which(name) or max(versions, default=None)
+    return str(Path(found).resolve()) if found else None
+
+
+def _as_postgres(*command: str) -> list[str]:
+    return ["runuser", "-u", "postgres", "--", *command] if os.geteuid() == 0 else [*command]
+
+
+@contextlib.contextmanager
+def _serving(root: Path, initdb: str) -> Iterator[str]:
+    data = root / "data"
+    options = ["--auth=trust", "--username=stoker", "--encoding=UTF8", "--locale=C.UTF-8"]
+    subprocess.run(
+        _as_postgres(initdb, *options, "--no-sync", f"--pgdata={data}"),
+        check=True,
+        capture_output=True,
+        cwd="/",
+        timeout=_TIMEOUT_S,
+    )
+    port = _free_port()
+    with (root / "log").open("wb") as log:
+        process = subprocess.Popen(
+            _as_postgres(
+                str(Path(initdb).with_name("postgres")),
+                *("-D", str(data), "-p", str(port), "-k", str(root)),
+                *("-c", "listen_addresses=127.0.0.1", "-c", "fsync=off"),
+            ),
+            stdout=log,
+            stderr=log,
+            cwd="/",
+        )
+    try:
+        _wait_ready(data / "postmaster.pid", process, root / "log")
+        yield f"postgresql+asyncpg://stoker@127.0.0.1:{port}/postgres"
+    finally:
+        _stop(data / "postmaster.pid", process)
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def _wait_ready(state: Path, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    deadline = time.monotonic() + _TIMEOUT_S
+    while time.monotonic() < deadline and process.poll() is None:
+        with contextlib.suppress(FileNotFoundError):
+            # The last line of the file is the postmaster's state.
+            if state.read_text().split("\n")[-2].strip() == "ready":
+                return
+        time.sleep(0.02)
+    raise RuntimeError(f"PostgreSQL did not start:\n{log.read_text()[-4000:]}")
+
+
+def _stop(state: Path, process: "subprocess.Popen[bytes]") -> None:
+    """End the postmaster, which is a child of `runuser` where that was needed, and its backends."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        os.kill(int(state.read_text().split("\n")[0]), signal.SIGINT)  # its "fast shutdown"
+    try:
+        process.wait(_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
