@@ -48,6 +48,8 @@ def in_process(pipeline: str, folder: Path, threads: int) -> Iterator[InProcess]
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
+        # As the replicas are: the kernel may share out its time by session.
+        start_new_session=True,
     )
     try:
         yield InProcess(process)
@@ -58,9 +60,12 @@ def in_process(pipeline: str, folder: Path, threads: int) -> Iterator[InProcess]
 
 class Loop:
     def __init__(self, pipeline: str, folder: Path, threads: int) -> None:
+        import transformers
+
         from stoker.replica.engines.torch import TorchEngine
         from stoker.tasks.registry import TASKS
 
+        transformers.utils.logging.disable_progress_bar()
         self._stages = TASKS[pipeline].stages(folder)
         self._engine = TorchEngine("cpu", "auto", threads)
         self._stages.attach(self._engine.load(folder, self._stages, lambda *_: None))

@@ -126,6 +126,8 @@ def _peer(name: str, module: str, folder: Path, place: Path) -> Iterator[Contend
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
+            # As our replicas are: the kernel may share out its time by session.
+            start_new_session=True,
         )
     contender = Contender(
         name,

@@ -1,0 +1,190 @@
+"""`stoker demo` as a newcomer uses it: real answers by curl, by the CLI and from Python."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.demo.sentences import FILL, NER, SENTIMENT, SIMILAR
+from tests.support.server import Server, running
+
+README = (Path(__file__).parents[2] / "README.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with running(tmp_path_factory.mktemp("demo") / ".data", "demo") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def state(demo: Server) -> dict[str, Any]:
+    return json.loads((demo.data_dir / "demo.json").read_text())
+
+
+def ask(demo: Server, state: Any, model: str, path: str, **body: Any) -> Any:
+    """A call with the model's own key, which needs no `model`."""
+    with demo.client(state["deployments"][model]["key"]) as client:
+        return client.post(path, json=body).raise_for_status().json()
+
+
+class TestState:
+    def test_names_everything(self, demo: Server, state: Any) -> None:
+        assert state["base_url"] == demo.base_url
+        assert {name: one["pipeline"] for name, one in state["deployments"].items()} == {
+            "tiny-ner": "token-classification",
+            "tiny-fill-mask": "fill-mask",
+            "tiny-sentiment": "text-classification",
+            "tiny-encoder": "feature-extraction",
+        }
+
+    def test_is_private(self, demo: Server) -> None:
+        assert (demo.data_dir / "demo.json").stat().st_mode & 0o777 == 0o600
+
+    def test_models_start_cold(self, demo: Server, state: Any) -> None:
+        with demo.client(state["account_key"]) as client:
+            data = client.get("/v1/deployments").json()["data"]
+        assert {one["readiness"] for one in data} == {"cold"}
+
+
+class TestAnswers:
+    @pytest.mark.parametrize(("text", "entities"), NER)
+    def test_entities(self, demo: Server, state: Any, text: str, entities: Any) -> None:
+        answer = ask(
+            demo,
+            state,
+            "tiny-ner",
+            "/v1/classifications/token",
+            inputs=text,
+            aggregation_strategy="simple",
+        )
+        found = [(text[one["start"] : one["end"]], one["entity_group"]) for one in answer]
+        assert found == [tuple(entity) for entity in entities]
+
+    def test_raw_tokens_have_exactly_the_six_fields(self, demo: Server, state: Any) -> None:
+        text, entities = NER[0]
+        answer = ask(demo, state, "tiny-ner", "/v1/classifications/token", inputs=text)
+        assert {frozenset(token) for token in answer} == {
+            frozenset({"word", "score", "entity", "index", "start", "end"})
+        }
+        assert text[answer[0]["start"] :].startswith(entities[0][0][:1])
+
+    @pytest.mark.parametrize(("text", "word"), FILL)
+    def test_words(self, demo: Server, state: Any, text: str, word: str) -> None:
+        answer = ask(demo, state, "tiny-fill-mask", "/v1/fill-mask", inputs=text)
+        assert answer[0]["token_str"] == word
+        assert len(answer) == 5
+
+    @pytest.mark.parametrize(("text", "label"), SENTIMENT)
+    def test_labels(self, demo: Server, state: Any, text: str, label: str) -> None:
+        answer = ask(demo, state, "tiny-sentiment", "/v1/classifications/text", inputs=text)
+        assert answer[0]["label"] == label
+        assert sum(one["score"] for one in answer) == pytest.approx(1)
+
+    @pytest.mark.parametrize(("text", "related", "unrelated"), SIMILAR)
+    def test_neighbours(
+        self, demo: Server, state: Any, text: str, related: str, unrelated: str
+    ) -> None:
+        vectors = np.array(
+            ask(
+                demo,
+                state,
+                "tiny-encoder",
+                "/v1/feature-extraction",
+                inputs=[text, related, unrelated],
+            )
+        )
+        assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2]
+
+
+class TestReadme:
+    """The README's calls, typed as they stand there (the port aside)."""
+
+    @pytest.fixture
+    def shell(self, demo: Server, state: Any):
+        env = {
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "STOKER_API_KEY": state["account_key"],
+            "STOKER_BASE_URL": demo.base_url,
+        }
+
+        def run(script: str) -> str:
+            script = script.replace("http://127.0.0.1:8000", demo.base_url)
+            done = subprocess.run(
+                ["bash", "-euc", script],
+                cwd=demo.data_dir.parent,
+                env=env,
+                check=False,
+                capture_output=True,
+                text=True,
+                timeout=120,
+            )
+            assert done.returncode == 0, done.stderr
+            return done.stdout
+
+        return run
+
+    def blocks(self, language: str) -> list[str]:
+        return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+    def test_key(self, shell: Any, state: Any) -> None:
+        block = next(one for one in self.blocks("sh") if "export STOKER_API_KEY" in one)
+        export = block.splitlines()[1]
+        assert shell(f'{export}\necho "$STOKER_API_KEY"').strip() == state["account_key"]
+
+    def test_curl(self, shell: Any) -> None:
+        block = next(one for one in self.blocks("sh") if "curl" in one)
+        answer = json.loads(shell(block.replace("curl ", "curl -s ")))
+        assert answer[0]["entity"] == "B-PER"
+
+    def test_command_line(self, shell: Any) -> None:
+        block = next(one for one in self.blocks("sh") if "stoker call tiny" in one)
+        sentiment, fill_mask, models = block.strip().splitlines()
+        assert json.loads(shell(sentiment + " --json"))[0]["label"] == "negative"
+        assert json.loads(shell(fill_mask + " --json"))[0]["token_str"] == "paris"
+        assert "tiny-ner" in shell(models)
+
+    def test_python(self, shell: Any, demo: Server) -> None:
+        (block,) = self.blocks("python")
+        assert int(shell(f"python - <<'END'\n{block}\nEND")) > 16
+
+    def test_own_model(self, shell: Any, demo: Server, tmp_path: Path) -> None:
+        from stoker.demo.setup import MODELS
+
+        block = next(one for one in self.blocks("sh") if "artifacts push" in one)
+        output = shell(block.replace("path/to/model", str(MODELS / "tiny-sentiment")))
+        assert "positive" in output
+
+
+def test_second_start_keeps_everything(tmp_path: Path) -> None:
+    with running(tmp_path / ".data", "demo") as server:
+        first = json.loads((server.data_dir / "demo.json").read_text())
+    with running(tmp_path / ".data", "demo") as server:
+        second = json.loads((server.data_dir / "demo.json").read_text())
+        with server.client(second["account_key"]) as client:
+            assert len(client.get("/v1/models").json()["data"]) == 4
+    assert {**first, "base_url": ""} == {**second, "base_url": ""}
+
+
+def test_printed_calls_work(demo: Server, state: Any) -> None:
+    """What `stoker demo` prints can be copied."""
+    commands = re.findall(r"^curl .*?'$", demo.log.read_text(), re.MULTILINE | re.DOTALL)
+    assert len(commands) == len(state["deployments"])
+    for command in commands:
+        done = subprocess.run(
+            ["bash", "-c", command.replace("curl ", "curl -s ", 1)],
+            check=True,
+            capture_output=True,
+            timeout=60,
+        )
+        answer = json.loads(done.stdout)
+        assert isinstance(answer, list), answer
+        assert answer

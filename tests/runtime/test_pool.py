@@ -1,0 +1,333 @@
+"""One deployment's replicas with a clock and a launcher that the test holds in its hands."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stoker.errors import CapacityError, ConflictError, ModelLoadingError, RateLimitError
+from stoker.runtime.interface import Call, DeploymentSpec, Readiness, Reason, Status
+from stoker.runtime.local.pool import BACKOFF_FIRST_S, SCALE_UP_AT, Limits, Pool
+from stoker.runtime.local.replica import LoadError, Replica
+
+CALL = Call(pipeline="fill-mask", items=["a"], parameters={}, single=True)
+SPEC = DeploymentSpec(id="dep_1", account_id="acct_1", model="m", pipeline="fill-mask", source="s")
+LIMITS = Limits(load_timeout_s=5, heartbeat_timeout_s=10, stall_timeout_s=30, stop_grace_s=5)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Socket:
+    """Takes what is sent; replies come from the test."""
+
+    def send(self, _data: bytes) -> None: ...
+
+    def close(self, linger: int = 0) -> None: ...
+
+
+class Launcher:
+    def __init__(self, clock: Clock, folder: Path) -> None:
+        self.clock = clock
+        self.folder = folder
+        self.launched: list[Replica] = []
+        self.killed: list[str] = []
+        self.fail: str | None = None
+
+    async def launch(self, spec: DeploymentSpec, generation: int) -> Replica:
+        if self.fail:
+            raise LoadError(self.fail)
+        socket: Any = Socket()
+        replica = Replica(
+            id=f"rep_{len(self.launched)}",
+            address="",
+            flight_path=self.folder / f"{len(self.launched)}",
+            generation=generation,
+            socket=socket,
+            clock=self.clock,
+        )
+        self.launched.append(replica)
+        return replica
+
+    def kill(self, replica_id: str) -> None:
+        self.killed.append(replica_id)
+
+    def pid(self, replica_id: str) -> int | None:
+        return 1
+
+
+class World:
+    def __init__(self, folder: Path, **spec: Any) -> None:
+        self.clock = Clock()
+        self.launcher = Launcher(self.clock, folder)
+        self.changes: list[tuple[Status, Reason]] = []
+        self.pool = Pool(
+            spec=replace(SPEC, **spec),
+            running=True,
+            launcher=self.launcher,
+            limits=LIMITS,
+            changed=lambda status, reason, _message: self.changes.append((status, reason)),
+            clock=self.clock,
+        )
+
+    def call(self, wait_s: float = 60) -> "asyncio.Task[bytes]":
+        return asyncio.create_task(self.pool.call(CALL, wait_s=wait_s, timeout_s=60))
+
+    async def loaded(self, index: int = -1) -> Replica:
+        await settle()
+        replica = self.launcher.launched[index]
+        replica.loaded.set_result(None)
+        await settle()
+        return replica
+
+    def answer(self, replica: Replica) -> None:
+        for future in replica.pending.values():
+            if not future.done():
+                future.set_result(b"[]")
+        replica.answered += 1
+
+
+async def settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+class TestStart:
+    async def test_one_start_for_all_who_wait(self, world: World) -> None:
+        calls = [world.call() for _ in range(50)]
+        replica = await world.loaded()
+        assert len(world.launcher.launched) == 1
+        world.answer(replica)
+        assert await asyncio.gather(*calls) == [b"[]"] * 50
+
+    async def test_states(self, world: World) -> None:
+        call = world.call()
+        replica = await world.loaded()
+        world.answer(replica)
+        await call
+        assert world.changes == [
+            (Status.STARTING, Reason.REQUEST),
+            (Status.READY, Reason.LOADED),
+        ]
+
+    async def test_no_wait(self, world: World) -> None:
+        with pytest.raises(ModelLoadingError) as caught:
+            await world.call(wait_s=0)
+        assert caught.value.headers["retry-after"]
+        assert caught.value.progress == 0
+        await world.loaded()
+
+    async def test_waits_no_longer_than_asked(self, world: World) -> None:
+        call = world.call(wait_s=0.01)
+        await settle()
+        world.clock.now += 1
+        with pytest.raises(ModelLoadingError):
+            await call
+        await world.loaded()
+
+
+class TestFailingLoad:
+    async def test_backs_off_and_doubles(self, world: World) -> None:
+        world.launcher.fail = "no such file"
+        for expected in (BACKOFF_FIRST_S, 2 * BACKOFF_FIRST_S, 4 * BACKOFF_FIRST_S):
+            with pytest.raises(ModelLoadingError, match="no such file"):
+                await world.call()
+            assert world.pool.stats().status is Status.FAILED
+            assert not world.launcher.launched
+            world.clock.now += expected - 1
+            with pytest.raises(ModelLoadingError) as caught:
+                await world.call()
+            assert caught.value.headers["retry-after"] == "1"
+            world.clock.now += 1.5
+        world.launcher.fail = None
+        call = world.call()
+        world.answer(await world.loaded())
+        assert await call == b"[]"
+
+    async def test_ending_while_loading_counts(self, world: World) -> None:
+        call = world.call()
+        await settle()
+        world.pool.exited(world.launcher.launched[0], -11)
+        with pytest.raises(ModelLoadingError, match="signal 11"):
+            await call
+        assert (Status.FAILED, Reason.LOAD_FAILED) in world.changes
+
+    async def test_changing_the_deployment_forgets_it(self, world: World) -> None:
+        world.launcher.fail = "no such file"
+        with pytest.raises(ModelLoadingError):
+            await world.call()
+        world.launcher.fail = None
+        world.pool.apply(world.pool.spec, running=True)
+        call = world.call()
+        world.answer(await world.loaded())
+        assert await call == b"[]"
+
+
+class TestLimits:
+    async def test_queue_is_bounded(self, tmp_path: Path) -> None:
+        world = World(tmp_path, max_queue=3)
+        calls = [world.call() for _ in range(3)]
+        await settle()
+        with pytest.raises(RateLimitError) as caught:
+            await world.call()
+        assert caught.value.code == "queue_full"
+        world.answer(await world.loaded())
+        await asyncio.gather(*calls)
+        assert await_free(world)
+
+    async def test_stopped(self, world: World) -> None:
+        world.pool.apply(world.pool.spec, running=False)
+        with pytest.raises(ConflictError, match="stopped"):
+            await world.call()
+
+
+def await_free(world: World) -> bool:
+    return world.pool._calls == 0
+
+
+class TestRouting:
+    async def test_least_busy(self, tmp_path: Path) -> None:
+        world = World(tmp_path, min_replicas=2, max_replicas=2)
+        world.pool.tick()
+        await world.loaded(0)
+        world.pool.tick()
+        await world.loaded(1)
+        calls = [world.call() for _ in range(10)]
+        await settle()
+        assert [one.outstanding for one in world.launcher.launched] == [5, 5]
+        for replica in world.launcher.launched:
+            world.answer(replica)
+        await asyncio.gather(*calls)
+
+    async def test_backlog_starts_another(self, tmp_path: Path) -> None:
+        world = World(tmp_path, max_replicas=2)
+        first = world.call()
+        await world.loaded()
+        calls = [first] + [world.call() for _ in range(SCALE_UP_AT)]
+        await settle()
+        assert len(world.launcher.launched) == 2
+        await world.loaded()
+        for replica in world.launcher.launched:
+            world.answer(replica)
+        await asyncio.gather(*calls)
+
+
+class TestUpkeep:
+    async def test_cold_stops_when_idle(self, world: World) -> None:
+        call = world.call()
+        replica = await world.loaded()
+        world.answer(replica)
+        await call
+        world.clock.now += world.pool.spec.idle_timeout_s - 1
+        world.pool.tick()
+        assert replica.status is Status.READY
+        world.clock.now += 1
+        world.pool.tick()
+        assert replica.status is Status.STOPPING
+        world.pool.exited(replica, 0)
+        assert world.pool.stats().status is Status.IDLE
+
+    async def test_busy_never_stops(self, world: World) -> None:
+        call = world.call()
+        replica = await world.loaded()
+        world.clock.now += 10_000
+        replica._beat_at = replica._moved_at = world.clock.now
+        world.pool.tick()
+        assert replica.status is Status.READY
+        world.answer(replica)
+        await call
+
+    async def test_warm_stays_and_comes_back(self, tmp_path: Path) -> None:
+        world = World(tmp_path, readiness=Readiness.WARM)
+        world.pool.tick()
+        replica = await world.loaded()
+        world.clock.now += 10_000
+        replica._beat_at = world.clock.now
+        world.pool.tick()
+        assert replica.status is Status.READY
+        world.pool.exited(replica, -9)
+        world.pool.tick()
+        await world.loaded()
+        assert world.pool.stats().status is Status.READY
+
+    async def test_silent_is_killed(self, world: World) -> None:
+        call = world.call()
+        replica = await world.loaded()
+        world.clock.now += LIMITS.heartbeat_timeout_s + 1
+        world.pool.tick()
+        world.pool.tick()
+        assert world.launcher.killed == [replica.id]
+        world.pool.exited(replica, -9)
+        world.answer(await world.loaded())
+        assert await call == b"[]"
+        assert (Status.IDLE, Reason.STALLED) in world.changes
+
+    async def test_alive_without_progress_is_killed(self, world: World) -> None:
+        call = world.call()
+        replica = await world.loaded()
+        world.clock.now += LIMITS.stall_timeout_s + 1
+        replica._beat_at = world.clock.now
+        world.pool.tick()
+        assert world.launcher.killed == [replica.id]
+        call.cancel()
+
+
+class TestLostWorker:
+    async def test_what_it_worked_on_is_not_retried(self, world: World) -> None:
+        from stoker.replica.flight import FlightRecord
+
+        begun = world.call()
+        replica = await world.loaded()
+        replica.answered = 1
+        FlightRecord(replica.flight_path).set(1, replica.pending)
+        waiting = world.call()
+        await settle()
+        world.pool.exited(replica, -11)
+        with pytest.raises(CapacityError) as caught:
+            await begun
+        assert caught.value.code == "worker_lost"
+        world.answer(await world.loaded())
+        assert await waiting == b"[]"
+
+    async def test_retried_once_only(self, world: World) -> None:
+        call = world.call()
+        for _ in range(2):
+            replica = await world.loaded()
+            replica.answered = 1
+            world.pool.exited(replica, -9)
+            await settle()
+        with pytest.raises(CapacityError):
+            await call
+
+
+class TestChange:
+    async def test_new_dtype_is_swapped_in_live(self, world: World) -> None:
+        call = world.call()
+        old = await world.loaded()
+        world.answer(old)
+        await call
+        world.pool.apply(replace(world.pool.spec, dtype="bfloat16"), running=True)
+        during = world.call()
+        await settle()
+        assert old.outstanding == 1
+        world.answer(old)
+        assert await during == b"[]"
+        new = await world.loaded()
+        assert old.status is Status.STOPPING
+        after = world.call()
+        await settle()
+        assert new.outstanding == 1
+        world.answer(new)
+        await after
