@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator
 
 from fastapi import APIRouter, Depends, FastAPI
 from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 import stoker
 from stoker import health, openapi
@@ -23,7 +22,7 @@ from stoker.deployments.directory import Directory
 from stoker.deployments.endpoints import router as deployments
 from stoker.deployments.events import EventLog
 from stoker.deployments.folders import ModelFolders
-from stoker.http import RequestContext, install_error_handlers
+from stoker.http import AllowedHosts, RequestContext, install_error_handlers
 from stoker.inference import router as tasks
 from stoker.janitor import Janitor
 from stoker.keys.endpoints import router as keys
@@ -66,9 +65,11 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
         lifespan=lifespan,
         redoc_url=None,
+        # A redirect would be built from the client's Host header.
+        redirect_slashes=False,
         middleware=[
             Middleware(RequestContext, body_limit=services.settings.body_limit_mib * MIB),
-            Middleware(TrustedHostMiddleware, allowed_hosts=services.settings.allowed_hosts),
+            Middleware(AllowedHosts, allowed_hosts=services.settings.allowed_hosts),
         ],
     )
     app.state.services = services

@@ -20,6 +20,7 @@ from stoker.errors import (
     from_validation,
     responses,
 )
+from stoker.http import require_json
 from stoker.runtime.interface import Call
 from stoker.tasks.base import Task, TaskRequest
 from stoker.tasks.registry import TASKS, endpoints
@@ -41,7 +42,8 @@ def _handler(task: Task) -> Callable[..., Awaitable[Response]]:
     async def handle(
         request: Request, caller: Caller, services: ServicesDep, prefer: Prefer = None
     ) -> Response:
-        body = parse(task.request, await _json_body(request))
+        require_json(request)
+        body = parse(task.request, await request.body())
         entry = services.directory.resolve(caller, body.model)
         check_endpoint(entry, task)
         items, single = body.items()
@@ -63,15 +65,6 @@ async def _run(services: Services, entry: Entry, call: Call, prefer: str | None)
         wait_s=wait_seconds(settings, prefer),
         timeout_s=settings.inference_timeout_s,
     )
-
-
-async def _json_body(request: Request) -> bytes:
-    kind = request.headers.get("content-type", "application/json").partition(";")[0].strip()
-    if kind.lower() != "application/json":
-        raise UnsupportedMediaTypeError(
-            f"This endpoint takes application/json, not {kind[:100] or 'an empty content type'}."
-        )
-    return await request.body()
 
 
 def parse(model: type[TaskRequest], body: bytes) -> TaskRequest:

@@ -20,10 +20,20 @@ def install(app: FastAPI) -> None:
             document = plain()
             for task in TASKS.values():
                 _describe(document, task)
+            _drop_unused_errors(document)
             app.openapi_schema = document
         return app.openapi_schema
 
     app.openapi = openapi
+
+
+def _drop_unused_errors(document: dict[str, Any]) -> None:
+    """FastAPI writes its own 422 beside every operation; ours answer 400 in another shape."""
+    for item in document["paths"].values():
+        for operation in item.values():
+            operation["responses"].pop("422", None)
+    for name in ("HTTPValidationError", "ValidationError"):
+        document["components"]["schemas"].pop(name, None)
 
 
 def _describe(document: dict[str, Any], task: Task) -> None:

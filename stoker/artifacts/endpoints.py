@@ -14,7 +14,7 @@ from stoker.artifacts.schemas import (
     Upload,
     UploadOpened,
 )
-from stoker.auth import AccountId
+from stoker.auth import AccountId, KeyedRoute
 from stoker.context import ReadSession, ServicesDep, WriteSession
 from stoker.errors import (
     CapacityError,
@@ -29,7 +29,7 @@ from stoker.idempotency import Idempotent
 from stoker.lists import ListResponse, Paging
 from stoker.schemas import Deleted
 
-router = APIRouter(prefix="/v1/model-artifacts", tags=["Model artifacts"])
+router = APIRouter(prefix="/v1/model-artifacts", tags=["Model artifacts"], route_class=KeyedRoute)
 
 MAX_PARTS = 100_000
 

@@ -57,7 +57,7 @@ def response(services: Services, row: Deployment) -> schemas.Deployment:
     stats = services.runtime.stats(row.id) or DeploymentStats(
         status=Status.IDLE if row.desired == Desired.RUNNING else Status.STOPPED,
         reason=Reason.CREATED,
-        message="",
+        message="Waiting for its first request." if row.desired == Desired.RUNNING else "Stopped.",
     )
     return schemas.Deployment(
         id=row.id,

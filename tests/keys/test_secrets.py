@@ -1,7 +1,6 @@
 """A key's secret is shown once, and is nowhere afterwards: not in any file, not in the log."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -10,9 +9,9 @@ from tests.support.server import Server, running
 KEYS = "/v1/api-keys"
 
 
-@pytest.fixture
-def own_server(tmp_path: Path) -> Iterator[Server]:
-    with running(tmp_path / "data", STOKER_LOG_LEVEL="debug") as server:
+@pytest.fixture(scope="module")
+def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with running(tmp_path_factory.mktemp("secrets") / "data", STOKER_LOG_LEVEL="debug") as server:
         yield server
 
 

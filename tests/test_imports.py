@@ -1,0 +1,31 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+HEAVY = ("torch", "transformers", "numpy", "safetensors", "tokenizers", "openvino")
+
+
+def test_gateway_imports_no_engine():
+    """The gateway is one event loop: it starts fast, stays small, and computes nothing."""
+    program = "import json, sys, stoker.app; print(json.dumps(sorted(sys.modules)))"
+    result = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, timeout=60, cwd=ROOT
+    )
+    loaded = set(json.loads(result.stdout))
+    assert "stoker.inference" in loaded
+    assert loaded & set(HEAVY) == set()
+
+
+def test_contracts_are_kept():
+    lint = Path(sys.executable).with_name("lint-imports")
+    result = subprocess.run(
+        [str(lint), "--no-cache"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=ROOT,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr

@@ -1,0 +1,232 @@
+"""The OpenAPI document says what the server does, and no request has a field without a bound."""
+
+import json
+import re
+from collections.abc import Iterator
+from enum import Enum
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import annotated_types
+import httpx
+import pytest
+from pydantic import BaseModel, TypeAdapter
+from pydantic.fields import FieldInfo
+
+from stoker.schemas import RequestModel
+from stoker.tasks.base import Task, TaskRequest
+from stoker.tasks.registry import TASKS
+from tests.deployments.routes import OPEN, app, places
+from tests.support.server import Server
+
+HIDDEN = {"/docs", "/docs/oauth2-redirect", "/openapi.json"}
+METHODS = {"get", "put", "post", "delete", "patch", "head", "options", "trace"}
+
+Operation = tuple[str, str, dict[str, Any]]
+
+# Their limits are settings (text_limit_chars, list_limit), checked by the handler.
+LIMITED_BY_SETTINGS = {"inputs"}
+
+
+@pytest.fixture(scope="module")
+def document(server: Server) -> dict[str, Any]:
+    with server.client() as client:
+        return client.get("/openapi.json").raise_for_status().json()
+
+
+def operations(document: dict[str, Any]) -> list[Operation]:
+    return [
+        (method, path, operation)
+        for path, item in document["paths"].items()
+        for method, operation in item.items()
+        if method in METHODS
+    ]
+
+
+def plain(path: str) -> str:
+    """A route's path as OpenAPI writes it: without converters."""
+    return re.sub(r":\w+\}", "}", path)
+
+
+class TestDocument:
+    def test_head(self, document: dict[str, Any]):
+        assert document["openapi"].startswith("3.1")
+        assert document["info"]["title"] == "Stoker"
+        assert document["info"]["version"]
+
+    def test_every_route_is_in_it(self, document: dict[str, Any]):
+        described = {(method.upper(), path) for method, path, _ in operations(document)}
+        served = {
+            (place.method, plain(place.path)) for place in places() if place.path not in HIDDEN
+        }
+        assert described == served
+
+    def test_every_reference_resolves(self, document: dict[str, Any]):
+        references = set(re.findall(r'"\$ref": "([^"]+)"', json.dumps(document)))
+        assert references
+        for reference in references:
+            target: Any = document
+            for part in reference.removeprefix("#/").split("/"):
+                target = target[part]
+
+    def test_operation_ids_are_unique(self, document: dict[str, Any]):
+        ids = [operation["operationId"] for _, _, operation in operations(document)]
+        assert len(ids) == len(set(ids))
+
+    def test_every_operation_says_what_it_does(self, document: dict[str, Any]):
+        for method, path, operation in operations(document):
+            assert operation.get("summary"), (method, path)
+            assert operation.get("tags"), (method, path)
+
+    def test_keyed_operations_document_the_key(self, document: dict[str, Any]):
+        for method, path, operation in operations(document):
+            keyed = path not in OPEN
+            assert ("401" in operation["responses"]) == keyed, (method, path)
+            assert bool(operation.get("security")) == keyed, (method, path)
+
+    def test_errors_have_our_shape(self, document: dict[str, Any]):
+        for method, path, operation in operations(document):
+            for status, response in operation["responses"].items():
+                assert status != "422", (method, path)
+                if status >= "400" and path not in OPEN:
+                    schema = response["content"]["application/json"]["schema"]
+                    assert schema == {"$ref": "#/components/schemas/ErrorBody"}, (path, status)
+
+    def test_path_parameters_are_described(self, document: dict[str, Any]):
+        for method, path, operation in operations(document):
+            named = {
+                parameter["name"]
+                for parameter in operation.get("parameters", [])
+                if parameter["in"] == "path"
+            }
+            assert named == set(re.findall(r"\{(\w+)\}", path)), (method, path)
+
+
+@pytest.mark.parametrize("task", TASKS.values(), ids=lambda task: task.pipeline)
+class TestTask:
+    def test_request_has_schema_and_example(self, document: dict[str, Any], task: Task):
+        content = document["paths"][task.path]["post"]["requestBody"]["content"]
+        body = content["application/json"]
+        name = body["schema"]["$ref"].rsplit("/", 1)[1]
+        fields = document["components"]["schemas"][name]["properties"]
+        assert set(fields) == set(task.request.model_fields)
+        parsed = task.request.model_validate(body["example"])
+        assert parsed.items()[0]
+
+    def test_response_has_schema_and_example(self, document: dict[str, Any], task: Task):
+        operation = document["paths"][task.path]["post"]
+        body = operation["responses"]["200"]["content"]["application/json"]
+        assert body["schema"]
+        TypeAdapter(task.result).validate_python(body["example"])
+
+    def test_errors_of_a_call_are_described(self, document: dict[str, Any], task: Task):
+        statuses = set(document["paths"][task.path]["post"]["responses"])
+        assert {"400", "401", "404", "413", "415", "429", "500", "503", "504"} <= statuses
+
+    def test_example_is_accepted(self, server: Server, task: Task, nobody: httpx.Client):
+        """It gets past every check of its body, as far as the key's missing model."""
+        response = nobody.post(task.path, json=dict(task.example))
+        assert response.json()["error"]["code"] == "model_not_found"
+
+
+def request_models(base: type[BaseModel]) -> list[type[BaseModel]]:
+    return [found for child in base.__subclasses__() for found in [child, *request_models(child)]]
+
+
+def fields() -> Iterator[tuple[str, FieldInfo]]:
+    app()  # imports every endpoint, and with it every request
+    models = {*request_models(RequestModel), *request_models(TaskRequest)}
+    assert len(models) >= 10
+    for model in models:
+        for name, field in model.model_fields.items():
+            yield f"{model.__name__}.{name}", field
+
+
+def unbounded(annotation: Any, metadata: tuple[Any, ...] = ()) -> Iterator[str]:
+    """What in a type has no bound: a number, a text or a list."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        yield from unbounded(arguments[0], (*metadata, *arguments[1:]))
+    elif origin in (Union, UnionType):
+        for argument in arguments:
+            yield from unbounded(argument, metadata)
+    elif origin is Literal or annotation in (bool, type(None)):
+        return
+    elif origin in (list, tuple, set, dict):
+        if not has(metadata, annotated_types.MaxLen):
+            yield str(annotation)
+        for argument in arguments:
+            yield from unbounded(argument)
+    elif isinstance(annotation, type) and issubclass(annotation, (Enum, BaseModel)):
+        return
+    elif annotation in (int, float):
+        if not (
+            has(metadata, annotated_types.Ge, annotated_types.Gt)
+            and has(metadata, annotated_types.Le, annotated_types.Lt)
+        ):
+            yield str(annotation)
+    elif annotation is str and not (has(metadata, annotated_types.MaxLen) or has_pattern(metadata)):
+        yield str(annotation)
+    elif annotation is Any:
+        yield "Any"
+
+
+def flat(metadata: tuple[Any, ...]) -> Iterator[Any]:
+    for one in metadata:
+        yield one
+        if isinstance(one, FieldInfo):
+            yield from one.metadata
+
+
+def has(metadata: tuple[Any, ...], *kinds: type) -> bool:
+    return any(isinstance(one, kinds) for one in flat(metadata))
+
+
+def has_pattern(metadata: tuple[Any, ...]) -> bool:
+    """A pattern bounds a text only where it repeats nothing without end."""
+    patterns = [pattern for one in flat(metadata) if (pattern := getattr(one, "pattern", None))]
+    return any(not re.search(r"[*+]|,\}", pattern) for pattern in patterns)
+
+
+class TestBounds:
+    @pytest.mark.parametrize(("name", "field"), sorted(fields(), key=lambda pair: pair[0]))
+    def test_every_field_is_bounded(self, name: str, field: FieldInfo):
+        if name.rsplit(".", 1)[1] not in LIMITED_BY_SETTINGS:
+            assert list(unbounded(field.annotation, tuple(field.metadata))) == []
+
+    @pytest.mark.parametrize(
+        ("annotation", "found"),
+        [
+            (int, 1),
+            (Annotated[int, annotated_types.Ge(0)], 1),
+            (Annotated[float, annotated_types.Gt(0), annotated_types.Lt(1)], 0),
+            (str | None, 1),
+            (Annotated[list[str], annotated_types.MaxLen(3)], 1),
+            (list[Annotated[str, annotated_types.MaxLen(3)]], 1),
+            (Literal["a"] | bool | None, 0),
+            (dict[str, Any], 3),
+        ],
+    )
+    def test_the_search_finds_them(self, annotation: Any, found: int):
+        assert len(list(unbounded(annotation))) == found
+
+    def test_query_parameters_are_bounded(self, document: dict[str, Any]):
+        for method, path, operation in operations(document):
+            for parameter in operation.get("parameters", []):
+                if parameter["in"] != "query":
+                    continue
+                schemas = parameter["schema"].get("anyOf", [parameter["schema"]])
+                for schema in schemas:
+                    bounded = {
+                        "integer": {"minimum", "maximum"} <= set(schema),
+                        "number": {"minimum", "maximum"} <= set(schema),
+                        "string": bool({"enum", "maxLength", "pattern"} & set(schema)),
+                    }.get(schema["type"], True)
+                    assert bounded, (method, path, parameter["name"])
+
+
+@pytest.fixture(scope="module")
+def nobody(server: Server) -> Iterator[httpx.Client]:
+    """An account without a deployment."""
+    with server.account("nobody") as client:
+        yield client

@@ -1,0 +1,165 @@
+"""What every request has: an id, a log line, a host, and the Hugging Face clients' form."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.artifacts.support import eventually
+from tests.deployments.support import TOKENS, call, check_error, deploy, upload
+from tests.support.server import Server, running
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> Iterator[httpx.Client]:
+    with server.account("requests") as client:
+        deploy(client, upload(server, client), "tagger")
+        yield client
+
+
+@pytest.fixture(scope="module")
+def named_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that answers under two names only."""
+    data_dir = tmp_path_factory.mktemp("named") / "data"
+    hosts = '["127.0.0.1", "models.example", "*.inner.example", "www.example"]'
+    with running(data_dir, STOKER_ALLOWED_HOSTS=hosts) as server:
+        yield server
+
+
+def logged(server: Server, request_id: str) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in server.log.read_text().splitlines() if line[:1] == "{"]
+    return [line for line in lines if line.get("request_id") == request_id]
+
+
+class TestRequestId:
+    @pytest.mark.parametrize("given", ["mine-1", "A.b_C-9", "x" * 128])
+    def test_sane_one_is_taken(self, client: httpx.Client, given: str):
+        response = client.get("/v1/models", headers={"x-request-id": given})
+        assert response.headers["x-request-id"] == given
+
+    @pytest.mark.parametrize("given", ["", "a b", "x" * 129, "a;b", '"', "<script>", "é"])
+    def test_other_one_is_replaced(self, client: httpx.Client, given: str):
+        headers = {"x-request-id": given.encode("latin-1")}
+        response = client.get("/v1/models", headers=headers)
+        assert response.headers["x-request-id"].startswith("req_")
+
+    def test_made_ones_differ(self, client: httpx.Client):
+        ids = {client.get("/v1/models").headers["x-request-id"] for _ in range(3)}
+        assert len(ids) == 3
+        assert all(one.startswith("req_") for one in ids)
+
+    @pytest.mark.parametrize(
+        ("method", "path", "status"),
+        [
+            ("GET", "/health", 200),
+            ("GET", "/openapi.json", 200),
+            ("GET", "/nothing", 404),
+            ("GET", "/%00", 404),
+            ("DELETE", TOKENS, 405),
+            ("POST", TOKENS, 400),
+            ("GET", "/v1/accounts", 401),
+            ("GET", "/v1/deployments/dep_x", 404),
+        ],
+    )
+    def test_on_every_answer(self, client: httpx.Client, method: str, path: str, status: int):
+        response = client.request(method, path, headers={"x-request-id": "every"})
+        assert response.status_code == status
+        assert response.headers["x-request-id"] == "every"
+        assert response.headers["x-content-type-options"] == "nosniff"
+
+    def test_on_the_log_line(self, server: Server, client: httpx.Client):
+        client.get("/v1/models/none?limit=7", headers={"x-request-id": "logged-1"})
+        assert eventually(lambda: bool(logged(server, "logged-1")), timeout=5)
+        (line,) = logged(server, "logged-1")
+        assert (line["method"], line["path"], line["status"]) == ("GET", "/v1/models/none", 404)
+        assert line["ms"] >= 0
+
+    def test_log_has_no_input_and_no_line_of_the_clients(
+        self, server: Server, client: httpx.Client
+    ):
+        call(client, "tagger\n", inputs="canary-of-an-input")
+        headers = {"x-request-id": "logged-2"}
+        client.get("/v1/models/a%0A%7B%22level%22:%22forged%22%7D", headers=headers)
+        assert eventually(lambda: bool(logged(server, "logged-2")), timeout=5)
+        assert "canary-of-an-input" not in server.log.read_text()
+        assert len(logged(server, "logged-2")) == 1
+
+
+class TestHost:
+    @pytest.mark.parametrize(
+        "host", ["models.example", "Models.Example:8000", "a.inner.example", "127.0.0.1"]
+    )
+    def test_on_the_list(self, named_server: Server, host: str):
+        with named_server.client() as client:
+            assert client.get("/health", headers={"host": host}).status_code == 200
+
+    @pytest.mark.parametrize(
+        "host",
+        ["evil.example", "models.example.evil", "evilinner.example", "", "example", "x/../health"],
+    )
+    def test_any_other(self, named_server: Server, host: str):
+        with named_server.client() as client:
+            response = client.get("/health", headers={"host": host})
+        check_error(response, 400, "InvalidRequestError", "invalid_request")
+        assert response.headers["x-request-id"].startswith("req_")
+
+    def test_anything_by_default(self, server: Server):
+        with server.client() as client:
+            assert client.get("/health", headers={"host": "any.example"}).status_code == 200
+
+    def test_no_answer_is_made_of_it(self, server: Server, client: httpx.Client):
+        for path in ("/v1/models/", "/v1/api-keys/", "/nothing", "/v1/api-keys"):
+            response = client.get(path, headers={"host": "evil.example"})
+            assert "evil.example" not in response.text + str(response.headers), path
+
+
+class TestHuggingFaceForm:
+    def test_parameters_stand_beside_inputs(self, server: Server, client: httpx.Client):
+        server.wait_ready()
+        beside = call(client, aggregation_strategy="simple")
+        below = call(client, parameters={"aggregation_strategy": "simple"})
+        assert beside.status_code == below.status_code == 200
+        assert beside.json() == below.json()
+
+    @pytest.mark.parametrize("parameters", [None, {}])
+    def test_none(self, client: httpx.Client, parameters: object):
+        assert call(client, parameters=parameters).json() == call(client).json()
+
+    def test_unknown_one(self, client: httpx.Client):
+        response = call(client, parameters={"agregation_strategy": "simple"})
+        error = check_error(
+            response, 400, "InvalidRequestError", "invalid_request", "agregation_strategy"
+        )
+        assert "'aggregation_strategy'" in error["message"]
+
+    @pytest.mark.parametrize("value", ["simple", "max"])
+    def test_given_twice(self, client: httpx.Client, value: str):
+        response = call(
+            client, aggregation_strategy="simple", parameters={"aggregation_strategy": value}
+        )
+        error = check_error(response, 400, "InvalidRequestError", "invalid_request")
+        assert "'aggregation_strategy' is given twice" in error["message"]
+
+    def test_inputs_below_parameters_are_given_twice_too(self, client: httpx.Client):
+        response = call(client, parameters={"inputs": "another"})
+        assert response.status_code == 400
+
+    @pytest.mark.parametrize("parameters", [7, "x", [], [["aggregation_strategy", "simple"]]])
+    def test_no_object(self, client: httpx.Client, parameters: object):
+        assert call(client, parameters=parameters).status_code == 400
+
+
+class TestPrefer:
+    @pytest.mark.parametrize(
+        "value", ["wait=60", "respond-async, wait=60", 'wait="60"', "WAIT=60", "wait=999999999"]
+    )
+    def test_wait(self, client: httpx.Client, value: str):
+        body = {"inputs": "x", "model": "tagger"}
+        assert client.post(TOKENS, json=body, headers={"prefer": value}).status_code == 200
+
+    @pytest.mark.parametrize("value", ["wait=-1", "wait=x", "wait", "x" * 256, "wait=1e9"])
+    def test_what_it_does_not_know_is_ignored(self, client: httpx.Client, value: str):
+        body = {"inputs": "x", "model": "tagger"}
+        assert client.post(TOKENS, json=body, headers={"prefer": value}).status_code == 200
