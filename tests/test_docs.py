@@ -24,7 +24,7 @@ def settings_table() -> str:
         [
             "# Settings",
             "",
-            "Read from the environment, or from a file `.env` in the working folder. Lists are JSON.",
+            "Read from the environment, or from `.env` in the working folder. Lists are JSON.",
             "",
             *rows,
             "",

@@ -150,8 +150,8 @@ def _normalize(vector: "torch.Tensor") -> "torch.Tensor":
 
 
 def _dense(folder: Path) -> "Module":
-    import torch
     import safetensors.torch
+    import torch
 
     config = _json(folder / "config.json")
     library: Any = safetensors.torch

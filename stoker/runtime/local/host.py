@@ -178,7 +178,7 @@ def _environment() -> dict[str, str]:
             "HF_HUB_DISABLE_TELEMETRY": "1",
             "TRANSFORMERS_VERBOSITY": "error",
             "TOKENIZERS_PARALLELISM": "false",
-            # numpy's OpenBLAS would start a thread pool on import; torch sets its own in the replica.
+            # numpy's OpenBLAS would start threads on import; torch sets its own in the replica.
             "OPENBLAS_NUM_THREADS": "1",
             "PYTHONUNBUFFERED": "1",
         }
