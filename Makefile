@@ -16,7 +16,7 @@ test: system-packages install-dev
 	$(BIN)/pytest
 
 bench: install-dev
-	$(BIN)/python -m bench
+	$(BIN)/python -m bench $(BENCH)
 
 lint: install-dev
 	$(BIN)/ruff check --fix .

@@ -33,15 +33,21 @@ class Series:
     values: list[float] = field(default_factory=list[float])
     aim: str = ""
     meets: Callable[[float], bool] | None = None
-    """Whether a median meets the aim."""
+    """Whether a value meets the aim."""
 
     @property
     def median(self) -> float:
         return statistics.median(self.values)
 
     @property
-    def met(self) -> bool | None:
-        return None if self.meets is None else self.meets(self.median)
+    def verdict(self) -> str:
+        """Whether the median meets the aim; `unclear` where the rounds do not agree on it."""
+        if self.meets is None:
+            return ""
+        met = self.meets(self.median)
+        if any(self.meets(value) is not met for value in self.values):
+            return "unclear"
+        return "met" if met else "MISSED"
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -52,7 +58,7 @@ class Series:
             "max": max(self.values),
             "values": self.values,
             "aim": self.aim or None,
-            "met": self.met,
+            "verdict": self.verdict or None,
         }
 
 
@@ -118,8 +124,7 @@ def table(report: Report, facts: dict[str, Any], rounds: int) -> str:
     rows = [("", "median", "min", "max", "", "aim", "")]
     for series in report.series:
         numbers = (series.median, min(series.values), max(series.values))
-        verdict = {None: "", True: "met", False: "MISSED"}[series.met]
-        rows.append((series.label, *map(_number, numbers), series.unit, series.aim, verdict))
+        rows.append((series.label, *map(_number, numbers), series.unit, series.aim, series.verdict))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [f"{report.name}: {report.title}", ""]
     for row in rows:

@@ -44,7 +44,13 @@ def in_process(pipeline: str, folder: Path, threads: int) -> Iterator[InProcess]
     process = subprocess.Popen(
         [sys.executable, "-m", "bench.inprocess", pipeline, str(folder), str(threads)],
         cwd=ROOT,
-        env={**os.environ, "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"},
+        # As the replicas have it.
+        env={
+            **os.environ,
+            "TOKENIZERS_PARALLELISM": "false",
+            "HF_HUB_OFFLINE": "1",
+            "OMP_WAIT_POLICY": "PASSIVE",
+        },
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -68,6 +74,7 @@ class Loop:
         transformers.utils.logging.disable_progress_bar()
         self._stages = TASKS[pipeline].stages(folder)
         self._engine = TorchEngine("cpu", "auto", threads)
+        self._engine.enter_thread()
         self._stages.attach(self._engine.load(folder, self._stages, lambda *_: None))
         # What the replica is given for a request without parameters of its own.
         self._parameters = TASKS[pipeline].request.model_validate({"inputs": "a"}).parameters()

@@ -65,6 +65,9 @@ async def _serve(settings: Settings, started: Started) -> None:
         log_config=None,
         access_log=False,
         server_header=False,
+        # Longer than clients keep idle connections, so that they close first: a POST sent into a
+        # connection that the server is closing cannot be repeated safely.
+        timeout_keep_alive=75,
         timeout_graceful_shutdown=int(settings.stop_grace_s) or 1,
     )
     server = Server(config)

@@ -183,6 +183,7 @@ class Worker:
     # --- the engine thread ---
 
     def _run_engine(self) -> None:
+        self._engine.enter_thread()
         while (batch := self._queue.take(_IDLE_S)) is not None:
             if batch:
                 self._run_batch(batch)

@@ -20,6 +20,10 @@ class Engine(Protocol):
         """
         ...
 
+    def enter_thread(self) -> None:
+        """Called once on the thread that will call `forward`."""
+        ...
+
     def forward(self, samples: Sequence[Sample]) -> list[Mapping[str, Any]]:
         """Run one batch; one output a sample, with its features and extras, on the CPU."""
         ...

@@ -16,9 +16,7 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 
 class TorchEngine:
     def __init__(self, device: str, dtype: str, threads: int) -> None:
-        if threads:
-            torch.set_num_threads(threads)
-        torch.set_grad_enabled(False)
+        self.threads = threads
         self.device = torch.device(_pick_device(device))
         # Half precision halves memory on a GPU; on a CPU float32 is the reference.
         automatic = torch.float16 if self.device.type == "cuda" else torch.float32
@@ -34,6 +32,10 @@ class TorchEngine:
         self.model: Any = model.to(self.device).eval()
         self.stages = stages
         return self.model
+
+    def enter_thread(self) -> None:
+        # OpenMP keeps the number for each thread that opens parallel regions.
+        torch.set_num_threads(self.threads)
 
     @torch.inference_mode()
     def forward(self, samples: Sequence[Sample]) -> list[Mapping[str, Any]]:
