@@ -29,6 +29,9 @@ router = APIRouter(tags=["Tasks"])
 
 T = TypeVar("T")
 
+CLIENT_GONE = 499
+"""nginx's status for a client that closed the connection first; no standard has one."""
+
 Prefer = Annotated[
     str | None,
     Header(
@@ -51,7 +54,11 @@ def _handler(task: Task) -> Callable[..., Awaitable[Response]]:
         call = Call(
             pipeline=task.pipeline, items=items, parameters=body.parameters(), single=single
         )
-        content = await unless_gone(request, _run(services, entry, call, prefer))
+        try:
+            content = await unless_gone(request, _run(services, entry, call, prefer))
+        except ClientGoneError:
+            # Nobody reads this; the log shows why the request ended.
+            return Response(status_code=CLIENT_GONE)
         return Response(content, media_type="application/json")
 
     return handle
@@ -106,25 +113,30 @@ def wait_seconds(settings: Settings, prefer: str | None) -> float:
     return min(settings.wait_default_s, settings.wait_max_s)
 
 
+class ClientGoneError(Exception):
+    """The client has closed the connection; its work was cancelled."""
+
+
 async def unless_gone(request: Request, work: Awaitable[T]) -> T:
-    """Await the work, and cancel it when the client goes away: nobody reads its answer."""
-    working = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_disconnected(request))
+    """Await the work, and cancel it when the client goes away. Raises `ClientGoneError` then."""
+    handler = asyncio.current_task()
+    watch = asyncio.ensure_future(_cancel_when_gone(request, handler))
     try:
-        await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            working.cancel()
-        return await working
+        return await work
     except asyncio.CancelledError:
-        working.cancel()
+        if handler and watch.done() and not watch.cancelled():
+            handler.uncancel()
+            raise ClientGoneError from None
         raise
     finally:
-        gone.cancel()
+        watch.cancel()
 
 
-async def _disconnected(request: Request) -> None:
+async def _cancel_when_gone(request: Request, handler: "asyncio.Task[Any] | None") -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
+    if handler:
+        handler.cancel()
 
 
 for _task in TASKS.values():

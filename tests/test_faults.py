@@ -1,5 +1,6 @@
 """Replicas, hosts and clients that die or hang: every request ends cleanly, the next one works."""
 
+import json
 import os
 import signal
 import tempfile
@@ -150,11 +151,14 @@ class TestKilledServer:
 
 
 class TestGoneClient:
-    def test_cancels_its_work(self, client: Any) -> None:
+    def test_cancels_its_work(self, server: Server, client: Any) -> None:
         worker(client)
         with pytest.raises(httpx.ReadTimeout):
             client.post(PATH, json=LONG, timeout=0.5)
         wait_outstanding(client, 0)
+        entries = [json.loads(line) for line in server.log.read_text().splitlines()]
+        assert [one for one in entries if one["level"] == "error" and "ASGI" in one["event"]] == []
+        assert any(one.get("status") == 499 for one in entries)
         started = time.monotonic()
         client.post(PATH, json={"inputs": "hello"}).raise_for_status()
         # The rest of the abandoned list would have taken much longer than one batch.

@@ -1,0 +1,36 @@
+"""`python -m stoker.demo.build [NAME ...] [--out DIR]` trains the named models, or all four."""
+
+import argparse
+import logging
+import time
+from pathlib import Path
+
+from stoker.demo.build import encoder, fill_mask, sentiment, tagger
+
+BUILDS = {
+    "tiny-ner": tagger.build,
+    "tiny-fill-mask": fill_mask.build,
+    "tiny-sentiment": sentiment.build,
+    "tiny-encoder": encoder.build,
+}
+SHIPPED = Path(__file__).parents[1] / "models"
+
+
+def main() -> None:
+    """Builds one model after another, each from its own seed, so the order changes nothing."""
+    parser = argparse.ArgumentParser(prog="python -m stoker.demo.build", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(BUILDS)}")
+    parser.add_argument("--out", type=Path, default=SHIPPED, metavar="DIR")
+    options = parser.parse_args()
+    unknown = sorted(set(options.names) - BUILDS.keys())
+    if unknown:
+        parser.error(f"no such model: {', '.join(unknown)}")
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    for name in options.names or BUILDS:
+        started = time.perf_counter()
+        BUILDS[name](options.out / name)
+        logging.info("%s: built in %.0f s", name, time.perf_counter() - started)
+
+
+if __name__ == "__main__":
+    main()
