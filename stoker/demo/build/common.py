@@ -244,6 +244,6 @@ thread, deterministic algorithms. Built with torch {torch.__version__}, transfor
 
     sha256 {digest}  model.safetensors
 
-Seeds, thread count and algorithms are fixed so that a build repeats; whether these very bytes come
-again was not checked, and another processor or library version may round differently.
+The sentences and the vocabulary came out the same in three processes. Whether the weights repeat to
+the byte was not checked, and another processor or library version may round differently.
 """
