@@ -52,7 +52,7 @@ class KeyedRoute(APIRoute):
 Caller = Annotated[Principal, Depends(authenticate)]
 
 
-def _manager(caller: Caller) -> Principal:
+async def _manager(caller: Caller) -> Principal:
     if caller.scope is Scope.DEPLOYMENT:
         raise InvalidAPIKeyError
     return caller
@@ -83,7 +83,7 @@ async def _account(
     raise InvalidAPIKeyError
 
 
-def _operator(caller: Caller) -> Principal:
+async def _operator(caller: Caller) -> Principal:
     if caller.scope is not Scope.OPERATOR:
         raise InvalidAPIKeyError
     return caller

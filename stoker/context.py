@@ -30,7 +30,12 @@ def services(request: Request) -> Services:
     return request.app.state.services
 
 
-ServicesDep = Annotated[Services, Depends(services)]
+async def _services(request: Request) -> Services:
+    # A coroutine, though it awaits nothing: FastAPI sends plain functions to a thread pool.
+    return services(request)
+
+
+ServicesDep = Annotated[Services, Depends(_services)]
 
 
 async def _transaction(services: ServicesDep) -> AsyncIterator[Session]:
