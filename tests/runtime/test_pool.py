@@ -47,7 +47,6 @@ class Launcher:
         socket: Any = Socket()
         replica = Replica(
             id=f"rep_{len(self.launched)}",
-            address="",
             flight_path=self.folder / f"{len(self.launched)}",
             generation=generation,
             socket=socket,

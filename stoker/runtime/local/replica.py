@@ -56,7 +56,6 @@ class Replica:
     """States: starting → ready → stopping → gone. The pool that owns it decides the moves."""
 
     id: str
-    address: str
     flight_path: Path
     generation: int
     socket: zmq.asyncio.Socket

@@ -149,7 +149,6 @@ class LocalRuntime:
         _rotate(log_path)
         replica = Replica(
             id=replica_id,
-            address=address,
             flight_path=self._run_dir / f"{replica_id}.flight",
             generation=generation,
             socket=bind(self._context, address),
