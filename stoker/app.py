@@ -67,10 +67,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         redoc_url=None,
         # A redirect would be built from the client's Host header.
         redirect_slashes=False,
-        middleware=[
-            Middleware(RequestContext, body_limit=services.settings.body_limit_mib * MIB),
-            Middleware(AllowedHosts, allowed_hosts=services.settings.allowed_hosts),
-        ],
+        middleware=_middleware(services.settings),
     )
     app.state.services = services
     install_error_handlers(app)
@@ -80,6 +77,13 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         app.include_router(router, dependencies=[Depends(authenticate)])
     openapi.install(app)
     return app
+
+
+def _middleware(settings: Settings) -> list[Middleware]:
+    found = [Middleware(RequestContext, body_limit=settings.body_limit_mib * MIB)]
+    if "*" not in settings.allowed_hosts:
+        found.append(Middleware(AllowedHosts, allowed_hosts=settings.allowed_hosts))
+    return found
 
 
 @contextlib.asynccontextmanager

@@ -25,12 +25,14 @@ class Clock:
         return self.now
 
 
-class Socket:
+class Wire:
     """Takes what is sent; replies come from the test."""
 
-    def send(self, _data: bytes) -> None: ...
+    def listen(self, _received: Any) -> None: ...
 
-    def close(self, linger: int = 0) -> None: ...
+    def send(self, _frames: list[bytes]) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class Launcher:
@@ -44,12 +46,12 @@ class Launcher:
     async def launch(self, spec: DeploymentSpec, generation: int) -> Replica:
         if self.fail:
             raise LoadError(self.fail)
-        socket: Any = Socket()
+        channel: Any = Wire()
         replica = Replica(
             id=f"rep_{len(self.launched)}",
             flight_path=self.folder / f"{len(self.launched)}",
             generation=generation,
-            socket=socket,
+            channel=channel,
             clock=self.clock,
         )
         self.launched.append(replica)

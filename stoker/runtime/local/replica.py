@@ -7,11 +7,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import msgspec
-import zmq
-import zmq.asyncio
 
 from stoker.errors import InferenceError, InvalidRequestError, StokerError
 from stoker.replica import flight
@@ -30,6 +27,7 @@ from stoker.replica.protocol import (
     Work,
 )
 from stoker.runtime.interface import Call, Reason, Status
+from stoker.runtime.local.transport import Channel
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +56,7 @@ class Replica:
     id: str
     flight_path: Path
     generation: int
-    socket: zmq.asyncio.Socket
+    channel: Channel
     clock: Callable[[], float] = time.monotonic
     status: Status = Status.STARTING
     progress: float = 0.0
@@ -67,6 +65,7 @@ class Replica:
     ready_at: float = 0.0
     stop_by: float = 0.0
     answered: int = 0
+    on_calibrated: Callable[[int], None] = lambda _budget: None
     condemned: Reason | None = None
     """Why the pool is killing it."""
     pending: dict[int, asyncio.Future[bytes]] = field(
@@ -78,6 +77,7 @@ class Replica:
 
     def __post_init__(self) -> None:
         self._beat_at = self._moved_at = self.last_used = self.clock()
+        self.channel.listen(self._receive)
         self.loaded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         # Nobody awaits it where the load has timed out already.
         self.loaded.add_done_callback(lambda future: future.cancelled() or future.exception())
@@ -107,34 +107,6 @@ class Replica:
     def shut_down(self) -> None:
         self._send(Shutdown())
 
-    async def listen(self, on_calibrated: Callable[[int], None]) -> None:
-        """Handle what the replica says until cancelled. Runs as a task of the owner's."""
-        while True:
-            frames: list[bytes] = await self.socket.recv_multipart()
-            message: FromReplica = _decode(frames[0])
-            self._beat_at = self.clock()
-            match message:
-                case Result():
-                    self._moved_at = self._beat_at
-                    self.answered += 1
-                    self._resolve(message.id, frames[1])
-                case Failure():
-                    self._moved_at = self._beat_at
-                    self._reject(message.id, _error(message))
-                case Heartbeat():
-                    self._beat(message)
-                case Loading():
-                    self.progress = message.progress
-                case Loaded():
-                    self.progress = 1.0
-                    self._moved_at = self._beat_at
-                    if not self.loaded.done():
-                        self.loaded.set_result(None)
-                case LoadFailed():
-                    self._fail_load(message.message)
-                case Calibrated():
-                    on_calibrated(message.batch_budget)
-
     def trouble(self, heartbeat_timeout_s: float, stall_timeout_s: float) -> str | None:
         """Why a ready replica should be replaced, or None: silent, or alive without progress."""
         now = self.clock()
@@ -154,16 +126,40 @@ class Replica:
                 future.set_exception(WorkerLostError(begun=identifier in begun))
 
     def close(self) -> None:
-        self.socket.close(linger=0)
+        self.channel.close()
         self.flight_path.unlink(missing_ok=True)
+
+    def _receive(self, frames: list[bytes]) -> None:
+        message: FromReplica = _decode(frames[0])
+        self._beat_at = self.clock()
+        match message:
+            case Result():
+                self._moved_at = self._beat_at
+                self.answered += 1
+                self._resolve(message.id, frames[1])
+            case Failure():
+                self._moved_at = self._beat_at
+                self._reject(message.id, _error(message))
+            case Heartbeat():
+                self._beat(message)
+            case Loading():
+                self.progress = message.progress
+            case Loaded():
+                self.progress = 1.0
+                self._moved_at = self._beat_at
+                if not self.loaded.done():
+                    self.loaded.set_result(None)
+            case LoadFailed():
+                self._fail_load(message.message)
+            case Calibrated():
+                self.on_calibrated(message.batch_budget)
 
     def _fail_load(self, message: str) -> None:
         if not self.loaded.done():
             self.loaded.set_exception(LoadError(message))
 
     def _send(self, message: ToReplica) -> None:
-        # Sent before this returns, never blocks: the socket has no high-water mark.
-        self.socket.send(_encode(message))
+        self.channel.send([_encode(message)])
 
     def _beat(self, beat: Heartbeat) -> None:
         self.memory_bytes = beat.memory_bytes
@@ -190,13 +186,3 @@ _ERRORS: Mapping[str, type[StokerError]] = {
 
 def _error(failure: Failure) -> StokerError:
     return _ERRORS.get(failure.code, InferenceError)(failure.message, param=failure.param)
-
-
-def bind(context: zmq.asyncio.Context, address: str) -> zmq.asyncio.Socket:
-    socket: Any = context.socket(zmq.DEALER)
-    # What is outstanding is bounded by the pool's queue limit, not by ZeroMQ's buffers.
-    socket.setsockopt(zmq.SNDHWM, 0)
-    socket.setsockopt(zmq.RCVHWM, 0)
-    socket.setsockopt(zmq.LINGER, 0)
-    socket.bind(address)
-    return socket

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import zmq.asyncio
+import zmq
 
 from stoker.config import Settings
 from stoker.errors import NotFoundError
@@ -28,7 +28,8 @@ from stoker.runtime.interface import (
 )
 from stoker.runtime.local.host import EngineHost
 from stoker.runtime.local.pool import Limits, Pool
-from stoker.runtime.local.replica import LoadError, Replica, bind
+from stoker.runtime.local.replica import LoadError, Replica
+from stoker.runtime.local.transport import Channel
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +49,6 @@ class ModelFolders(Protocol):
 class _Tracked:
     replica: Replica
     pool: Pool
-    listening: asyncio.Task[None]
 
 
 class LocalRuntime:
@@ -78,7 +78,7 @@ class LocalRuntime:
         self._listener = listener
         # A short path of its own: the kernel takes at most 107 bytes of a socket's path.
         self._run_dir = Path(tempfile.mkdtemp(prefix="stoker-"))
-        self._context = zmq.asyncio.Context()
+        self._context = zmq.Context()
         self._host.start()
         self._spawn(self._supervise())
 
@@ -147,17 +147,15 @@ class LocalRuntime:
         address = f"ipc://{self._run_dir}/{replica_id}"
         log_path = self._log_path(spec.id)
         _rotate(log_path)
+        budget_key = f"{spec.engine}-{spec.device}-{spec.dtype}-{self._threads}"
         replica = Replica(
             id=replica_id,
             flight_path=self._run_dir / f"{replica_id}.flight",
             generation=generation,
-            socket=bind(self._context, address),
+            channel=Channel(self._context, address),
+            on_calibrated=lambda found: self._budgets.keep(spec.source, budget_key, found),
         )
-        budget_key = f"{spec.engine}-{spec.device}-{spec.dtype}-{self._threads}"
-        listening = asyncio.create_task(
-            replica.listen(lambda found: self._budgets.keep(spec.source, budget_key, found))
-        )
-        self._tracked[replica_id] = _Tracked(replica, self._pools[spec.id], listening)
+        self._tracked[replica_id] = _Tracked(replica, self._pools[spec.id])
         self._host.fork(
             ReplicaSpec(
                 id=replica_id,
@@ -191,7 +189,6 @@ class LocalRuntime:
 
     def _untrack(self, tracked: _Tracked) -> None:
         self._tracked.pop(tracked.replica.id, None)
-        tracked.listening.cancel()
         tracked.replica.close()
 
     def _changed(self, deployment_id: str) -> Callable[[Status, Reason, str], None]:
