@@ -27,6 +27,8 @@ from stoker.inference import router as tasks
 from stoker.janitor import Janitor
 from stoker.keys.endpoints import router as keys
 from stoker.keys.keyring import Keyring
+from stoker.media.collect import Collector
+from stoker.media.fetch import Fetcher
 from stoker.openai.models import router as models
 from stoker.runtime.local.runtime import LocalRuntime
 from stoker.secret import ServerSecret
@@ -47,6 +49,21 @@ def build_services(settings: Settings) -> Services:
         directory=Directory(),
         runtime=LocalRuntime(settings, ModelFolders(settings, database, blobs)),
         secret=ServerSecret(data_dir),
+        media=_media(settings),
+    )
+
+
+def _media(settings: Settings) -> Collector:
+    fetcher = Fetcher(
+        allowed_hosts=settings.media_hosts,
+        allowed_private=settings.media_private_hosts,
+        ceiling_s=settings.media_timeout_s,
+    )
+    return Collector(
+        fetcher,
+        folders=settings.media_dirs,
+        limit_bytes=settings.media_limit_mib * MIB,
+        request_bytes=settings.media_request_limit_mib * MIB,
     )
 
 
@@ -105,5 +122,6 @@ async def running(services: Services) -> AsyncGenerator[None]:
         for task in background:
             task.cancel()
         await asyncio.gather(*background, return_exceptions=True)
+        await services.media.close()
         await services.keyring.flush_last_used()
         await services.database.close()

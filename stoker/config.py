@@ -6,6 +6,8 @@ from typing import Literal
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from stoker.media.limits import MediaLimits
+
 MIB = 1024 * 1024
 
 
@@ -41,6 +43,22 @@ class Settings(BaseSettings):
         ge=1,
         le=100_000_000,
         description="Longest single text input, characters.",
+    )
+
+    media_request_limit_mib: int = Field(
+        default=256, ge=1, le=65_536, description="All media of one request together, MiB."
+    )
+    image_limit_mpixels: float = Field(
+        default=64, gt=0, le=89, description="Largest image, megapixels; also a video's frame."
+    )
+    audio_limit_s: float = Field(
+        default=1800, gt=0, le=86_400, description="Longest recording, seconds."
+    )
+    video_limit_s: float = Field(
+        default=600, gt=0, le=86_400, description="Longest video, seconds."
+    )
+    video_limit_frames: int = Field(
+        default=512, ge=1, le=10_000, description="Most frames that are kept of a video."
     )
 
     wait_default_s: float = Field(
@@ -96,6 +114,28 @@ class Settings(BaseSettings):
     source_dirs: list[Path] = Field(
         default=[], description="Folders below which a deployment's source may lie."
     )
+    media_hosts: list[str] = Field(
+        default=[],
+        description="The only hosts media is fetched from (`host`, `.domain`, `host:port`); "
+        "none: all public ones.",
+    )
+    media_private_hosts: list[str] = Field(
+        default=[],
+        description="Hosts whose addresses need not be public, such as an object store "
+        "(`host` or `host:port`).",
+    )
+    media_dirs: list[Path] = Field(
+        default=[], description="Folders below which media may be given as a path; none: refused."
+    )
+    media_limit_mib: int = Field(
+        default=64, ge=1, le=4096, description="Largest media that is fetched or decoded, MiB."
+    )
+    media_timeout_s: float = Field(
+        default=120,
+        gt=0,
+        le=3600,
+        description="Ceiling of the time that fetching media takes, seconds.",
+    )
     replica_threads: int = Field(
         default=0, ge=0, le=1024, description="CPU threads of a replica's engine; 0: one per core."
     )
@@ -105,6 +145,15 @@ class Settings(BaseSettings):
         le=60,
         description="How long a checked key is trusted without the database, seconds.",
     )
+
+    @property
+    def media_limits(self) -> MediaLimits:
+        return MediaLimits(
+            image_pixels=int(self.image_limit_mpixels * 1e6),
+            audio_s=self.audio_limit_s,
+            video_s=self.video_limit_s,
+            video_frames=self.video_limit_frames,
+        )
 
     @property
     def resolved_database_url(self) -> str:

@@ -11,6 +11,7 @@ from stoker.config import Settings
 from stoker.db import Database, Session
 from stoker.deployments.directory import Directory
 from stoker.keys.keyring import Keyring
+from stoker.media.collect import Collector
 from stoker.runtime.interface import Runtime
 from stoker.secret import ServerSecret
 
@@ -24,6 +25,7 @@ class Services:
     directory: Directory
     runtime: Runtime
     secret: ServerSecret
+    media: Collector
 
 
 def services(request: Request) -> Services:

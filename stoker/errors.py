@@ -233,7 +233,8 @@ def from_validation(errors: list[Mapping[str, Any]], known: Iterable[str]) -> In
             f"'{param}' is required." if param else "A JSON body is required.", param=param
         )
     prefix = f"'{param}': " if param else ""
-    return InvalidRequestError(f"{prefix}{first['msg']}.", param=param)
+    message = str(first["msg"]).removeprefix("Value error, ")
+    return InvalidRequestError(f"{prefix}{message}.", param=param)
 
 
 def _is_union_member(part: object) -> bool:

@@ -7,8 +7,8 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Header, Request, Response
 from fastapi.routing import APIRoute
-from pydantic import ValidationError
 
+from stoker import bodies
 from stoker.auth import Caller, authenticate
 from stoker.config import Settings
 from stoker.context import Services, ServicesDep
@@ -19,10 +19,8 @@ from stoker.errors import (
     EndpointNotSupportedError,
     InvalidRequestError,
     UnsupportedMediaTypeError,
-    from_validation,
     responses,
 )
-from stoker.http import require_json
 from stoker.runtime.interface import Call
 from stoker.tasks.base import Task, TaskRequest
 from stoker.tasks.registry import TASKS, endpoints
@@ -64,17 +62,21 @@ def _handler(task: Task) -> Callable[..., Awaitable[Response]]:
     async def handle(
         request: Request, caller: Caller, services: ServicesDep, prefer: Prefer = None
     ) -> Response:
-        require_json(request)
-        body = parse(task.request, await request.body())
+        settings = services.settings
+        body = await bodies.read(request, task, max_files=settings.list_limit)
         entry = services.directory.resolve(caller, body.model)
         check_endpoint(entry, task)
         items, single = body.items()
-        _check_inputs(services.settings, items, single=single)
+        _check_inputs(settings, body, items)
         call = Call(
-            pipeline=task.pipeline, items=items, parameters=body.parameters(), single=single
+            task=task.name,
+            items=items,
+            parameters=body.parameters(),
+            single=single,
+            finishing=body.finishing(),
         )
         try:
-            content = await unless_gone(request, _run(services, entry, call, prefer))
+            content = await unless_gone(request, _run(services, entry, body, call, prefer))
         except ClientGoneError:
             # Nobody reads this; the log shows why the request ended.
             return Response(status_code=CLIENT_GONE)
@@ -83,8 +85,11 @@ def _handler(task: Task) -> Callable[..., Awaitable[Response]]:
     return handle
 
 
-async def _run(services: Services, entry: Entry, call: Call, prefer: str | None) -> bytes:
+async def _run(
+    services: Services, entry: Entry, body: TaskRequest, call: Call, prefer: str | None
+) -> bytes:
     settings = services.settings
+    await services.media.collect(body)
     return await services.runtime.call(
         entry.deployment_id,
         call,
@@ -93,15 +98,8 @@ async def _run(services: Services, entry: Entry, call: Call, prefer: str | None)
     )
 
 
-def parse(model: type[TaskRequest], body: bytes) -> TaskRequest:
-    try:
-        return model.model_validate_json(body)
-    except ValidationError as error:
-        raise from_validation([*error.errors()], model.model_fields) from error
-
-
 def check_endpoint(entry: Entry, task: Task) -> None:
-    if entry.pipeline != task.pipeline:
+    if entry.pipeline not in task.pipelines:
         paths = ", ".join(endpoints(entry.pipeline)) or "none of this server"
         raise EndpointNotSupportedError(
             f"Endpoint not supported: '{entry.model}' is deployed for {entry.pipeline}, "
@@ -109,18 +107,18 @@ def check_endpoint(entry: Entry, task: Task) -> None:
         )
 
 
-def _check_inputs(settings: Settings, items: list[Any], *, single: bool) -> None:
+def _check_inputs(settings: Settings, body: TaskRequest, items: list[Any]) -> None:
     if len(items) > settings.list_limit:
+        field = body.input_fields[0]
         raise InvalidRequestError(
-            f"'inputs' has {len(items)} items; the limit is {settings.list_limit}.",
-            param="inputs",
+            f"'{field}' has {len(items)} items; the limit is {settings.list_limit}.",
+            param=field,
         )
-    for index, item in enumerate(items):
-        if isinstance(item, str) and len(item) > settings.text_limit_chars:
-            param = "inputs" if single else f"inputs[{index}]"
+    for path, text in body.texts():
+        if len(text) > settings.text_limit_chars:
             raise InvalidRequestError(
-                f"'{param}' has {len(item)} characters; the limit is {settings.text_limit_chars}.",
-                param=param,
+                f"'{path}' has {len(text)} characters; the limit is {settings.text_limit_chars}.",
+                param=path,
             )
 
 
@@ -164,9 +162,9 @@ for _task in TASKS.values():
         _handler(_task),
         methods=["POST"],
         summary=_task.summary,
-        name=_task.pipeline,
-        operation_id=_task.pipeline.replace("-", "_"),
-        description=f"For deployments of the pipeline `{_task.pipeline}`.",
+        name=_task.name,
+        operation_id=_task.name.replace("-", "_"),
+        description=f"For deployments of the pipeline `{'` or `'.join(_task.pipelines)}`.",
         response_model=None,
         responses=responses(*CALLING, UnsupportedMediaTypeError),
     )

@@ -49,7 +49,7 @@ def configure(level: str, style: Literal["json", "text"]) -> None:
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     # Our own access log has the request id; httpx and alembic are of no use to an operator.
-    for name in ("uvicorn.access", "httpx", "alembic", "aiosqlite", "asyncio"):
+    for name in ("uvicorn.access", "httpx", "httpcore", "alembic", "aiosqlite", "asyncio"):
         logging.getLogger(name).setLevel(logging.WARNING)
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
         logging.getLogger(name).handlers[:] = []

@@ -6,6 +6,7 @@ from fastapi import FastAPI
 from pydantic import TypeAdapter
 from pydantic.json_schema import models_json_schema
 
+from stoker.bodies import FORM, accepted
 from stoker.tasks.base import Task
 from stoker.tasks.registry import TASKS
 
@@ -38,17 +39,18 @@ def _drop_unused_errors(document: dict[str, Any]) -> None:
 
 def _describe(document: dict[str, Any], task: Task) -> None:
     operation = document["paths"][task.path]["post"]
-    operation["requestBody"] = {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": _component(document, task),
-                "example": dict(task.example),
-            }
-        },
+    schema = _component(document, task)
+    content: dict[str, Any] = {
+        kind: {"schema": {"type": "string", "format": "binary"}} for kind in accepted(task)
     }
+    content["application/json"] = {"schema": schema, "example": dict(task.example)}
+    if FORM in content:
+        content[FORM] = {"schema": schema}
+    operation["requestBody"] = {"required": True, "content": content}
     operation["responses"]["200"] = {
-        "description": "One result for a single input; a list of results for a list.",
+        "description": "The results together."
+        if task.whole
+        else "One result for a single input; a list of results for a list.",
         "content": {
             "application/json": {
                 "schema": _result(document, task),
@@ -67,7 +69,7 @@ def _component(document: dict[str, Any], task: Task) -> dict[str, Any]:
 def _result(document: dict[str, Any], task: Task) -> dict[str, Any]:
     schema = TypeAdapter[Any](task.result).json_schema(ref_template=_REF)
     _merge(document, schema)
-    return {"oneOf": [schema, {"type": "array", "items": schema}]}
+    return schema if task.whole else {"oneOf": [schema, {"type": "array", "items": schema}]}
 
 
 def _merge(document: dict[str, Any], schema: dict[str, Any]) -> None:

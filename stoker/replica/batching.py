@@ -1,11 +1,12 @@
 """Which samples go into a forward pass together.
 
-The budget counts *padded* tokens: a batch costs its longest sample times its size. There is no wait
-window: the engine takes what is queued when it asks, so a lone request never waits for company.
+The budget counts *padded* tokens: a batch costs its longest sample times its size; pixels and sound
+are counted as so many tokens. There is no wait window: the engine takes what is queued when it
+asks, so a lone request never waits for company.
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +19,11 @@ def bucket(length: int) -> int:
     return -(-length // step) * step
 
 
+def cost(length: int, fixed: int) -> int:
+    """What one sample of a batch costs whose longest has `length` tokens."""
+    return bucket(length) + fixed
+
+
 @dataclass(eq=False)
 class Entry:
     """A sample that waits for the engine, with the request and the place it belongs to."""
@@ -27,14 +33,18 @@ class Entry:
     position: int
     sample: Sample
     owner: Any = field(repr=False)
+    length: int
+    """Of the dimension that a batch pads."""
+    fixed_cost: int = 0
+    key: Hashable = ()
+    """Entries share a batch only where it is the same."""
 
 
 class BatchQueue:
     """Samples waiting for the engine, oldest first. Thread-safe."""
 
-    def __init__(self, budget: int, pads: bool = True) -> None:
+    def __init__(self, budget: int) -> None:
         self.budget = budget
-        self._pads = pads
         self._entries: list[Entry] = []
         self._changed = threading.Condition()
         self._closed = False
@@ -68,7 +78,7 @@ class BatchQueue:
             self._changed.wait_for(lambda: self._entries or self._closed, timeout)
             if not self._entries:
                 return None if self._closed else []
-            batch = choose(self._entries, self.budget, pads=self._pads)
+            batch = choose(self._entries, self.budget)
             chosen = set(map(id, batch))
             self._entries = [entry for entry in self._entries if id(entry) not in chosen]
             return batch
@@ -77,27 +87,18 @@ class BatchQueue:
         return len(self._entries)
 
 
-def choose(entries: Sequence[Entry], budget: int, *, pads: bool = True) -> list[Entry]:
-    """The oldest entry and the nearest in length that fit the budget with it.
-
-    Without `pads` only entries of the very same length go together.
-    """
+def choose(entries: Sequence[Entry], budget: int) -> list[Entry]:
+    """The oldest entry and those nearest to it in length that fit the budget with it."""
     oldest = entries[0]
-    if bucket(oldest.sample.length) * 2 > budget:
+    if oldest.sample.alone or cost(oldest.length, oldest.fixed_cost) * 2 > budget:
         return [oldest]
-    keys = set(oldest.sample.features)
-    others = [
-        entry
-        for entry in entries[1:]
-        if set(entry.sample.features) == keys
-        and (pads or entry.sample.length == oldest.sample.length)
-    ]
-    others.sort(key=lambda entry: abs(entry.sample.length - oldest.sample.length))
-    batch, longest = [oldest], bucket(oldest.sample.length)
+    others = [entry for entry in entries[1:] if entry.key == oldest.key and not entry.sample.alone]
+    others.sort(key=lambda entry: abs(entry.length - oldest.length))
+    batch, longest = [oldest], oldest.length
     for entry in others:
-        length = max(longest, bucket(entry.sample.length))
-        if length * (len(batch) + 1) > budget:
+        longer = max(longest, entry.length)
+        if cost(longer, oldest.fixed_cost) * (len(batch) + 1) > budget:
             break
         batch.append(entry)
-        longest = length
+        longest = longer
     return batch

@@ -1,4 +1,4 @@
-"""Finds the batch budget: how many padded tokens a forward pass is best at.
+"""Finds the batch budget: how many padded tokens, or their like, a forward pass is best at.
 
 The best batch differs by engine and machine: on two cores OpenVINO is fastest one by one, torch at
 about eight. So it is measured, in the replica's idle moments after loading, in steps so short that
@@ -8,6 +8,7 @@ a request never waits for more than one of them; the gateway keeps the result wi
 import time
 from collections.abc import Iterator
 
+from stoker.replica.batching import cost
 from stoker.replica.engines.interface import Engine
 from stoker.replica.stages import Stages
 
@@ -44,6 +45,9 @@ class Calibration:
 def _measure(engine: Engine, stages: Stages) -> Iterator[int | None]:
     """Yields None between forward passes, the budget at the end."""
     sample = stages.probe(PROBE_TOKENS)
+    if sample is None:
+        yield DEFAULT_BUDGET
+        return
     best_size, best_rate, spent = 1, 0.0, 0.0
     for size in SIZES:
         seconds: list[float] = []
@@ -59,4 +63,4 @@ def _measure(engine: Engine, stages: Stages) -> Iterator[int | None]:
             best_size, best_rate = size, rate
         if spent + 6 * min(seconds) > LIMIT_S:
             break
-    yield best_size * sample.length
+    yield best_size * cost(stages.length(sample), stages.fixed_cost(sample))

@@ -27,6 +27,7 @@ from stoker.replica.protocol import (
     Shutdown,
     ToReplica,
     Work,
+    unpack,
 )
 from stoker.replica.stages import Stages
 from stoker.replica.worker import Worker
@@ -39,7 +40,6 @@ WEIGHING_S = 5.0
 _COPY_BELOW = 65536
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(ToReplica).decode
 
 
 def run(spec: ReplicaSpec) -> int:
@@ -95,14 +95,15 @@ def _serve(spec: ReplicaSpec, link: "Link") -> int:
 
 def _load(spec: ReplicaSpec, link: "Link") -> tuple[Engine, Stages]:
     from stoker.replica.engines.registry import create
-    from stoker.tasks.registry import TASKS
+    from stoker.tasks.registry import STAGES
 
     def progress(fraction: float, stage: str) -> None:
         link.send_now(Loading(fraction, stage))
 
     folder = Path(spec.model_dir)
     progress(0.0, "reading the tokenizer")
-    stages = TASKS[spec.pipeline].stages(folder)
+    stages = STAGES[spec.pipeline](folder)
+    stages.limits = spec.limits
     engine = create(spec)
     stages.attach(engine.load(folder, stages, progress))
     return engine, stages
@@ -151,7 +152,7 @@ class Link:
                 frames = self._socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 break
-            messages.append(_decode(frames[0]))
+            messages.append(unpack(frames))
         return messages
 
     def close(self) -> None:

@@ -4,9 +4,19 @@ A message is one frame with the msgpack head, followed by raw frames where the h
 replica side imports nothing beyond the standard library, msgspec, pydantic, pyzmq and its engine.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+
+from stoker.media.limits import MediaLimits
+from stoker.media.media import Media, MediaKind
+
+Frame = bytes | memoryview
+
+_MediaHead = tuple[MediaKind, int | None, int]
+_MEDIA = 1
+"""Extension type of media in an item: msgpack of [kind, sampling rate, number of its frame]."""
 
 
 class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,7 +33,8 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str
     threads: int
     batch_budget: int | None
-    """Padded tokens a batch, as measured earlier; None: to be measured."""
+    """Cost of a batch, as measured earlier; None: to be measured."""
+    limits: MediaLimits
 
 
 # --- engine host: commands and events, one JSON line each ---
@@ -68,10 +79,17 @@ HostEvent = HostReady | Forked | Exited
 
 
 class Work(msgspec.Struct, frozen=True, tag="work"):
+    """The raw frames are the contents of the media in its items."""
+
     id: int
+    task: str
     items: list[Any]
     parameters: dict[str, Any]
+    """For the stages, beside each item."""
     single: bool
+    """True: the answer is the one item's result; False: a list of results."""
+    finishing: dict[str, Any] = {}
+    """For the task, once every item has its result."""
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
@@ -107,7 +125,7 @@ class Result(msgspec.Struct, frozen=True, tag="result"):
 class Failure(msgspec.Struct, frozen=True, tag="failure"):
     id: int
     code: str
-    """`invalid_request` for an input at fault, `inference_failed` for the model."""
+    """`invalid_request` or `invalid_media` for an input, `inference_failed` for the model."""
     message: str
     param: str | None
 
@@ -126,3 +144,34 @@ class Calibrated(msgspec.Struct, frozen=True, tag="calibrated"):
 
 ToReplica = Work | Cancel | Shutdown
 FromReplica = Loading | Loaded | LoadFailed | Result | Failure | Heartbeat | Calibrated
+
+
+def pack(message: ToReplica) -> list[Frame]:
+    """The frames of a message to a replica."""
+    contents: list[Frame] = []
+    places: dict[int, int] = {}
+
+    def extend(value: Any) -> msgspec.msgpack.Ext:
+        if not isinstance(value, Media) or value.content is None:
+            raise TypeError(f"a message holds a {type(value).__name__}")
+        place = places.setdefault(id(value.content), len(contents))
+        if place == len(contents):
+            contents.append(value.content)
+        head = [value.kind, value.sampling_rate, place]
+        return msgspec.msgpack.Ext(_MEDIA, msgspec.msgpack.encode(head))
+
+    return [msgspec.msgpack.encode(message, enc_hook=extend), *contents]
+
+
+def unpack(frames: Sequence[Frame]) -> ToReplica:
+    """The message of its frames. The same content is the same `Media` object wherever it stands."""
+    known: dict[bytes, Media] = {}
+
+    def extended(code: int, data: memoryview) -> Media:
+        head = bytes(data)
+        if head not in known:
+            kind, rate, place = msgspec.msgpack.decode(head, type=_MediaHead)
+            known[head] = Media(kind, sampling_rate=rate, content=frames[1 + place])
+        return known[head]
+
+    return msgspec.msgpack.decode(frames[0], type=ToReplica, ext_hook=extended)

@@ -4,13 +4,21 @@ Imported by the gateway through the task files, so torch and transformers are im
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from stoker.media.limits import MediaLimits
+from stoker.media.media import Media
 
 if TYPE_CHECKING:
     import torch
+
+Decoded = TypeVar("Decoded")
+
+_ELEMENTS_A_UNIT = 1024
+"""Elements of a feature of fixed size that cost as much as a token: 224 by 224 pixels cost 147."""
 
 
 class InputError(Exception):
@@ -19,11 +27,19 @@ class InputError(Exception):
     `field` is the request's field at fault. With `of_item`, the index of the item is added to it.
     """
 
-    def __init__(self, message: str, *, field: str = "inputs", of_item: bool = True) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        field: str = "inputs",
+        of_item: bool = True,
+        code: str = "invalid_request",
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.field = field
         self.of_item = of_item
+        self.code = code
 
 
 @dataclass
@@ -34,24 +50,35 @@ class Sample:
     """What the model takes: tensors of shape (1, …)."""
     extras: dict[str, Any] = field(default_factory=dict[str, Any])
     """What only postprocessing needs."""
-
-    @property
-    def length(self) -> int:
-        """Length of the dimension that a batch pads, in tokens."""
-        return self.features["input_ids"].shape[1]
+    call: Hashable = ()
+    """How the model is to be run, for `Stages.run`: samples that differ never share a batch."""
+    alone: bool = False
+    """Never in a batch with others."""
 
 
 class Stages(ABC):
     """The replica side of a task. One instance serves one model, from several threads in turn."""
 
-    auto_class: ClassVar[str]
-    """Name of the transformers class that loads the model."""
+    auto_class: ClassVar[str | tuple[str, ...]]
+    """Names of the transformers classes that may load the model; the first that knows it does."""
     per_token: ClassVar[tuple[str, ...]] = ()
     """Outputs of shape (batch, padded length, …): rows of padding are cut off."""
+    padding: Mapping[str, int] = {}
+    """Features of shape (1, length, …) that may be padded → the value to pad with.
 
-    @abstractmethod
+    Those not named must agree in shape to share a batch.
+    """
+    padding_side: str = "right"
+    limits: MediaLimits = MediaLimits()
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.config: Any = None
+        self._last_decoded: tuple[Media, Any] | None = None
+
     def attach(self, model: Any) -> None:
         """Take the loaded model, whose configuration postprocessing needs."""
+        self.config = model.config
 
     @abstractmethod
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
@@ -67,139 +94,47 @@ class Stages(ABC):
         shape (1, …) without padding.
         """
 
-    @abstractmethod
-    def probe(self, length: int) -> Sample:
-        """A sample of a given length, to measure the engine with."""
+    def run(
+        self, model: Any, call: Hashable, batch: "Mapping[str, torch.Tensor]"
+    ) -> Mapping[str, Any]:
+        """Run the model on a batch of samples that have this `call`.
 
-    @property
-    @abstractmethod
-    def padding(self) -> Mapping[str, int]:
-        """Feature → the value that pads it; features not named are padded with 0."""
+        Tensors whose first dimension is the batch are dealt out to the samples; other values reach
+        every one of them.
+        """
+        return model(**batch)
 
-    @property
-    def pads(self) -> bool:
-        """Whether rows of unlike length can share a batch."""
-        return True
+    def probe(self, length: int) -> Sample | None:
+        """A sample of about this many tokens to measure the engine with; None: do not."""
+        return None
 
-    @property
-    def padding_side(self) -> str:
-        return "right"
+    def length(self, sample: Sample) -> int:
+        """Length of the dimension that a batch pads, in tokens; 0 where there is none."""
+        lengths = [v.shape[1] for name, v in sample.features.items() if name in self.padding]
+        return max(lengths, default=0)
 
-
-class TextStages(Stages):
-    """A tokenizer in front of the model."""
-
-    tokenizer_options: ClassVar[Mapping[str, Any]] = {}
-    """What else the tokenizer shall return, for postprocessing."""
-
-    def __init__(self, folder: Path) -> None:
-        import transformers
-
-        library: Any = transformers
-        self.tokenizer: Any = library.AutoTokenizer.from_pretrained(
-            str(folder), local_files_only=True
-        )
-        self.config: Any = None
-
-    def attach(self, model: Any) -> None:
-        self.config = model.config
-
-    def max_tokens(self) -> int:
-        """Most tokens that the model takes, special ones included."""
-        limits = [self.tokenizer.model_max_length]
-        positions = getattr(self.config, "max_position_embeddings", None)
-        if isinstance(positions, int) and positions > 0:
-            # RoBERTa and its kin count positions from the padding index on.
-            offset = _position_offset(self.config)
-            limits.append(positions - offset)
-        return int(min(limits))
-
-    def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
-        limit = self.max_tokens()
-        cut = {"max_length": limit} if parameters.get("truncation") else {}
-        encoded = self.tokenizer(
-            item, return_tensors="pt", truncation=bool(cut), **cut, **self.tokenizer_options
-        )
-        features = {name: encoded[name] for name in self.tokenizer.model_input_names}
-        extras = {name: value for name, value in encoded.items() if name not in features}
-        sample = Sample(features, extras)
-        if sample.length == 0:
-            raise InputError("The text has no tokens: it must not be empty.")
-        if sample.length > limit:
-            raise InputError(
-                f"The text has {sample.length} tokens; this model takes at most {limit}. "
-                'Shorten it, or send "truncation": true to cut it.'
-            )
-        return [sample]
-
-    def probe(self, length: int) -> Sample:
-        length = min(length, self.max_tokens())
-        word = self.tokenizer.unk_token_id or self.tokenizer.pad_token_id or 0
-        text = self.tokenizer("a", return_tensors="pt")
-        # The features of a real input, its one word repeated to the wished length.
-        return Sample(
-            {
-                name: _stretched(name, text[name], length, word)
-                for name in self.tokenizer.model_input_names
-            }
-        )
-
-    @property
-    def padding(self) -> Mapping[str, int]:
-        return {
-            "input_ids": self.tokenizer.pad_token_id or 0,
-            "token_type_ids": self.tokenizer.pad_token_type_id,
+    def batch_key(self, sample: Sample) -> Hashable:
+        """Samples share a batch only where this is the same."""
+        shapes = {
+            name: None if name in self.padding else value.shape
+            for name, value in sample.features.items()
         }
+        return (sample.call, frozenset(shapes.items()))
 
-    @property
-    def pads(self) -> bool:
-        return self.tokenizer.pad_token_id is not None
+    def fixed_cost(self, sample: Sample) -> int:
+        """Cost of what is not padded, in tokens."""
+        sizes = [v.numel() for name, v in sample.features.items() if name not in self.padding]
+        return -(-sum(sizes) // _ELEMENTS_A_UNIT)
 
-    @property
-    def padding_side(self) -> str:
-        return self.tokenizer.padding_side
+    def decoded(
+        self, media: Media, decode: "Callable[[bytes | memoryview], Decoded]", field: str
+    ) -> Decoded:
+        """Media decoded, once for neighbouring items that share it. Raises `InputError`."""
+        from stoker.media.errors import MediaError
 
-
-def _position_offset(config: Any) -> int:
-    families = {"roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "mpnet", "longformer"}
-    if getattr(config, "model_type", "") not in families:
-        return 0
-    return (getattr(config, "pad_token_id", None) or 0) + 1
-
-
-def _stretched(name: str, value: "torch.Tensor", length: int, word: int) -> "torch.Tensor":
-    import torch
-
-    fill = {"input_ids": word, "attention_mask": 1}.get(name, 0)
-    return torch.full((1, length), fill, dtype=value.dtype)
-
-
-class PipelineStages(TextStages):
-    """Results shaped by the transformers pipeline object itself.
-
-    Only its postprocessing is used: its own preprocessing would truncate without a word.
-    """
-
-    pipeline: ClassVar[str]
-    """Name of the transformers class."""
-
-    def attach(self, model: Any) -> None:
-        import transformers
-        from transformers.pipelines.base import ChunkPipeline
-
-        super().attach(model)
-        self._pipe: Any = getattr(transformers, self.pipeline)(
-            model=model, tokenizer=self.tokenizer, device=model.device
-        )
-        self._takes_chunks = isinstance(self._pipe, ChunkPipeline)
-
-    def pipeline_parameters(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """The request's parameters as the pipeline's postprocessing names them."""
-        return {name: value for name, value in parameters.items() if name != "truncation"}
-
-    def postprocess(
-        self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
-    ) -> Any:
-        _, _, options = self._pipe._sanitize_parameters(**self.pipeline_parameters(parameters))
-        given = [dict(output) for output in outputs]
-        return self._pipe.postprocess(given if self._takes_chunks else given[0], **options)
+        if self._last_decoded is None or self._last_decoded[0] is not media:
+            try:
+                self._last_decoded = media, decode(media.content or b"")
+            except MediaError as error:
+                raise InputError(error.message, field=field, code="invalid_media") from error
+        return self._last_decoded[1]

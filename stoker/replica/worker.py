@@ -20,6 +20,7 @@ from stoker.replica.engines.interface import Engine
 from stoker.replica.flight import FlightRecord
 from stoker.replica.protocol import Failure, FromReplica, Result, Work
 from stoker.replica.stages import InputError, Stages
+from stoker.tasks.registry import TASKS
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +56,7 @@ class Worker:
         self._send = send
         self._flight = flight
         self._calibration = calibration
-        self._queue = BatchQueue(calibration.budget, stages.pads)
+        self._queue = BatchQueue(calibration.budget)
         self._side: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._requests: dict[int, Request] = {}
         self.progress = 0
@@ -117,7 +118,16 @@ class Worker:
         request.outputs[index] = [None] * len(samples)
         self._queue.put(
             [
-                Entry(request.work.id, index, position, sample, request)
+                Entry(
+                    request.work.id,
+                    index,
+                    position,
+                    sample,
+                    request,
+                    length=self._stages.length(sample),
+                    fixed_cost=self._stages.fixed_cost(sample),
+                    key=self._stages.batch_key(sample),
+                )
                 for position, sample in enumerate(samples)
             ]
         )
@@ -150,8 +160,9 @@ class Worker:
             self._answer(request)
 
     def _answer(self, request: Request) -> None:
-        result = request.results[0] if request.work.single else request.results
+        work = request.work
         try:
+            result = TASKS[work.task].finish(work, request.results)
             content = msgspec.json.encode(result, enc_hook=_plain)
         except Exception:
             log.exception("a result could not be encoded")
@@ -164,7 +175,7 @@ class Worker:
         indexed = error.of_item and not request.work.single
         param = f"{error.field}[{index}]" if indexed else error.field
         if self._close(request):
-            self._send(Failure(request.work.id, "invalid_request", error.message, param), None)
+            self._send(Failure(request.work.id, error.code, error.message, param), None)
 
     def _fail(self, request: Request, index: int, message: str) -> None:
         param = "inputs" if request.work.single else f"inputs[{index}]"

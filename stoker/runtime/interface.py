@@ -72,13 +72,18 @@ class DeploymentSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """One request to a deployment: its items are batched with those of other requests."""
+    """One request to a deployment: its items are batched with those of other requests.
 
-    pipeline: str
+    `task` is one that the deployment's pipeline serves.
+    """
+
+    task: str
     items: Sequence[Any]
     parameters: Mapping[str, Any]
     single: bool
     """True: the answer is the one item's result; False: a list of results."""
+    finishing: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What the task needs to make one answer of all results."""
 
 
 @dataclass(frozen=True, kw_only=True)

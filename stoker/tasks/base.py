@@ -4,41 +4,18 @@ One file a task; registry.py lists them. A task file is imported by the gateway 
 so it imports neither a web framework nor an engine at module level.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from stoker.media.media import Media, MediaKind
 
 if TYPE_CHECKING:
+    from stoker.replica.protocol import Work
     from stoker.replica.stages import Stages
-
-MAX_TOP_K = 1000
-
-# Tags of a union's members. They turn up in error locations, where brackets tell them from fields.
-ONE = "<one>"
-MANY = "<many>"
-
-
-def one_or_many(value: object) -> str:
-    return MANY if isinstance(value, list) else ONE
-
-
-# Told apart before validation, so that an error names the item at fault and not both readings.
-TextInputs = Annotated[
-    Annotated[str, Tag(ONE)] | Annotated[list[str], Field(min_length=1), Tag(MANY)],
-    Discriminator(one_or_many),
-    Field(description="A text, or a list of texts: one result each, in order."),
-]
-TopK = Annotated[int, Field(ge=1, le=MAX_TOP_K, description="How many results, best first.")]
-Truncation = Annotated[
-    bool,
-    Field(
-        description="Cut an input that is longer than the model takes. "
-        "Without it such an input is refused with the numbers."
-    ),
-]
 
 
 class TaskRequest(BaseModel):
@@ -70,21 +47,76 @@ class TaskRequest(BaseModel):
             raise ValueError(f"'{twice[0]}' is given twice, in 'parameters' and beside 'inputs'")
         return {name: value for name, value in body.items() if name != "parameters"} | parameters
 
+    input_fields: ClassVar[tuple[str, ...]] = ("inputs",)
+    """Fields that become items; the others are parameters."""
+
     def items(self) -> tuple[list[Any], bool]:
         """The inputs as a list, and whether there was a single one outside a list."""
-        inputs: Any = getattr(self, "inputs")  # noqa: B009 - subclasses declare it
+        inputs: Any = getattr(self, self.input_fields[0])
         if isinstance(inputs, list):
             return cast("list[Any]", inputs), False
         return [inputs], True
 
     def parameters(self) -> dict[str, Any]:
         """What the replica's stages get beside an input; fields left out keep their defaults."""
-        return self.model_dump(exclude={"inputs", "model"}, exclude_none=True)
+        return self.model_dump(exclude={*self.input_fields, "model", "timeout"}, exclude_none=True)
+
+    def finishing(self) -> dict[str, Any]:
+        """What `Task.finish` needs beside the results."""
+        return {}
+
+    def media(self) -> Iterator[tuple[str, Media]]:
+        """The media in the inputs, each with the path of its field."""
+        for name in self.input_fields:
+            yield from _media_in(getattr(self, name, None), name)
+
+    def texts(self) -> Iterator[tuple[str, str]]:
+        """The texts in the inputs, each with the path of its field."""
+        for name in self.input_fields:
+            yield from _texts_in(getattr(self, name, None), name)
+
+
+class MediaRequest(TaskRequest):
+    """Base of the requests whose media may have to be fetched."""
+
+    timeout: float | None = Field(
+        default=None,
+        gt=0,
+        le=3600,
+        description="Longest time to fetch media from URLs, seconds; null: the server's own limit.",
+    )
+
+
+def _walk(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, list):
+        for index, item in enumerate(cast("list[Any]", value)):
+            yield from _walk(item, f"{path}[{index}]")
+    elif isinstance(value, dict):
+        for name, item in cast("dict[str, Any]", value).items():
+            yield from _walk(item, f"{path}.{name}")
+    elif isinstance(value, BaseModel):
+        for name in type(value).model_fields:
+            yield from _walk(getattr(value, name), f"{path}.{name}")
+    else:
+        yield path, value
+
+
+def _media_in(value: Any, path: str) -> Iterator[tuple[str, Media]]:
+    return ((place, one) for place, one in _walk(value, path) if isinstance(one, Media))
+
+
+def _texts_in(value: Any, path: str) -> Iterator[tuple[str, str]]:
+    return ((place, one) for place, one in _walk(value, path) if isinstance(one, str))
+
+
+def _finish(work: "Work", results: Sequence[Any]) -> Any:
+    """One input in, one result out; a list in, a list out."""
+    return results[0] if work.single else results
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A pipeline task."""
+    """A pipeline task: an endpoint, and how deployments of its pipeline serve it."""
 
     pipeline: str
     """The hub's name of the task, such as `token-classification`."""
@@ -92,11 +124,32 @@ class Task:
     summary: str
     request: type[TaskRequest]
     result: Any
-    """Type of the result of one input."""
-    architectures: tuple[str, ...]
+    """Type of the result of one input; with `whole`, of the answer."""
+    whole: bool = False
+    """The answer is one object, whatever the number of inputs."""
+    media: Mapping[str, MediaKind] = field(default_factory=dict[str, MediaKind])
+    """Fields of the request that take media, also as form fields and as a raw body."""
+    also: tuple[str, ...] = ()
+    """Other pipelines whose deployments serve this endpoint with stages of their own."""
+    name: str = ""
+    """Unique; the pipeline's name where it is not given."""
+    architectures: tuple[str, ...] = ()
     """Patterns of `config.architectures` that can serve this task."""
+    families: tuple[str, ...] = ()
+    """Model families that the tests compare with transformers itself."""
     example: Mapping[str, Any]
     """A request body."""
     example_result: Any = None
-    stages: "Callable[[Path], Stages]" = field(repr=False)
-    """Builds the replica side for a model folder."""
+    stages: "Callable[[Path], Stages] | None" = field(default=None, repr=False)
+    """Builds the replica side for a model folder; None: another task of the pipeline does."""
+    finish: "Callable[[Work, Sequence[Any]], Any]" = field(default=_finish, repr=False)
+    """Makes the answer, in the replica, from the results of all items."""
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            object.__setattr__(self, "name", self.pipeline)
+
+    @property
+    def pipelines(self) -> tuple[str, ...]:
+        """The pipelines whose deployments serve this endpoint."""
+        return (self.pipeline, *self.also)

@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from stoker.replica.pooling import SentenceHead
-from stoker.replica.stages import Sample, TextStages
-from stoker.tasks.base import Task, TaskRequest, TextInputs, Truncation
+from stoker.replica.stages import Sample
+from stoker.replica.text import TextStages
+from stoker.tasks.base import Task, TaskRequest
+from stoker.tasks.inputs import TextInputs, Truncation
 
 
 class FeatureExtractionRequest(TaskRequest):

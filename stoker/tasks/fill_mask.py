@@ -6,17 +6,10 @@ from typing import Annotated, Any
 from pydantic import Discriminator, Field, Tag
 from typing_extensions import TypedDict
 
-from stoker.replica.stages import InputError, PipelineStages, Sample
-from stoker.tasks.base import (
-    MANY,
-    ONE,
-    Task,
-    TaskRequest,
-    TextInputs,
-    TopK,
-    Truncation,
-    one_or_many,
-)
+from stoker.replica.pipelines import TextPipelineStages
+from stoker.replica.stages import InputError, Sample
+from stoker.tasks.base import Task, TaskRequest
+from stoker.tasks.inputs import MANY, ONE, TextInputs, TopK, Truncation, one_or_many
 
 MAX_TARGETS = 1000
 
@@ -45,7 +38,7 @@ class Filling(TypedDict):
     token_str: str
 
 
-class FillMaskStages(PipelineStages):
+class FillMaskStages(TextPipelineStages):
     pipeline = "FillMaskPipeline"
     auto_class = "AutoModelForMaskedLM"
     per_token = ("logits",)

@@ -1,13 +1,13 @@
 """Text classification: the labels of a text, such as its sentiment."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field
-from typing_extensions import TypedDict
 
-from stoker.replica.stages import PipelineStages
-from stoker.tasks.base import Task, TaskRequest, TextInputs, TopK, Truncation
+from stoker.replica.pipelines import TextPipelineStages
+from stoker.tasks.base import Task, TaskRequest
+from stoker.tasks.inputs import FunctionToApply, Label, TextInputs, TopK, Truncation
 
 
 class TextClassificationRequest(TaskRequest):
@@ -15,19 +15,11 @@ class TextClassificationRequest(TaskRequest):
     top_k: TopK | None = Field(
         default=None, description="How many labels, best first; default: all."
     )
-    function_to_apply: Literal["sigmoid", "softmax", "none"] | None = Field(
-        default=None,
-        description="How scores are made from logits; default: by the model's problem type.",
-    )
+    function_to_apply: FunctionToApply | None = None
     truncation: Truncation = False
 
 
-class Label(TypedDict):
-    label: str
-    score: float
-
-
-class TextClassificationStages(PipelineStages):
+class TextClassificationStages(TextPipelineStages):
     pipeline = "TextClassificationPipeline"
     auto_class = "AutoModelForSequenceClassification"
 

@@ -6,8 +6,10 @@ from typing import Any, Literal, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from stoker.replica.stages import PipelineStages, Sample
-from stoker.tasks.base import Task, TaskRequest, TextInputs, Truncation
+from stoker.replica.pipelines import TextPipelineStages
+from stoker.replica.stages import Sample
+from stoker.tasks.base import Task, TaskRequest
+from stoker.tasks.inputs import TextInputs, Truncation
 
 
 class TokenClassificationRequest(TaskRequest):
@@ -31,7 +33,7 @@ class Token(TypedDict):
     entity_group: NotRequired[str]
 
 
-class TokenClassificationStages(PipelineStages):
+class TokenClassificationStages(TextPipelineStages):
     pipeline = "TokenClassificationPipeline"
     auto_class = "AutoModelForTokenClassification"
     per_token = ("logits",)

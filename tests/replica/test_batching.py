@@ -1,4 +1,5 @@
 import threading
+from collections.abc import Hashable
 
 import torch
 from hypothesis import given
@@ -8,9 +9,9 @@ from stoker.replica.batching import BatchQueue, Entry, bucket, choose
 from stoker.replica.stages import Sample
 
 
-def entry(length: int, request_id: int = 1) -> Entry:
+def entry(length: int, request_id: int = 1, fixed_cost: int = 0, key: Hashable = ()) -> Entry:
     sample = Sample({"input_ids": torch.zeros((1, length), dtype=torch.long)})
-    return Entry(request_id, 0, 0, sample, None)
+    return Entry(request_id, 0, 0, sample, None, length=length, fixed_cost=fixed_cost, key=key)
 
 
 class TestBucket:
@@ -28,22 +29,26 @@ class TestChoose:
         entries = [entry(length) for length in lengths]
         batch = choose(entries, budget)
         assert batch[0] is entries[0]
-        padded = max(bucket(one.sample.length) for one in batch) * len(batch)
+        padded = max(bucket(one.length) for one in batch) * len(batch)
         assert len(batch) == 1 or padded <= budget
 
     def test_takes_the_nearest_in_length(self) -> None:
         entries = [entry(16), entry(250), entry(15), entry(16)]
-        assert [one.sample.length for one in choose(entries, 48)] == [16, 16, 15]
+        assert [one.length for one in choose(entries, 48)] == [16, 16, 15]
 
-    def test_without_padding_only_equals(self) -> None:
-        entries = [entry(16), entry(15), entry(16)]
-        batch = choose(entries, 512, pads=False)
-        assert [one.sample.length for one in batch] == [16, 16]
+    def test_other_keys_wait(self) -> None:
+        entries = [entry(16, key="a"), entry(16, key="b"), entry(16, key="a")]
+        assert choose(entries, 512) == [entries[0], entries[2]]
 
-    def test_other_features_wait(self) -> None:
-        other = entry(16)
-        other.sample.features["token_type_ids"] = other.sample.features["input_ids"]
-        assert len(choose([entry(16), other], 512)) == 1
+    def test_counts_what_is_not_padded(self) -> None:
+        entries = [entry(0, fixed_cost=100) for _ in range(5)]
+        assert len(choose(entries, 330)) == 3
+
+    def test_alone(self) -> None:
+        lone, *others = entry(16), entry(16), entry(16)
+        lone.sample.alone = True
+        assert choose([lone, *others], 512) == [lone]
+        assert choose([*others, lone], 512) == others
 
 
 class TestBatchQueue:
@@ -76,6 +81,6 @@ class TestBatchQueue:
         """An entry unlike all others is served as soon as it is the oldest."""
         queue = BatchQueue(64)
         queue.put([entry(8) for _ in range(8)] + [entry(60)] + [entry(8) for _ in range(8)])
-        lengths = [[one.sample.length for one in queue.take() or []] for _ in range(3)]
+        lengths = [[one.length for one in queue.take() or []] for _ in range(3)]
         assert lengths[1][0] in (8, 60)
         assert any(60 in batch for batch in lengths)

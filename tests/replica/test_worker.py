@@ -15,7 +15,7 @@ from stoker.replica.flight import FlightRecord
 from stoker.replica.protocol import Failure, FromReplica, Result, Work
 from stoker.replica.stages import Sample
 from stoker.replica.worker import Worker
-from stoker.tasks.registry import TASKS
+from stoker.tasks.registry import STAGES
 from tests.support.models import tiny_bert
 
 POISON = "berkeley"
@@ -46,7 +46,7 @@ class Gate(TorchEngine):
 class Bench:
     def __init__(self, folder: Path, tmp_path: Path, poison: bool = False) -> None:
         self.sent: queue.Queue[tuple[FromReplica, bytes | None]] = queue.Queue()
-        stages = TASKS["token-classification"].stages(folder)
+        stages = STAGES["token-classification"](folder)
         vocabulary = stages.tokenizer.get_vocab()  # type: ignore[attr-defined]
         self.engine = Gate(vocabulary[POISON] if poison else None)
         stages.attach(self.engine.load(folder, stages, lambda *_: None))
@@ -60,7 +60,7 @@ class Bench:
         self.worker.start()
 
     def submit(self, number: int, *items: str, single: bool = False) -> None:
-        self.worker.submit(Work(number, list(items), {}, single))
+        self.worker.submit(Work(number, "token-classification", list(items), {}, single))
 
     def answers(self, count: int) -> dict[int, tuple[FromReplica, Any]]:
         found: dict[int, tuple[FromReplica, Any]] = {}

@@ -12,7 +12,7 @@ from stoker.runtime.interface import Call, DeploymentSpec, Readiness, Reason, St
 from stoker.runtime.local.pool import BACKOFF_FIRST_S, SCALE_UP_AT, Limits, Pool
 from stoker.runtime.local.replica import LoadError, Replica
 
-CALL = Call(pipeline="fill-mask", items=["a"], parameters={}, single=True)
+CALL = Call(task="fill-mask", items=["a"], parameters={}, single=True)
 SPEC = DeploymentSpec(id="dep_1", account_id="acct_1", model="m", pipeline="fill-mask", source="s")
 LIMITS = Limits(load_timeout_s=5, heartbeat_timeout_s=10, stall_timeout_s=30, stop_grace_s=5)
 

@@ -26,6 +26,26 @@ def tiny_bert(path: Path, head: str = "ForTokenClassification") -> Path:
     return path
 
 
+def tiny_vit(path: Path) -> Path:
+    """Save a ViT for 32 by 32 pixels and seven labels, with its image processor."""
+    import transformers
+
+    config = transformers.ViTConfig(
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        image_size=32,
+        patch_size=8,
+        num_labels=7,
+    )
+    transformers.set_seed(0)
+    transformers.ViTForImageClassification(config).eval().save_pretrained(path)
+    size = {"height": 32, "width": 32}
+    transformers.ViTImageProcessorPil(size=size).save_pretrained(path)
+    return path
+
+
 def _tokenizer():
     import transformers
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors

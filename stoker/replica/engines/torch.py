@@ -23,9 +23,8 @@ class TorchEngine:
         self.dtype = _DTYPES.get(dtype, automatic)
 
     def load(self, folder: Path, stages: Stages, progress: Progress) -> Any:
-        auto_class: Any = getattr(transformers, stages.auto_class)
         progress(0.1, "reading weights")
-        model = auto_class.from_pretrained(
+        model = _model_class(stages, folder).from_pretrained(
             str(folder), local_files_only=True, use_safetensors=True, dtype=self.dtype
         )
         progress(0.9, "moving to device")
@@ -39,40 +38,69 @@ class TorchEngine:
 
     @torch.inference_mode()
     def forward(self, samples: Sequence[Sample]) -> list[Mapping[str, Any]]:
-        longest = max(sample.length for sample in samples)
-        length = bucket(longest) if self.stages.pads else longest
+        lengths = [self.stages.length(sample) for sample in samples]
+        # Rounded up only where it is padding that makes the length.
+        length = bucket(max(lengths)) if self.stages.padding else max(lengths)
         batch = {
             name: torch.cat([self._padded(name, sample, length) for sample in samples])
             for name in samples[0].features
         }
-        outputs = self.model(**{name: value.to(self.device) for name, value in batch.items()})
-        tensors = {name: value.cpu() for name, value in outputs.items() if torch.is_tensor(value)}
+        given = {name: self._placed(value) for name, value in batch.items()}
+        outputs = self.stages.run(self.model, samples[0].call, given)
+        found = {name: _fetched(value) for name, value in outputs.items()}
         return [
-            {**sample.features, **sample.extras, **self._row(tensors, row, sample, length)}
+            {
+                **sample.features,
+                **sample.extras,
+                **self._row(found, row, lengths[row], length, len(samples)),
+            }
             for row, sample in enumerate(samples)
         ]
 
     def _padded(self, name: str, sample: Sample, length: int) -> torch.Tensor:
         value = sample.features[name]
-        missing = length - sample.length
-        if not missing:
+        if name not in self.stages.padding or value.shape[1] == length:
             return value
+        missing = length - value.shape[1]
         sides = (0, missing) if self.stages.padding_side == "right" else (missing, 0)
-        fill = self.stages.padding.get(name, 0)
-        return torch.nn.functional.pad(value, sides, value=fill)
+        # `pad` counts dimensions from the last one.
+        behind = (0, 0) * (value.dim() - 2)
+        return torch.nn.functional.pad(value, (*behind, *sides), value=self.stages.padding[name])
+
+    def _placed(self, value: torch.Tensor) -> torch.Tensor:
+        dtype = self.dtype if value.is_floating_point() else None
+        return value.to(self.device, dtype)
 
     def _row(
-        self, tensors: Mapping[str, torch.Tensor], row: int, sample: Sample, length: int
-    ) -> dict[str, torch.Tensor]:
+        self, outputs: Mapping[str, Any], row: int, own: int, length: int, size: int
+    ) -> dict[str, Any]:
         """One sample's share of the outputs, without the rows that padding made."""
         right = self.stages.padding_side == "right"
-        own = slice(0, sample.length) if right else slice(length - sample.length, length)
-        return {
-            name: value[row : row + 1, own]
-            if name in self.stages.per_token
-            else value[row : row + 1]
-            for name, value in tensors.items()
-        }
+        kept = slice(0, own) if right else slice(length - own, length)
+        found: dict[str, Any] = {}
+        for name, value in outputs.items():
+            if torch.is_tensor(value) and value.dim() and value.shape[0] == size:
+                share = value[row : row + 1]
+                found[name] = share[:, kept] if name in self.stages.per_token else share
+            else:
+                found[name] = value
+        return found
+
+
+def _model_class(stages: Stages, folder: Path) -> Any:
+    """The first of the task's classes that knows the model's configuration."""
+    names = (stages.auto_class,) if isinstance(stages.auto_class, str) else stages.auto_class
+    library: Any = transformers
+    classes = [getattr(library, name) for name in names]
+    config = library.AutoConfig.from_pretrained(str(folder), local_files_only=True)
+    return next((one for one in classes if type(config) in one._model_mapping), classes[0])
+
+
+def _fetched(value: Any) -> Any:
+    """Tensors on the CPU, floats in single precision, which is what numpy knows."""
+    if not torch.is_tensor(value):
+        return value
+    return value.float().cpu() if value.is_floating_point() else value.cpu()
 
 
 def _pick_device(wanted: str) -> str:

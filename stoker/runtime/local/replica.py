@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from stoker.errors import InferenceError, InvalidRequestError, StokerError
+from stoker.errors import InferenceError, InvalidMediaError, InvalidRequestError, StokerError
 from stoker.replica import flight
 from stoker.replica.protocol import (
     Calibrated,
@@ -25,13 +25,13 @@ from stoker.replica.protocol import (
     Shutdown,
     ToReplica,
     Work,
+    pack,
 )
 from stoker.runtime.interface import Call, Reason, Status
 from stoker.runtime.local.transport import Channel
 
 log = logging.getLogger(__name__)
 
-_encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(FromReplica).decode
 
 _call_ids = itertools.count(1)
@@ -95,7 +95,15 @@ class Replica:
         self.pending[identifier] = future
         self.last_used = self.clock()
         try:
-            self._send(Work(identifier, list(call.items), dict(call.parameters), call.single))
+            work = Work(
+                identifier,
+                call.task,
+                list(call.items),
+                dict(call.parameters),
+                call.single,
+                dict(call.finishing),
+            )
+            self._send(work)
             return await future
         except asyncio.CancelledError:
             self._send(Cancel(identifier))
@@ -159,7 +167,7 @@ class Replica:
             self.loaded.set_exception(LoadError(message))
 
     def _send(self, message: ToReplica) -> None:
-        self.channel.send([_encode(message)])
+        self.channel.send(pack(message))
 
     def _beat(self, beat: Heartbeat) -> None:
         self.memory_bytes = beat.memory_bytes
@@ -180,6 +188,7 @@ class Replica:
 
 _ERRORS: Mapping[str, type[StokerError]] = {
     "invalid_request": InvalidRequestError,
+    "invalid_media": InvalidMediaError,
     "inference_failed": InferenceError,
 }
 

@@ -63,6 +63,7 @@ class LocalRuntime:
             stall_timeout_s=settings.stall_timeout_s,
             stop_grace_s=settings.stop_grace_s,
         )
+        self._media_limits = settings.media_limits
         self._logs = data_dir / "logs"
         self._logs.mkdir(parents=True, exist_ok=True)
         self._budgets = BatchBudgets(data_dir / "cache")
@@ -169,6 +170,7 @@ class LocalRuntime:
                 dtype=spec.dtype,
                 threads=self._threads,
                 batch_budget=self._budgets.known(spec.source, budget_key),
+                limits=self._media_limits,
             )
         )
         return replica

@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support.compare import equal
 from tests.support.deploying import deploy
 from tests.support.models import tiny_bert
 from tests.support.server import Server
@@ -22,22 +23,6 @@ CASES = [
     ("text-classification", "ForSequenceClassification", "/v1/classifications/text"),
     ("fill-mask", "ForMaskedLM", "/v1/fill-mask"),
 ]
-
-
-def equal(ours: Any, theirs: Any, where: str = "") -> None:
-    """The same structure, the same values, numbers to 1e-4."""
-    if isinstance(theirs, dict):
-        assert set(ours) == set(theirs), where
-        for name in theirs:
-            equal(ours[name], theirs[name], f"{where}.{name}")
-    elif isinstance(theirs, list):
-        assert len(ours) == len(theirs), where
-        for index, value in enumerate(theirs):
-            equal(ours[index], value, f"{where}[{index}]")
-    elif isinstance(theirs, str) or theirs is None:
-        assert ours == theirs, where
-    else:
-        assert ours == pytest.approx(float(theirs), abs=1e-4), where
 
 
 def inputs(pipeline: str) -> list[str]:

@@ -1,0 +1,117 @@
+"""A task request out of a body: JSON, a form with files, or a bare media file."""
+
+import json
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import Request
+from pydantic import ValidationError
+from starlette.datastructures import ImmutableMultiDict, UploadFile
+from starlette.exceptions import HTTPException
+
+from stoker.errors import InvalidRequestError, UnsupportedMediaTypeError, from_validation
+from stoker.media.media import Media, MediaKind
+from stoker.tasks.base import Task, TaskRequest
+
+FORM = "multipart/form-data"
+_JSON = "application/json"
+_ANY_FILE = "application/octet-stream"
+_MAX_FIELDS = 1000
+
+
+async def read(request: Request, task: Task, *, max_files: int) -> TaskRequest:
+    """The request of a body in any form that the task takes.
+
+    Raises `UnsupportedMediaTypeError`, `InvalidRequestError`, `PayloadTooLargeError`.
+    """
+    kind = request.headers.get("content-type", _JSON).partition(";")[0].strip().lower()
+    if kind == _JSON:
+        return _parsed(task, await request.body())
+    if task.media and kind == FORM:
+        return _validated(task, await _form(request, task.media, max_files))
+    if field := _raw_field(task, kind):
+        given = _gathered(task.media, request.query_params)
+        content = await request.body()
+        if not content:
+            raise InvalidRequestError(f"The body is empty: it must be the {task.media[field]}.")
+        return _validated(task, given | {field: Media(task.media[field], content=content)})
+    raise UnsupportedMediaTypeError(
+        f"This endpoint takes {' or '.join(accepted(task))}, not "
+        f"{kind[:100] or 'an empty content type'}."
+    )
+
+
+def accepted(task: Task) -> list[str]:
+    """The content types that a task takes."""
+    kinds = sorted({f"{kind}/*" for kind in task.media.values()})
+    return [_JSON, *([FORM, *kinds, _ANY_FILE] if kinds else [])]
+
+
+def _raw_field(task: Task, kind: str) -> str | None:
+    """The field that a bare file of this type fills."""
+    for field, media in task.media.items():
+        if kind.startswith(f"{media}/") or kind == _ANY_FILE:
+            return field
+    return None
+
+
+def _parsed(task: Task, body: bytes) -> TaskRequest:
+    try:
+        return task.request.model_validate_json(body)
+    except ValidationError as error:
+        raise from_validation([*error.errors()], task.request.model_fields) from error
+
+
+def _validated(task: Task, given: Mapping[str, Any]) -> TaskRequest:
+    try:
+        return task.request.model_validate(given)
+    except ValidationError as error:
+        raise from_validation([*error.errors()], task.request.model_fields) from error
+
+
+async def _form(request: Request, media: Mapping[str, MediaKind], max_files: int) -> dict[str, Any]:
+    # The body as a whole is limited already, while it is read.
+    form = request.form(max_files=max_files, max_fields=_MAX_FIELDS, max_part_size=1 << 32)
+    values: list[tuple[str, Any]] = []
+    try:
+        async with form as received:
+            for name, value in received.multi_items():
+                field = name.removesuffix("[]")
+                values.append((field, await _form_value(media, field, value)))
+    except HTTPException as error:
+        if error.status_code != HTTPStatus.BAD_REQUEST:
+            raise
+        raise InvalidRequestError(f"The form could not be read: {error.detail}") from error
+    return _gathered(media, ImmutableMultiDict(values))
+
+
+async def _form_value(
+    media: Mapping[str, MediaKind], field: str, value: UploadFile | str
+) -> str | Media:
+    if isinstance(value, str):
+        return value
+    if field not in media:
+        message = f"'{field}' takes no file; files go into {', '.join(media)}."
+        raise InvalidRequestError(message, param=field)
+    return Media(media[field], content=await value.read())
+
+
+def _gathered(
+    media: Mapping[str, MediaKind], values: "ImmutableMultiDict[str, Any]"
+) -> dict[str, Any]:
+    """Fields by name: those given several times as lists, arrays and objects out of JSON."""
+    found: dict[str, list[Any]] = {}
+    for name, value in values.multi_items():
+        found.setdefault(name, []).append(value if name in media else _structure(value))
+    return {name: many[0] if len(many) == 1 else many for name, many in found.items()}
+
+
+def _structure(value: str) -> Any:
+    """A JSON array, object or null that stands in a form field or a query; else the text itself."""
+    if value[:1] in ("[", "{") or value == "null":
+        try:
+            return json.loads(value)
+        except ValueError:
+            return value
+    return value

@@ -1,0 +1,1 @@
+"""What clients send as images, audio and video: fetched, recognised, decoded."""

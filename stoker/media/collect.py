@@ -1,0 +1,79 @@
+"""Brings the media of a request in before it goes to a replica."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from stoker.errors import InvalidMediaError
+from stoker.media import sources
+from stoker.media.fetch import Fetcher
+from stoker.media.media import Media
+from stoker.tasks.base import TaskRequest
+
+AT_ONCE = 4
+"""Media of one request that are fetched at the same time."""
+
+
+class Collector:
+    """Gets media from wherever a client says they are, within limits."""
+
+    def __init__(
+        self, fetcher: Fetcher, *, folders: Sequence[Path], limit_bytes: int, request_bytes: int
+    ) -> None:
+        self._fetcher = fetcher
+        self._folders = folders
+        self._limit_bytes = limit_bytes
+        self._request_bytes = request_bytes
+
+    async def collect(self, request: TaskRequest) -> None:
+        """Fill in the content of a request's media; equal sources are fetched once.
+
+        Raises `InvalidMediaError` with the path of the field at fault.
+        """
+        missing: dict[str, list[tuple[str, Media]]] = {}
+        for path, media in request.media():
+            if media.content is None and media.source is not None:
+                missing.setdefault(media.source, []).append((path, media))
+        if not missing:
+            return
+        timeout_s: float | None = getattr(request, "timeout", None)
+        turns = asyncio.Semaphore(AT_ONCE)
+        received = 0
+
+        async def fill(source: str, places: list[tuple[str, Media]]) -> None:
+            nonlocal received
+            path = places[0][0]
+            async with turns:
+                content = await self._load(source, path, timeout_s)
+            received += len(content)
+            if received > self._request_bytes:
+                raise InvalidMediaError(
+                    f"The media of this request hold more than {self._request_bytes} bytes "
+                    "together, the limit of this server. Send fewer at once.",
+                    param=path,
+                )
+            for _, media in places:
+                media.content = content
+
+        tasks = [asyncio.ensure_future(fill(*entry)) for entry in missing.items()]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def close(self) -> None:
+        await self._fetcher.close()
+
+    async def _load(self, source: str, path: str, timeout_s: float | None) -> bytes:
+        try:
+            return await sources.load(
+                source,
+                fetcher=self._fetcher,
+                folders=self._folders,
+                limit_bytes=self._limit_bytes,
+                timeout_s=timeout_s,
+            )
+        except InvalidMediaError as error:
+            error.param = path
+            raise

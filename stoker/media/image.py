@@ -1,0 +1,79 @@
+"""Images from bytes, as the model is to see them.
+
+An image without transparency comes out as transformers' `load_image` gives it, upright and in RGB.
+Two kinds do not:
+
+- Transparent pixels are laid on white. `load_image` drops the alpha channel, which brings to light
+  whatever colour an editor left under it, usually black: a drawing in black becomes a black square.
+- Grey of 16 bits is scaled to 8. `load_image` clips it, which leaves white.
+
+Colour profiles are ignored, as `load_image` ignores them.
+"""
+
+import io
+import warnings
+from typing import Any
+
+import numpy
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from stoker.media.errors import MediaError, refusing
+from stoker.media.limits import MediaLimits
+
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
+"""Told by content. Pillow knows many more, some of which start other programs."""
+
+# Between its ceiling and twice that, Pillow would only warn.
+warnings.simplefilter("error", Image.DecompressionBombWarning)
+
+
+def decode(data: bytes | memoryview, limits: MediaLimits) -> Image.Image:
+    """The image in a file, upright, in mode RGB; of an animation, the first frame.
+
+    Raises `MediaError` for a format not in `FORMATS`, for more than `limits.image_pixels` pixels
+    (told from the header, before anything is decoded), for none, and for a damaged or short file.
+    """
+    with refusing("image"):
+        try:
+            image: Any = Image.open(io.BytesIO(data), formats=FORMATS)
+        except UnidentifiedImageError as error:
+            raise MediaError(f"The image is not one of {', '.join(FORMATS)}.") from error
+        except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+            raise _too_large(limits) from error
+        with image:
+            _check_size(image, limits)
+            image.load()
+            # A GIF's frame may be larger than the size in its header.
+            _check_size(image, limits)
+            return _to_rgb(ImageOps.exif_transpose(image))
+
+
+def _check_size(image: Image.Image, limits: MediaLimits) -> None:
+    if not image.width or not image.height:
+        raise MediaError("The image has no pixels.")
+    if image.width * image.height > limits.image_pixels:
+        raise _too_large(limits)
+
+
+def _too_large(limits: MediaLimits) -> MediaError:
+    return MediaError(f"The image has more than {limits.image_pixels:,} pixels.")
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    if image.mode == "I" or image.mode.startswith("I;16"):
+        return _from_16_bit(image).convert("RGB")
+    if not image.has_transparency_data:
+        return image.convert("RGB")
+    image = image.convert("RGBA")
+    white = Image.new("RGBA", image.size, "white")
+    return Image.alpha_composite(white, image).convert("RGB")
+
+
+def _from_16_bit(image: Image.Image) -> Image.Image:
+    """Grey of 16 bits by its high byte, which is how Pillow reads colours of 16 bits.
+
+    Mode I also holds grey of 32 bits, whose range no file names: it is read as 16 bits, and clipped
+    there.
+    """
+    grey = numpy.asarray(image).astype(numpy.int64)
+    return Image.fromarray((grey.clip(0, 0xFFFF) >> 8).astype(numpy.uint8))

@@ -1,0 +1,167 @@
+"""What a client's string means as media: a URL, a data URI, a local path or base64."""
+
+import asyncio
+import binascii
+import os
+import re
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import unquote, unquote_to_bytes
+
+from stoker.errors import InvalidMediaError
+from stoker.media.fetch import Fetcher, shown_size
+
+FORMS = "Give an http(s) URL, a data URI (data:image/png;base64,…) or base64."
+
+# Decoding more than this would be felt by the other requests of the event loop.
+INLINE_LIMIT_CHARS = 1024 * 1024
+# Decoding holds the interpreter's lock, so it goes by steps between which others run.
+STEP = 1024 * 1024
+PATH_LIMIT_CHARS = 4096
+
+_SCHEME = re.compile(r"([a-z][a-z0-9+.-]*):", re.IGNORECASE)
+_BLANKS = b" \t\r\n\f\v"
+_STANDARD = bytes.maketrans(b"-_", b"+/")
+# How base64 begins where its first byte is 0xFF: JPEG, and the frames of MPEG audio and ADTS.
+_NOT_A_PATH = ("/9j/", "//", "/+")
+
+
+async def load(
+    source: str,
+    *,
+    fetcher: Fetcher,
+    folders: Sequence[Path],
+    limit_bytes: int,
+    timeout_s: float | None,
+) -> bytes:
+    """The bytes that a string stands for, at least one and at most `limit_bytes`.
+
+    folders: those below which a local path may lie; empty: no path is read.
+    timeout_s: deadline of fetching a URL, seconds; None: the server's ceiling.
+    Raises InvalidMediaError.
+    """
+    source = source.strip()
+    if not source:
+        raise InvalidMediaError(f"The media is an empty string. {FORMS}")
+    match = _SCHEME.match(source)
+    scheme = match[1].lower() if match else ""
+    if scheme in ("http", "https"):
+        return await fetcher.fetch(source, limit_bytes=limit_bytes, timeout_s=timeout_s)
+    if scheme == "file" or (source.startswith("/") and not source.startswith(_NOT_A_PATH)):
+        return await asyncio.to_thread(_read_path, source, folders, limit_bytes)
+    if scheme not in ("", "data"):
+        raise InvalidMediaError(f"'{scheme[:32]}:' is not a form that media is taken in. {FORMS}")
+    decode = _decode_data_uri if scheme else _decode_base64
+    if len(source) > INLINE_LIMIT_CHARS:
+        media = await asyncio.to_thread(decode, source, limit_bytes)
+    else:
+        media = decode(source, limit_bytes)
+    if not media:
+        raise InvalidMediaError(f"The media is empty. {FORMS}")
+    return media
+
+
+def _decode_data_uri(text: str, limit_bytes: int) -> bytes:
+    """RFC 2397. The type is not believed: what the bytes are is told from the bytes."""
+    header, comma, payload = text.partition(",")
+    if not comma or not payload.isascii():
+        raise InvalidMediaError(
+            "The data URI is malformed. It has the form data:<type>;base64,<data>, or "
+            "data:<type>,<percent-encoded data>."
+        )
+    if header.split(";")[-1].strip().lower() == "base64":
+        return _decode_base64(unquote(payload), limit_bytes)
+    # Three characters become one where they are percent-encoded.
+    if len(payload) - 2 * payload.count("%") > limit_bytes:
+        raise _too_large(limit_bytes)
+    media = unquote_to_bytes(payload)
+    if len(media) > limit_bytes:
+        raise _too_large(limit_bytes)
+    return media
+
+
+def _decode_base64(text: str, limit_bytes: int) -> bytes:
+    """RFC 4648, either alphabet, with or without padding, broken into lines or not."""
+    try:
+        encoded = b"".join(
+            text[start : start + STEP].encode("ascii").translate(_STANDARD, _BLANKS)
+            for start in range(0, len(text), STEP)
+        )
+        digits = encoded.rstrip(b"=")
+        if len(encoded) - len(digits) > 2 or b"=" in digits:
+            raise ValueError("padding")
+        if len(digits) * 3 // 4 > limit_bytes:
+            raise _too_large(limit_bytes)
+        padded = digits + b"=" * (-len(digits) % 4)
+        return b"".join(
+            binascii.a2b_base64(padded[start : start + STEP], strict_mode=True)
+            for start in range(0, len(padded), STEP)
+        )
+    except ValueError as error:
+        raise InvalidMediaError(f"The media is not valid base64. {FORMS}") from error
+
+
+def _read_path(source: str, folders: Sequence[Path], limit_bytes: int) -> bytes:
+    # One answer whatever is wrong: clients learn nothing about files outside.
+    refusal = InvalidMediaError(
+        f"The local path is not a file that this server reads (setting media_dirs). {FORMS}"
+    )
+    if not folders or len(source) > PATH_LIMIT_CHARS:
+        raise refusal
+    path = Path(_unquoted(source))
+    try:
+        allowed = [folder.resolve() for folder in folders]
+        # Before the disk is asked about it: how long that takes would tell, too.
+        if ".." in path.parts or not any(map(path.is_relative_to, (*folders, *allowed))):
+            raise refusal
+        resolved = path.resolve(strict=True)
+        folder = next(folder for folder in allowed if resolved.is_relative_to(folder))
+        descriptor = _open_below(folder, resolved.relative_to(folder))
+    # resolve() raises RuntimeError for a loop of links, ValueError for a NUL.
+    except (OSError, ValueError, RuntimeError, StopIteration) as error:
+        raise refusal from error
+    with os.fdopen(descriptor, "rb") as file:
+        media = file.read(limit_bytes + 1)
+    if len(media) > limit_bytes:
+        raise _too_large(limit_bytes)
+    if not media:
+        raise InvalidMediaError("The file is empty.")
+    return media
+
+
+def _open_below(folder: Path, relative: Path) -> int:
+    """A descriptor of a regular file; no link swapped in meanwhile leads out of `folder`.
+
+    Raises OSError.
+    """
+    descriptor = os.open(folder, os.O_DIRECTORY | os.O_CLOEXEC)
+    for index, part in enumerate(relative.parts, start=1):
+        last = index == len(relative.parts)
+        # Without O_NONBLOCK, opening a FIFO waits for its writer.
+        flags = os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_NONBLOCK if last else os.O_DIRECTORY)
+        try:
+            inner = os.open(part, flags, dir_fd=descriptor)
+        finally:
+            os.close(descriptor)
+        descriptor = inner
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError("not a regular file")
+    return descriptor
+
+
+def _unquoted(source: str) -> str:
+    """The path of a `file:` URL (RFC 8089), or the path itself."""
+    if source.startswith("/"):
+        return source
+    path = source[len("file:") :]
+    if path.startswith("//"):
+        host, _, rest = path[2:].partition("/")
+        # Another host's file is none of ours: its name stays in front and lies below no folder.
+        path = f"/{rest}" if host.lower() in ("", "localhost") else path[2:]
+    return unquote(path)
+
+
+def _too_large(limit_bytes: int) -> InvalidMediaError:
+    return InvalidMediaError(f"The media is larger than {shown_size(limit_bytes)}, the limit.")

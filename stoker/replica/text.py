@@ -1,0 +1,90 @@
+"""Stages of tasks that read a text."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from stoker.replica.stages import InputError, Sample, Stages
+
+if TYPE_CHECKING:
+    import torch
+
+
+class TextStages(Stages):
+    """A tokenizer in front of the model."""
+
+    tokenizer_options: ClassVar[Mapping[str, Any]] = {}
+    """What else the tokenizer shall return, for postprocessing."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        import transformers
+
+        library: Any = transformers
+        self.tokenizer: Any = library.AutoTokenizer.from_pretrained(
+            str(folder), local_files_only=True
+        )
+        self.padding_side = self.tokenizer.padding_side
+        if self.tokenizer.pad_token_id is not None:
+            values = {
+                "input_ids": self.tokenizer.pad_token_id,
+                "token_type_ids": self.tokenizer.pad_token_type_id,
+            }
+            self.padding = {name: values.get(name, 0) for name in self.tokenizer.model_input_names}
+
+    def length(self, sample: Sample) -> int:
+        return sample.features["input_ids"].shape[1]
+
+    def max_tokens(self) -> int:
+        """Most tokens that the model takes, special ones included."""
+        limits = [self.tokenizer.model_max_length]
+        positions = getattr(self.config, "max_position_embeddings", None)
+        if isinstance(positions, int) and positions > 0:
+            # RoBERTa and its kin count positions from the padding index on.
+            offset = _position_offset(self.config)
+            limits.append(positions - offset)
+        return int(min(limits))
+
+    def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
+        limit = self.max_tokens()
+        cut = {"max_length": limit} if parameters.get("truncation") else {}
+        encoded = self.tokenizer(
+            item, return_tensors="pt", truncation=bool(cut), **cut, **self.tokenizer_options
+        )
+        features = {name: encoded[name] for name in self.tokenizer.model_input_names}
+        extras = {name: value for name, value in encoded.items() if name not in features}
+        length = features["input_ids"].shape[1]
+        if length == 0:
+            raise InputError("The text has no tokens: it must not be empty.")
+        if length > limit:
+            raise InputError(
+                f"The text has {length} tokens; this model takes at most {limit}. "
+                'Shorten it, or send "truncation": true to cut it.'
+            )
+        return [Sample(features, extras)]
+
+    def probe(self, length: int) -> Sample:
+        length = min(length, self.max_tokens())
+        word = self.tokenizer.unk_token_id or self.tokenizer.pad_token_id or 0
+        text = self.tokenizer("a", return_tensors="pt")
+        # The features of a real input, its one word repeated to the wished length.
+        return Sample(
+            {
+                name: _stretched(name, text[name], length, word)
+                for name in self.tokenizer.model_input_names
+            }
+        )
+
+
+def _position_offset(config: Any) -> int:
+    families = {"roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "mpnet", "longformer"}
+    if getattr(config, "model_type", "") not in families:
+        return 0
+    return (getattr(config, "pad_token_id", None) or 0) + 1
+
+
+def _stretched(name: str, value: "torch.Tensor", length: int, word: int) -> "torch.Tensor":
+    import torch
+
+    fill = {"input_ids": word, "attention_mask": 1}.get(name, 0)
+    return torch.full((1, length), fill, dtype=value.dtype)
