@@ -10,6 +10,7 @@ from starlette.middleware import Middleware
 import stoker
 from stoker import health, openapi
 from stoker.accounts.endpoints import router as accounts
+from stoker.apidocs import endpoints as apidocs
 from stoker.artifacts import service as artifacts_service
 from stoker.artifacts.endpoints import router as artifacts
 from stoker.auth import authenticate
@@ -81,6 +82,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         summary=stoker.__doc__,
         license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
         lifespan=lifespan,
+        # Our own page needs nothing from elsewhere.
+        docs_url=None,
         redoc_url=None,
         # A redirect would be built from the client's Host header.
         redirect_slashes=False,
@@ -89,6 +92,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.services = services
     install_error_handlers(app)
     app.include_router(health.router)
+    app.include_router(apidocs.router)
+    app.mount(apidocs.STATIC, apidocs.files)
     for router in ROUTERS:
         # Deny by default: no route of a resource can be reached without a key.
         app.include_router(router, dependencies=[Depends(authenticate)])

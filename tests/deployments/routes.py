@@ -14,7 +14,7 @@ from stoker.app import create_app
 from stoker.config import Settings
 from stoker.tasks.registry import TASKS
 
-OPEN = {"/health", "/ready", "/docs", "/docs/oauth2-redirect", "/openapi.json"}
+OPEN = {"/health", "/ready", "/docs", "/openapi.json"}
 """The paths that need no key."""
 OPERATORS = {"/v1/accounts"}
 INFERENCE = {"/v1/models", "/v1/models/{model:path}", *(task.path for task in TASKS.values())}

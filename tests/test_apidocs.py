@@ -1,0 +1,45 @@
+"""The API's page: everything it loads comes from this server."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.server import Server
+
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+def test_loads_nothing_from_elsewhere(server: Server) -> None:
+    with server.client() as client:
+        page = client.get("/docs").raise_for_status().text
+        loaded = re.findall(r'(?:src|href)="([^"]+)"', page)
+        assert len(loaded) == 3
+        for path in loaded:
+            assert path.startswith("/docs/static/")
+            assert client.get(path).raise_for_status().content
+
+
+@pytest.mark.skipif(BROWSER is None, reason="needs chromium, from the package of that name")
+def test_in_a_browser(server: Server, tmp_path: Path) -> None:
+    server.wait_ready()
+    page = subprocess.run(
+        [
+            str(BROWSER),
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-background-networking",
+            f"--user-data-dir={tmp_path}",
+            "--virtual-time-budget=10000",
+            "--dump-dom",
+            f"{server.base_url}/docs",
+        ],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    ).stdout
+    assert "/v1/classifications/token" in page
