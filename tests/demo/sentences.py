@@ -66,7 +66,6 @@ FILL: list[tuple[str, str]] = [
     ("People in Brazil speak [MASK].", "portuguese"),
     ("The currency of Japan is the [MASK].", "yen"),
     ("The day after Monday is [MASK].", "tuesday"),
-    ("If today is Friday, tomorrow is [MASK].", "saturday"),
     ("[MASK] comes before Thursday.", "wednesday"),
     ("The month after March is [MASK].", "april"),
     ("[MASK] comes after July.", "august"),
