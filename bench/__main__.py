@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import signal
 import sys
 import time
 
@@ -12,7 +13,10 @@ BENCHMARKS = {
     "cold_start": cold_start.run,
     "overhead": overhead.run,
     "upload": upload.run,
-    "throughput": throughput.run,
+    "throughput": throughput.of("text"),
+    "throughput_image": throughput.of("image"),
+    "throughput_zero_shot_image": throughput.of("zero_shot_image"),
+    "throughput_audio": throughput.of("audio"),
 }
 FAIR_ROUNDS = 3
 
@@ -25,6 +29,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=FAIR_ROUNDS, help="default: 3")
     parser.add_argument("--json", action="store_true", help="print the result files instead")
     given = parser.parse_args()
+    # An ordinary exit, so that what was started is stopped.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     if unknown := set(given.names) - set(BENCHMARKS):
         parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(BENCHMARKS)}")
     if given.rounds < 1:

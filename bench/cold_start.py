@@ -11,6 +11,7 @@ from bench.models import bert_base, texts
 from bench.service import Service, request_body, serving
 
 PIPELINE = "token-classification"
+PATH = "/v1/classifications/token"
 MODEL = "bert-base"
 AIM_S = 0.5
 
@@ -48,7 +49,7 @@ def run(rounds: int) -> Report:
 
 
 def _first_answer(service: Service, text: str) -> float:
-    with service.connect(PIPELINE) as connection:
+    with service.connect(PATH) as connection:
         body = request_body(MODEL, text)
         started = time.perf_counter()
         connection.post(body)

@@ -1,18 +1,21 @@
 """The limit: our stages and engine called in one process, without a server.
 
-`python -m bench.inprocess PIPELINE FOLDER THREADS` reads JSON lines `{"texts": […], "batch": N}`
-and answers each with `{"seconds": […]}`, one value a batch, from texts to encoded answers.
+`python -m bench.inprocess PIPELINE FOLDER THREADS` reads JSON lines `{"bodies": […], "batch": N}`
+and answers each with `{"seconds": […]}`, one value a batch, from bodies to encoded answers.
 """
 
+import base64
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from bench.common import ROOT
 
@@ -27,11 +30,11 @@ class InProcess:
     def pid(self) -> int:
         return self._process.pid
 
-    def run(self, texts: Sequence[str], batch: int = 1) -> list[float]:
-        """Seconds of each batch of the texts, in order."""
+    def run(self, bodies: Sequence[Mapping[str, Any]], batch: int = 1) -> list[float]:
+        """Seconds of each batch of the requests, in order."""
         if self._process.stdin is None or self._process.stdout is None:
             raise RuntimeError("the child has no pipes")
-        self._process.stdin.write(json.dumps({"texts": list(texts), "batch": batch}) + "\n")
+        self._process.stdin.write(json.dumps({"bodies": list(bodies), "batch": batch}) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         if not line:
@@ -69,27 +72,37 @@ class Loop:
         import transformers
 
         from stoker.replica.engines.torch import TorchEngine
-        from stoker.tasks.registry import TASKS
+        from stoker.tasks.registry import STAGES, TASKS
 
         transformers.utils.logging.disable_progress_bar()
-        self._stages = TASKS[pipeline].stages(folder)
+        self._stages = STAGES[pipeline](folder)
         self._engine = TorchEngine("cpu", "auto", threads)
         self._engine.enter_thread()
         self._stages.attach(self._engine.load(folder, self._stages, lambda *_: None))
-        # What the replica is given for a request without parameters of its own.
-        self._parameters = TASKS[pipeline].request.model_validate({"inputs": "a"}).parameters()
+        self._task = TASKS[pipeline]
 
-    def answer(self, texts: Sequence[str]) -> list[bytes]:
-        """Encoded answers of texts that go through the model in one batch."""
-        import msgspec
-
-        samples = [self._stages.preprocess(text, self._parameters)[0] for text in texts]
-        outputs = self._engine.forward(samples)
+    def answer(self, bodies: Sequence[Mapping[str, Any]]) -> list[bytes]:
+        """Encoded answers of requests that go through the model in as few batches as may be."""
+        requests = [self._task.request.model_validate(body) for body in bodies]
+        outputs: list[list[Any]] = []
+        waiting: dict[Any, list[tuple[int, int, Any]]] = {}
+        for number, request in enumerate(requests):
+            for _, media in request.media():
+                media.content = base64.b64decode(media.source or "")
+            samples = self._stages.preprocess(request.items()[0][0], request.parameters())
+            outputs.append([None] * len(samples))
+            for place, sample in enumerate(samples):
+                key = self._stages.batch_key(sample)
+                waiting.setdefault(key, []).append((number, place, sample))
+        for group in waiting.values():
+            found = self._engine.forward([sample for _, _, sample in group])
+            for (number, place, _), output in zip(group, found, strict=True):
+                outputs[number][place] = output
         return [
             msgspec.json.encode(
-                self._stages.postprocess([output], self._parameters), enc_hook=_plain
+                self._stages.postprocess(own, request.parameters()), enc_hook=_plain
             )
-            for output in outputs
+            for own, request in zip(outputs, requests, strict=True)
         ]
 
 
@@ -104,11 +117,11 @@ def main() -> None:
     loop = Loop(pipeline, Path(folder), int(threads))
     for line in sys.stdin:
         task = json.loads(line)
-        texts, batch = task["texts"], task["batch"]
+        bodies, batch = task["bodies"], task["batch"]
         seconds: list[float] = []
-        for start in range(0, len(texts), batch):
+        for start in range(0, len(bodies), batch):
             began = time.perf_counter()
-            loop.answer(texts[start : start + batch])
+            loop.answer(bodies[start : start + batch])
             seconds.append(time.perf_counter() - began)
         print(json.dumps({"seconds": seconds}), file=answers)
 

@@ -5,16 +5,18 @@ import os
 import random
 import shutil
 import struct
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from bench.common import CACHE
+from tests.support.models import word_pieces
 
 SEED = 20
 MEAN_WORDS = 20
 MOST_WORDS = 200
 LABELS = 9
 
-_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _COMMON = (
     "the of and to in a is that for it as was with be by on not he his but at are this have from "
     "or had an they which one you were all her she there would their we him been has when who "
@@ -28,19 +30,71 @@ _WORDS = tuple(_COMMON.split())
 
 def bert_base() -> Path:
     """A BERT-base for token classification, 110 M parameters, made once and kept."""
-    folder = CACHE / "bert-base"
-    if (folder / "done").exists():
-        return folder
-    import transformers
 
-    shutil.rmtree(folder, ignore_errors=True)
-    tokenizer = _tokenizer()
-    # The vocabulary of the configuration stays at its default: it makes the size of the model.
-    config = transformers.BertConfig(num_labels=LABELS)
-    transformers.set_seed(SEED)
-    transformers.BertForTokenClassification(config).eval().save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    (folder / "done").touch()
+    def save(folder: Path) -> None:
+        import transformers
+
+        # The vocabulary of the configuration stays at its default: it makes the size of the model.
+        config = transformers.BertConfig(num_labels=LABELS)
+        transformers.BertForTokenClassification(config).eval().save_pretrained(folder)
+        tokenizer(512).save_pretrained(folder)
+
+    return _kept("bert-base", save)
+
+
+def vit_base() -> Path:
+    """A ViT-base for image classification, 86 M parameters, 224 by 224 pixels."""
+
+    def save(folder: Path) -> None:
+        import transformers
+
+        config = transformers.ViTConfig(num_labels=1000)
+        transformers.ViTForImageClassification(config).eval().save_pretrained(folder)
+        transformers.ViTImageProcessorPil().save_pretrained(folder)
+
+    return _kept("vit-base", save)
+
+
+def clip_base() -> Path:
+    """A CLIP of the size of B/32, 151 M parameters."""
+
+    def save(folder: Path) -> None:
+        import transformers
+
+        # The defaults are those of B/32, but for the tokens that begin and end a text.
+        words = tokenizer(77)
+        text = {"eos_token_id": words.sep_token_id, "bos_token_id": words.cls_token_id}
+        config = transformers.CLIPConfig(text_config=text)
+        transformers.CLIPModel(config).eval().save_pretrained(folder)
+        words.save_pretrained(folder)
+        transformers.CLIPImageProcessorPil().save_pretrained(folder)
+
+    return _kept("clip-base", save)
+
+
+def wav2vec2_base() -> Path:
+    """A wav2vec2-base for audio classification, 95 M parameters."""
+
+    def save(folder: Path) -> None:
+        import transformers
+
+        config = transformers.Wav2Vec2Config(num_labels=12)
+        transformers.Wav2Vec2ForSequenceClassification(config).eval().save_pretrained(folder)
+        transformers.Wav2Vec2FeatureExtractor().save_pretrained(folder)
+
+    return _kept("wav2vec2-base", save)
+
+
+def _kept(name: str, save: Callable[[Path], None]) -> Path:
+    """The folder of a model with random weights, made on its first use."""
+    folder = CACHE / name
+    if not (folder / "done").exists():
+        import transformers
+
+        shutil.rmtree(folder, ignore_errors=True)
+        transformers.set_seed(SEED)
+        save(folder)
+        (folder / "done").touch()
     return folder
 
 
@@ -72,7 +126,7 @@ def write_bulk_model(folder: Path, size: int) -> Path:
         "num_labels": LABELS,
     }
     (folder / "config.json").write_text(json.dumps(config))
-    _tokenizer().save_pretrained(folder)
+    tokenizer(512).save_pretrained(folder)
     tensor = {"dtype": "F32", "shape": [size // 4], "data_offsets": [0, size]}
     header = json.dumps({"bulk.weight": tensor}).encode()
     header += b" " * (-len(header) % 8)
@@ -88,25 +142,6 @@ def write_bulk_model(folder: Path, size: int) -> Path:
     return weights
 
 
-def _tokenizer():
-    import transformers
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-
-    letters = "abcdefghijklmnopqrstuvwxyz"
-    words = [*_SPECIAL, *_WORDS, *letters, *(f"##{letter}" for letter in letters)]
-    vocabulary = {word: number for number, word in enumerate(dict.fromkeys(words))}
-    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.post_processor = processors.BertProcessing(
-        ("[SEP]", vocabulary["[SEP]"]), ("[CLS]", vocabulary["[CLS]"])
-    )
-    return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        mask_token="[MASK]",
-        model_max_length=512,
-    )
+def tokenizer(max_tokens: int) -> Any:
+    """A WordPiece tokenizer that knows the words of `texts`."""
+    return word_pieces(_WORDS, max_tokens)

@@ -11,6 +11,7 @@ from bench.common import Report, at_most, cores, percentile, scratch
 from bench.inprocess import InProcess, in_process
 from bench.models import bert_base, minilm, texts
 from bench.service import Service, request_body, serving
+from stoker.tasks.registry import TASKS
 
 AIM_MS = 2.0
 CASE_S = 45
@@ -55,7 +56,7 @@ def _measure(report: Report, service: Service, case: Case, rounds: int) -> None:
     inputs = texts(case.requests)
     with (
         in_process(case.pipeline, case.folder, cores()) as child,
-        service.connect(case.pipeline) as connection,
+        service.connect(TASKS[case.pipeline].path) as connection,
     ):
         inputs = _warmed_up(case, connection, child, inputs, rounds)
         for _ in range(rounds):
@@ -77,7 +78,7 @@ def _warmed_up(
     done = 0
     while done < len(inputs) and time.monotonic() - started < CASE_S / (rounds + 1):
         block = inputs[done : done + case.block]
-        child.run(block)
+        child.run(_bodies(block))
         _over_http(connection, case, block)
         done += len(block)
     return inputs[:done]
@@ -92,7 +93,7 @@ def _round(
         block = inputs[start : start + case.block]
         http += _over_http(connection, case, block)
         time.sleep(PAUSE_S)
-        direct += [seconds * 1e3 for seconds in child.run(block)]
+        direct += [seconds * 1e3 for seconds in child.run(_bodies(block))]
         time.sleep(PAUSE_S)
     for share in (0.5, 0.99):
         name = f"p{share * 100:.0f}"
@@ -126,3 +127,7 @@ def _over_http(connection: Connection, case: Case, inputs: Sequence[str]) -> lis
         connection.post(body)
         found.append((time.perf_counter() - started) * 1e3)
     return found
+
+
+def _bodies(inputs: Sequence[str]) -> list[dict[str, str]]:
+    return [{"inputs": text} for text in inputs]

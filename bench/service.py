@@ -16,11 +16,6 @@ from bench.client import Connection
 from bench.common import ROOT
 from tests.support.server import Server, running
 
-PATHS = {
-    "feature-extraction": "/v1/feature-extraction",
-    "token-classification": "/v1/classifications/token",
-}
-
 
 class Service:
     """A running server and an account's key for it."""
@@ -61,8 +56,8 @@ class Service:
         body = {"model": model, "artifact_id": artifact["id"], "readiness": readiness}
         return self.api.post("/v1/deployments", json=body).raise_for_status().json()["id"]
 
-    def connect(self, pipeline: str) -> Connection:
-        return Connection(self.base_url, PATHS[pipeline], self.key)
+    def connect(self, path: str) -> Connection:
+        return Connection(self.base_url, path, self.key)
 
     def change(self, deployment: str, action: str, status: str) -> None:
         """`stop` or `start` a deployment and wait for its status."""

@@ -19,14 +19,13 @@ import psutil
 from bench.client import Connection, HttpError
 from bench.common import ROOT, Report, cores, percentile, scratch
 from bench.inprocess import in_process
-from bench.models import bert_base, texts
-from bench.service import request_body, serving
+from bench.service import serving
+from bench.workloads import WORKLOADS, Body, Workload
 
-PIPELINE = "token-classification"
-MODEL = "bert-base"
-REQUESTS = {1: 12, 4: 6, 16: 2}
+MODEL = "measured"
+REQUESTS = {1: 12, 4: 6, 16: 3}
 """Clients → requests of each, a round."""
-OFFLINE_TEXTS = 32
+OFFLINE_REQUESTS = 32
 LOAD_S = 4
 """A load ends early after so long: on a slow machine there are fewer requests, not more time."""
 SAMPLE_S = 0.2
@@ -40,7 +39,7 @@ class Contender:
     name: str
     pid: int
     connect: Callable[[], Connection]
-    body: Callable[[str], bytes]
+    body: Callable[[Body], bytes]
 
 
 @dataclass(frozen=True)
@@ -52,26 +51,38 @@ class Measured:
     peak_bytes: int
 
 
-def run(rounds: int) -> Report:
-    report = Report("throughput", "BERT-base token classification over HTTP, closed loops")
-    folder = bert_base()
+def of(name: str) -> Callable[[int], Report]:
+    """The benchmark of a workload."""
+    return lambda rounds: run(WORKLOADS[name], name, rounds)
+
+
+def run(workload: Workload, name: str, rounds: int) -> Report:
+    name = "throughput" if name == "text" else f"throughput_{name}"
+    report = Report(name, f"{workload.title} over HTTP, closed loops")
+    folder = workload.folder()
     with scratch() as place, contextlib.ExitStack() as stack:
         # The limit first: nothing else runs beside it.
         for _ in range(rounds):
-            _offline(report, folder)
-        contenders = [stack.enter_context(_ours(place, folder))]
+            _offline(report, workload, folder)
+        contenders = [stack.enter_context(_ours(place, workload, folder))]
         contenders += [
-            stack.enter_context(_peer(name, module, folder, place)) for name, module in _peers()
+            stack.enter_context(_peer(peer, module, workload, folder, place))
+            for peer, module in _peers()
         ]
         for contender in contenders:
             with _awake(contender):
-                _load(contender, 1, 4)
-                _load(contender, 16, 1)
+                _load(workload, contender, 1, 4)
+                _load(workload, contender, 16, 1)
         for _ in range(rounds):
             for clients, each in REQUESTS.items():
                 for contender in contenders:
                     with _awake(contender):
-                        _add(report, contender.name, clients, _load(contender, clients, each))
+                        _add(
+                            report,
+                            contender.name,
+                            clients,
+                            _load(workload, contender, clients, each),
+                        )
     _add_ratios(report, [contender.name for contender in contenders])
     report.notes = [
         "While one server is measured, the peers' processes are suspended; ours only idles.",
@@ -85,9 +96,9 @@ def run(rounds: int) -> Report:
     return report
 
 
-def _offline(report: Report, folder: Path) -> None:
-    inputs = texts(OFFLINE_TEXTS)
-    with in_process(PIPELINE, folder, cores()) as child:
+def _offline(report: Report, workload: Workload, folder: Path) -> None:
+    inputs = workload.bodies(OFFLINE_REQUESTS)
+    with in_process(workload.pipeline, folder, cores()) as child:
         for batch in (1, 8):
             child.run(inputs, batch)
             seconds = sum(child.run(inputs, batch))
@@ -95,16 +106,16 @@ def _offline(report: Report, folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _ours(place: Path, folder: Path) -> Iterator[Contender]:
+def _ours(place: Path, workload: Workload, folder: Path) -> Iterator[Contender]:
     with serving(place) as service:
-        deployment = service.deploy(folder, MODEL, PIPELINE, "hot")
+        deployment = service.deploy(folder, MODEL, workload.pipeline, "hot")
         service.wait_status(deployment, "ready")
         service.wait_calibrated(1)
         yield Contender(
             "ours",
             service.pid,
-            lambda: service.connect(PIPELINE),
-            lambda text: request_body(MODEL, text),
+            lambda: service.connect(workload.path),
+            lambda body: json.dumps({"model": MODEL, **body}).encode(),
         )
 
 
@@ -116,13 +127,18 @@ def _peers() -> list[tuple[str, str]]:
 
 
 @contextlib.contextmanager
-def _peer(name: str, module: str, folder: Path, place: Path) -> Iterator[Contender]:
+def _peer(
+    name: str, module: str, workload: Workload, folder: Path, place: Path
+) -> Iterator[Contender]:
     port = _free_port()
     base_url = f"http://127.0.0.1:{port}"
     log_path = place / f"{module}.log"
     with log_path.open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", module, "--model", str(folder), "--port", str(port)],
+            [
+                *(sys.executable, "-m", module, "--model", str(folder)),
+                *("--pipeline", workload.pipeline, "--port", str(port)),
+            ],
             cwd=ROOT,
             env={**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"},
             stdin=subprocess.DEVNULL,
@@ -135,7 +151,7 @@ def _peer(name: str, module: str, folder: Path, place: Path) -> Iterator[Contend
         name,
         process.pid,
         lambda: Connection(base_url, "/predict"),
-        lambda text: json.dumps({"inputs": text}).encode(),
+        lambda body: json.dumps(body).encode(),
     )
     try:
         _wait_healthy(base_url, process, log_path)
@@ -173,23 +189,23 @@ def _awake(contender: Contender) -> Iterator[None]:
             process.suspend()
 
 
-def _load(contender: Contender, clients: int, each: int) -> Measured:
+def _load(workload: Workload, contender: Contender, clients: int, each: int) -> Measured:
     """Each of the clients sends its requests one after the other, all begin together."""
-    inputs = texts(clients * each)
+    inputs = [contender.body(body) for body in workload.bodies(clients * each)]
     latencies: list[float] = []
     errors: list[str] = []
     barrier = threading.Barrier(clients + 1)
 
-    def client(own: Sequence[str]) -> None:
+    def client(own: Sequence[bytes]) -> None:
         with contender.connect() as connection:
             barrier.wait()
             until = time.perf_counter() + LOAD_S
-            for text in own:
+            for body in own:
                 started = time.perf_counter()
                 if started > until:
                     return
                 try:
-                    connection.post(contender.body(text))
+                    connection.post(body)
                 except HttpError as error:
                     errors.append(str(error))
                     continue

@@ -5,23 +5,20 @@ from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
-from pydantic import BaseModel
+
+from bench.peers.asking import PIPELINES, ask, decode
 
 
-class Body(BaseModel):
-    inputs: str
-
-
-def build(model: str) -> FastAPI:
+def build(model: str, pipeline: str) -> FastAPI:
     import transformers
 
-    pipe: Any = transformers.pipeline("token-classification", model=model)
+    loaded: Any = transformers
+    pipe: Any = loaded.pipeline(pipeline, model=model)
     app = FastAPI()
 
     @app.post("/predict")
-    def predict(body: Body) -> list[dict[str, Any]]:
-        # pipeline() answers with numpy numbers, which JSON does not know.
-        return [token | {"score": float(token["score"])} for token in pipe(body.inputs)]
+    def predict(body: dict[str, Any]) -> Any:
+        return ask(pipe, pipeline, [decode(pipeline, body)], body.get("candidate_labels"))[0]
 
     @app.get("/health")
     def health() -> str:
@@ -33,9 +30,11 @@ def build(model: str) -> FastAPI:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", required=True)
+    parser.add_argument("--pipeline", required=True, choices=PIPELINES)
     parser.add_argument("--port", type=int, required=True)
     given = parser.parse_args()
-    uvicorn.run(build(given.model), host="127.0.0.1", port=given.port, log_level="warning")
+    app = build(given.model, given.pipeline)
+    uvicorn.run(app, host="127.0.0.1", port=given.port, log_level="warning")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,9 @@
 """Tiny real models: made by transformers itself, with random weights."""
 
+import string
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 TEXT = "the a model team keeps hot my name is Clara and I live in Berkeley California"
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -10,7 +13,7 @@ def tiny_bert(path: Path, head: str = "ForTokenClassification") -> Path:
     """Save a BERT of some thousand parameters, with its tokenizer, as save_pretrained does."""
     import transformers
 
-    tokenizer = _tokenizer()
+    tokenizer = word_tokenizer()
     config = transformers.BertConfig(
         vocab_size=len(tokenizer),
         hidden_size=32,
@@ -46,17 +49,19 @@ def tiny_vit(path: Path) -> Path:
     return path
 
 
-def _tokenizer():
+def word_tokenizer() -> Any:
+    """A WordPiece tokenizer of letters and a few words, made like BERT's."""
+    return word_pieces(TEXT.lower().split(), 128)
+
+
+def word_pieces(words: Iterable[str], max_tokens: int) -> Any:
+    """A lower-case WordPiece tokenizer of BERT's kind that knows these words, and all letters."""
     import transformers
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
-    words = [
-        *SPECIAL,
-        *TEXT.lower().split(),
-        *"abcdefghijklmnopqrstuvwxyz",
-    ]
-    words += [f"##{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"]
-    vocabulary = {word: number for number, word in enumerate(dict.fromkeys(words))}
+    letters = string.ascii_lowercase
+    known = [*SPECIAL, *words, *letters, *(f"##{letter}" for letter in letters)]
+    vocabulary = {word: number for number, word in enumerate(dict.fromkeys(known))}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -70,5 +75,5 @@ def _tokenizer():
         cls_token="[CLS]",
         sep_token="[SEP]",
         mask_token="[MASK]",
-        model_max_length=128,
+        model_max_length=max_tokens,
     )
