@@ -1,12 +1,17 @@
 """Documentation is tested: a setting, an error or a route that the docs do not name fails here."""
 
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic_core import PydanticUndefined
 
 from stoker import errors
 from stoker.config import Settings
+from stoker.demo.examples import EXAMPLES
+from stoker.tasks.base import Task
 from stoker.tasks.registry import TASKS
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -30,6 +35,64 @@ def settings_table() -> str:
             "",
         ]
     )
+
+
+def tasks_page() -> str:
+    """docs/tasks.md as it must be: `python -m tests.test_docs` writes it."""
+    rows = [
+        "| task | endpoint | model families tested | input forms | parameters and their defaults |",
+        "|---|---|---|---|---|",
+    ]
+    calls: list[str] = []
+    for task in TASKS.values():
+        rows.append(
+            f"| {' or '.join(f'`{name}`' for name in task.pipelines)} | `{task.path}` "
+            f"| {', '.join(task.families)} | {_input_forms(task)} | {_defaults(task)} |"
+        )
+        example = EXAMPLES[task.name]
+        call = example.curl(task.path, "$STOKER_BASE_URL", "$STOKER_API_KEY")
+        calls += [f"### {task.summary}", "", f"`POST {task.path}`", "", "```sh", call, "```", ""]
+    return "\n".join([TASKS_HEAD, *rows, "", TASKS_CALLS, "", *calls])
+
+
+TASKS_HEAD = """\
+# Task endpoints
+
+One input gives one result, a list of inputs a list of results in the same order. A deployment
+serves the endpoints of its pipeline. Fields may also be sent as the Hugging Face clients do, with
+the parameters in an object `parameters`. `model` names the deployment where a key covers several.
+
+JSON strings for media hold a URL, a data URI or base64; a form (`multipart/form-data`) and a bare
+file (`image/*`, `audio/*`, `video/*`, other fields in the query) are taken as well. Recordings may
+also be arrays of numbers.
+"""
+TASKS_CALLS = """\
+## Calls
+
+They work against `stoker demo`, from the project's folder, with `STOKER_BASE_URL` and
+`STOKER_API_KEY` set as it prints them."""
+
+
+def _input_forms(task: Task) -> str:
+    kinds = sorted(set(task.media.values()))
+    texts = [name for name in task.request.input_fields if name not in task.media]
+    forms = [f"{kind}: JSON, form, bare file" for kind in kinds]
+    return "; ".join(forms + [f"`{name}`: JSON" for name in texts])
+
+
+def _defaults(task: Task) -> str:
+    shown = [
+        f"`{name}`"
+        + (f" {field.default}" if field.default not in (None, PydanticUndefined) else "")
+        for name, field in task.request.model_fields.items()
+        if name not in {*task.request.input_fields, "model"}
+    ]
+    return ", ".join(shown) or "none"
+
+
+def _shown(default: Any) -> str:
+    """A default as JSON has it."""
+    return json.dumps(round(default, 4) if isinstance(default, float) else default)
 
 
 def error_classes() -> list[type[errors.StokerError]]:
@@ -56,8 +119,11 @@ def test_codes_are_listed() -> None:
 
 
 def test_tasks_are_listed() -> None:
-    for text in (README.read_text(), (DOCS / "guide.md").read_text()):
-        assert [task.path for task in TASKS.values() if task.path not in text] == []
+    assert (DOCS / "tasks.md").read_text() == tasks_page()
+
+
+def test_tasks_name_the_families_that_were_tested() -> None:
+    assert [task.name for task in TASKS.values() if not task.families] == []
 
 
 def test_links_lead_somewhere() -> None:
@@ -68,3 +134,4 @@ def test_links_lead_somewhere() -> None:
 
 if __name__ == "__main__":
     (DOCS / "settings.md").write_text(settings_table())
+    (DOCS / "tasks.md").write_text(tasks_page())

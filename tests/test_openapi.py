@@ -26,9 +26,11 @@ Operation = tuple[str, str, dict[str, Any]]
 
 # Their limits are settings (text_limit_chars, list_limit), checked by the handler.
 LIMITED_BY_SETTINGS = {
-    f"{task.request.__name__}.{field}"
+    f"{model.__name__}.{field}"
     for task in TASKS.values()
-    for field in task.request.input_fields
+    for model in task.request.__mro__
+    if issubclass(model, TaskRequest)
+    for field in model.input_fields
 }
 
 

@@ -10,13 +10,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from stoker.replica.stages import Sample
-
-
-def bucket(length: int) -> int:
-    """A length rounded up, so that shapes repeat: oneDNN caches its kernels by shape."""
-    step = 8 if length <= 64 else 16 if length <= 256 else 32
-    return -(-length // step) * step
+from stoker.replica.stages import Sample, bucket
 
 
 def cost(length: int, fixed: int) -> int:

@@ -162,6 +162,14 @@ class AudioPipelineStages(AudioStages, PipelineStages):
     def read(self, item: Any, parameters: Mapping[str, Any]) -> Any:
         return self.sound(item, self._parts["feature_extractor"].sampling_rate)
 
+    def probe(self, length: int) -> Sample | None:
+        import numpy
+
+        second = numpy.zeros(self._parts["feature_extractor"].sampling_rate, numpy.float32)
+        options, _, _ = self._pipe._sanitize_parameters()
+        prepared = self._pipe.preprocess(second, **options)
+        return self.sample(next(_chunks(prepared)))
+
 
 class VideoStages(Stages):
     """Decodes videos of a request's items."""

@@ -7,7 +7,7 @@ unmasked tokens, unnormalised.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,6 +67,15 @@ class SentenceHead:
         for module in self.after:
             vector = module(vector)
         return vector
+
+
+def cosines(one: Sequence[float], others: Sequence[Sequence[float]]) -> list[float]:
+    """The cosine of a vector with each of others, from -1 to 1."""
+    import torch
+
+    rows = torch.tensor(others, dtype=torch.float32)
+    found: Any = torch.nn.functional.cosine_similarity(torch.tensor(one)[None], rows)
+    return found.tolist()
 
 
 def _default_prompt(config: Mapping[str, Any]) -> str:

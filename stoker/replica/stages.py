@@ -21,6 +21,12 @@ _ELEMENTS_A_UNIT = 1024
 """Elements of a feature of fixed size that cost as much as a token: 224 by 224 pixels cost 147."""
 
 
+def bucket(length: int) -> int:
+    """A length rounded up, so that shapes repeat: oneDNN caches its kernels by shape."""
+    step = 8 if length <= 64 else 16 if length <= 256 else 32
+    return -(-length // step) * step
+
+
 class InputError(Exception):
     """The client's input cannot be served; the message says what would be right.
 
@@ -112,6 +118,11 @@ class Stages(ABC):
         """Length of the dimension that a batch pads, in tokens; 0 where there is none."""
         lengths = [v.shape[1] for name, v in sample.features.items() if name in self.padding]
         return max(lengths, default=0)
+
+    def padded_length(self, longest: int) -> int:
+        """What samples are padded to, in a batch whose longest has so many tokens."""
+        # Rounded up only where it is padding that makes the length.
+        return bucket(longest) if self.padding else longest
 
     def batch_key(self, sample: Sample) -> Hashable:
         """Samples share a batch only where this is the same."""

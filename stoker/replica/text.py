@@ -35,6 +35,10 @@ class TextStages(Stages):
     def length(self, sample: Sample) -> int:
         return sample.features["input_ids"].shape[1]
 
+    def padded_length(self, longest: int) -> int:
+        # The round length may be more than the model has positions.
+        return max(longest, min(super().padded_length(longest), self.max_tokens()))
+
     def max_tokens(self) -> int:
         """Most tokens that the model takes, special ones included."""
         limits = [self.tokenizer.model_max_length]

@@ -173,12 +173,15 @@ class Worker:
 
     def _refuse(self, request: Request, index: int, error: InputError) -> None:
         indexed = error.of_item and not request.work.single
-        param = f"{error.field}[{index}]" if indexed else error.field
+        place = TASKS[request.work.task].place
+        param = place(error.field, index) if indexed else error.field
         if self._close(request):
             self._send(Failure(request.work.id, error.code, error.message, param), None)
 
     def _fail(self, request: Request, index: int, message: str) -> None:
-        param = "inputs" if request.work.single else f"inputs[{index}]"
+        task = TASKS[request.work.task]
+        field = task.request.input_fields[0]
+        param = field if request.work.single else task.place(field, index)
         if self._close(request):
             self._send(Failure(request.work.id, "inference_failed", message, param), None)
 

@@ -109,6 +109,10 @@ def _texts_in(value: Any, path: str) -> Iterator[tuple[str, str]]:
     return ((place, one) for place, one in _walk(value, path) if isinstance(one, str))
 
 
+def _place(field: str, index: int) -> str:
+    return f"{field}[{index}]"
+
+
 def _finish(work: "Work", results: Sequence[Any]) -> Any:
     """One input in, one result out; a list in, a list out."""
     return results[0] if work.single else results
@@ -144,6 +148,9 @@ class Task:
     """Builds the replica side for a model folder; None: another task of the pipeline does."""
     finish: "Callable[[Work, Sequence[Any]], Any]" = field(default=_finish, repr=False)
     """Makes the answer, in the replica, from the results of all items."""
+
+    place: "Callable[[str, int], str]" = field(default=_place, repr=False)
+    """Names an item in an error: the field that is at fault, the item's index → its path."""
 
     def __post_init__(self) -> None:
         if not self.name:

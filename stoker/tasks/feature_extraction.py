@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from stoker.replica.pooling import SentenceHead
-from stoker.replica.stages import Sample
+from stoker.replica.pooling import SentenceHead, cosines
+from stoker.replica.stages import InputError, Sample
 from stoker.replica.text import TextStages
 from stoker.tasks.base import Task, TaskRequest
 from stoker.tasks.inputs import TextInputs, Truncation
@@ -17,6 +17,8 @@ class FeatureExtractionRequest(TaskRequest):
 
 
 class FeatureExtractionStages(TextStages):
+    """Items of the rerank endpoint are objects with `query` and `document`."""
+
     auto_class = "AutoModel"
     per_token = ("last_hidden_state",)
 
@@ -28,12 +30,35 @@ class FeatureExtractionStages(TextStages):
         return min(super().max_tokens(), self._head.max_tokens or super().max_tokens())
 
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
-        return super().preprocess(self._head.prepare(item), parameters)
+        if not isinstance(item, dict):
+            return self._text(item, parameters)
+        pair = cast("dict[str, Any]", item)
+        return [
+            *self._text(pair["query"], parameters, "query", of_item=False),
+            *self._text(pair["document"], parameters, "documents"),
+        ]
+
+    def _text(
+        self,
+        text: str,
+        parameters: Mapping[str, Any],
+        field: str = "inputs",
+        *,
+        of_item: bool = True,
+    ) -> list[Sample]:
+        try:
+            return super().preprocess(self._head.prepare(text), parameters)
+        except InputError as error:
+            raise InputError(error.message, field=field, of_item=of_item) from error
 
     def postprocess(
         self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
-    ) -> list[float]:
-        output = outputs[0]
+    ) -> Any:
+        """The vector of a text; the cosine of a query's and a document's."""
+        vectors = [self._vector(output) for output in outputs]
+        return vectors[0] if len(vectors) == 1 else cosines(vectors[0], vectors[1:])[0]
+
+    def _vector(self, output: Mapping[str, Any]) -> list[float]:
         hidden = output["last_hidden_state"].float()
         vector: Any = self._head.pool(hidden, output["attention_mask"])
         return vector[0].tolist()
@@ -47,6 +72,7 @@ TASK = Task(
     result=list[float],
     # A bare `…Model` is meant for nothing else; below any head there are hidden states to pool.
     architectures=("*Model", "*For*"),
+    families=("bert", "distilbert", "electra", "roberta"),
     example={"inputs": "How do I bake bread?"},
     example_result=[0.021, -0.114, 0.087],
     stages=FeatureExtractionStages,

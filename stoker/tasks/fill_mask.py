@@ -78,6 +78,7 @@ TASK = Task(
     # Several masks in a text: one list each.
     result=list[Filling] | list[list[Filling]],
     architectures=("*ForMaskedLM", "*ForPreTraining"),
+    families=("bert", "distilbert", "electra", "roberta"),
     example={"inputs": "The capital of France is [MASK].", "top_k": 3},
     example_result=[
         {

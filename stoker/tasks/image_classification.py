@@ -24,6 +24,7 @@ TASK = Task(
     media={"inputs": "image"},
     result=list[Label],
     architectures=("*ForImageClassification*",),
+    families=("convnext", "dinov2", "resnet", "siglip", "swin", "vit"),
     example={"inputs": "https://images.example/cat.jpg", "top_k": 2},
     example_result=[{"label": "cat", "score": 0.98}, {"label": "dog", "score": 0.01}],
     stages=ImageClassificationStages,

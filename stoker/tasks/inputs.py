@@ -4,7 +4,15 @@ from array import array
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import Discriminator, Field, PlainValidator, Tag, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    PlainValidator,
+    Tag,
+    WithJsonSchema,
+)
 from typing_extensions import TypedDict
 
 from stoker.media.media import Media, MediaKind
@@ -37,6 +45,45 @@ Truncation = Annotated[
 FunctionToApply = Annotated[
     Literal["sigmoid", "softmax", "none"],
     Field(description="How scores are made from logits; default: by the model's problem type."),
+]
+
+
+def _comma_separated(value: Any) -> Any:
+    return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be blank")
+    return text
+
+
+# As transformers' clients send them: a list, or one string with commas.
+CandidateLabels = Annotated[
+    list[Annotated[str, Field(max_length=1000), AfterValidator(_not_blank)]],
+    Field(
+        min_length=1,
+        max_length=1000,
+        description="The labels to choose from: a list, or one string with commas between them.",
+    ),
+    BeforeValidator(_comma_separated, json_schema_input_type=list[str] | str),
+]
+
+
+def _with_placeholder(template: str) -> str:
+    if PLACEHOLDER not in template:
+        raise ValueError(f"must contain {PLACEHOLDER}, where each label is put")
+    return template
+
+
+PLACEHOLDER = "{}"
+HypothesisTemplate = Annotated[
+    str,
+    Field(
+        max_length=1000,
+        description="The sentence made of each label; the label takes the place of {}.",
+    ),
+    AfterValidator(_with_placeholder),
 ]
 
 

@@ -5,11 +5,31 @@ from pathlib import Path
 
 from stoker.replica.stages import Stages
 from stoker.tasks import (
+    audio_classification,
+    depth_estimation,
+    document_question_answering,
     feature_extraction,
     fill_mask,
     image_classification,
+    image_feature_extraction,
+    image_segmentation,
+    image_to_text,
+    mask_generation,
+    object_detection,
+    question_answering,
+    rerank,
+    similarity,
+    summarization,
+    table_question_answering,
     text_classification,
     token_classification,
+    translation,
+    video_classification,
+    visual_question_answering,
+    zero_shot_audio_classification,
+    zero_shot_classification,
+    zero_shot_image_classification,
+    zero_shot_object_detection,
 )
 from stoker.tasks.base import Task
 
@@ -18,9 +38,29 @@ TASKS: Mapping[str, Task] = {
     for task in (
         token_classification.TASK,
         text_classification.TASK,
+        zero_shot_classification.TASK,
         fill_mask.TASK,
+        question_answering.TASK,
+        table_question_answering.TASK,
+        translation.TASK,
+        summarization.TASK,
         feature_extraction.TASK,
+        similarity.TASK,
+        rerank.TASK,
         image_classification.TASK,
+        zero_shot_image_classification.TASK,
+        image_segmentation.TASK,
+        object_detection.TASK,
+        zero_shot_object_detection.TASK,
+        depth_estimation.TASK,
+        mask_generation.TASK,
+        image_feature_extraction.TASK,
+        image_to_text.TASK,
+        video_classification.TASK,
+        audio_classification.TASK,
+        zero_shot_audio_classification.TASK,
+        visual_question_answering.TASK,
+        document_question_answering.TASK,
     )
 }
 

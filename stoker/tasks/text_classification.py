@@ -1,11 +1,13 @@
 """Text classification: the labels of a text, such as its sentiment."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 from pydantic import Field
 
+from stoker.replica.pairs import RelevanceStages
 from stoker.replica.pipelines import TextPipelineStages
+from stoker.replica.stages import Sample
 from stoker.tasks.base import Task, TaskRequest
 from stoker.tasks.inputs import FunctionToApply, Label, TextInputs, TopK, Truncation
 
@@ -19,9 +21,25 @@ class TextClassificationRequest(TaskRequest):
     truncation: Truncation = False
 
 
-class TextClassificationStages(TextPipelineStages):
+class TextClassificationStages(RelevanceStages, TextPipelineStages):
+    """Items of the rerank endpoint are objects with `query` and `document`."""
+
     pipeline = "TextClassificationPipeline"
     auto_class = "AutoModelForSequenceClassification"
+
+    def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
+        if not isinstance(item, dict):
+            return super().preprocess(item, parameters)
+        sample = self.relevance_sample(cast("dict[str, Any]", item), parameters)
+        sample.extras["is_pair"] = True
+        return [sample]
+
+    def postprocess(
+        self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
+    ) -> Any:
+        if "is_pair" in outputs[0]:
+            return self.relevance(outputs[0])
+        return super().postprocess(outputs, parameters)
 
     def pipeline_parameters(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         # Named or not, `top_k` must reach the pipeline: without it, it answers in an older shape.
@@ -35,6 +53,7 @@ TASK = Task(
     request=TextClassificationRequest,
     result=list[Label],
     architectures=("*ForSequenceClassification",),
+    families=("bert", "distilbert", "electra", "roberta"),
     example={"inputs": "The room was clean and the staff were friendly."},
     example_result=[
         {"label": "positive", "score": 0.99},

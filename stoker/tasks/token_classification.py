@@ -53,6 +53,7 @@ TASK = Task(
     request=TokenClassificationRequest,
     result=list[Token],
     architectures=("*ForTokenClassification",),
+    families=("bert", "distilbert", "electra", "roberta"),
     example={"inputs": "Maria Schmidt works at Siemens in Berlin."},
     example_result=[
         {"word": "Maria", "score": 0.998, "entity": "B-PER", "index": 1, "start": 0, "end": 5}

@@ -1,7 +1,10 @@
 """Small media made by the tests."""
 
 import io
+import wave
+from typing import Any
 
+import av
 import numpy
 from PIL import Image
 
@@ -22,3 +25,34 @@ def png(picture: Image.Image) -> bytes:
 
 def image_media(picture: Image.Image) -> Media:
     return Media("image", content=png(picture))
+
+
+def sound(seed: int = 0, seconds: float = 0.5, rate: int = 16_000) -> numpy.ndarray:
+    """A random chord in noise: float32 of shape (samples,), on the grid of 16-bit samples."""
+    draw = numpy.random.default_rng(seed)
+    time = numpy.arange(int(seconds * rate)) / rate
+    tones = sum(numpy.sin(2 * numpy.pi * f * time) for f in draw.uniform(100, 3000, 3))
+    samples = 0.2 * tones + draw.normal(0, 0.05, time.size)
+    return (numpy.round(samples * 2**15) / 2**15).clip(-1, 1 - 2**-15).astype(numpy.float32)
+
+
+def wav(samples: numpy.ndarray, rate: int = 16_000) -> bytes:
+    buffer = io.BytesIO()
+    with wave.open(buffer, "wb") as out:
+        out.setparams((1, 2, rate, samples.size, "NONE", ""))
+        out.writeframes((samples * 2**15).astype("<i2").tobytes())
+    return buffer.getvalue()
+
+
+def video(seed: int = 0, frames: int = 12, size: tuple[int, int] = (48, 32)) -> bytes:
+    """An MP4 whose frames are unlike each other."""
+    buffer = io.BytesIO()
+    with av.open(buffer, "w", format="mp4") as out:
+        stream: Any = out.add_stream("mpeg4", rate=10)
+        stream.width, stream.height = size
+        stream.pix_fmt = "yuv420p"
+        for index in range(frames):
+            picture = image(1000 * seed + index, size)
+            out.mux(stream.encode(av.VideoFrame.from_image(picture)))
+        out.mux(stream.encode(None))
+    return buffer.getvalue()

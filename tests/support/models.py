@@ -9,7 +9,7 @@ TEXT = "the a model team keeps hot my name is Clara and I live in Berkeley Calif
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
-def tiny_bert(path: Path, head: str = "ForTokenClassification") -> Path:
+def tiny_bert(path: Path, head: str = "ForTokenClassification", positions: int = 128) -> Path:
     """Save a BERT of some thousand parameters, with its tokenizer, as save_pretrained does."""
     import transformers
 
@@ -20,7 +20,7 @@ def tiny_bert(path: Path, head: str = "ForTokenClassification") -> Path:
         num_hidden_layers=2,
         num_attention_heads=2,
         intermediate_size=64,
-        max_position_embeddings=128,
+        max_position_embeddings=positions,
         num_labels=3,
     )
     transformers.set_seed(0)

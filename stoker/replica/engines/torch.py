@@ -7,7 +7,6 @@ from typing import Any
 import torch
 import transformers
 
-from stoker.replica.batching import bucket
 from stoker.replica.engines.interface import Progress
 from stoker.replica.stages import Sample, Stages
 
@@ -39,8 +38,7 @@ class TorchEngine:
     @torch.inference_mode()
     def forward(self, samples: Sequence[Sample]) -> list[Mapping[str, Any]]:
         lengths = [self.stages.length(sample) for sample in samples]
-        # Rounded up only where it is padding that makes the length.
-        length = bucket(max(lengths)) if self.stages.padding else max(lengths)
+        length = self.stages.padded_length(max(lengths))
         batch = {
             name: torch.cat([self._padded(name, sample, length) for sample in samples])
             for name in samples[0].features

@@ -1,0 +1,158 @@
+"""A call for every task endpoint, answered by the demo models; the docs show them all."""
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+MEDIA = "stoker/demo/media"
+"""Where the files of the calls lie in a checkout."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    """A request that is worth sending."""
+
+    model: str
+    body: Mapping[str, Any]
+    files: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Field → name of a file in `MEDIA`. With files, the request is a form."""
+
+    def curl(self, path: str, base_url: str, key: str) -> str:
+        """The call for a shell."""
+        lines = [f"curl {base_url}{path}", f'-H "Authorization: Bearer {key}"']
+        if self.files:
+            fields = {"model": self.model, **self.body}
+            lines += [f"-F {name}=@{MEDIA}/{file}" for name, file in self.files.items()]
+            lines += [f"-F {shlex.quote(f'{k}={_field(v)}')}" for k, v in fields.items()]
+        else:
+            body = json.dumps({"model": self.model, **self.body}, ensure_ascii=False)
+            lines += ["-H 'Content-Type: application/json'", f"-d {shlex.quote(body)}"]
+        return " \\\n  ".join(lines)
+
+
+def _field(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+EXAMPLES: Mapping[str, Example] = {
+    "token-classification": Example(
+        model="tiny-ner",
+        body={
+            "inputs": "Maria Schmidt works at Siemens in Berlin.",
+            "aggregation_strategy": "simple",
+        },
+    ),
+    "text-classification": Example(
+        model="tiny-sentiment",
+        body={"inputs": "The room was clean and the staff were not rude at all."},
+    ),
+    "zero-shot-classification": Example(
+        model="tiny-nli",
+        body={
+            "inputs": "The striker scored twice in the second half.",
+            "candidate_labels": ["football", "cooking"],
+        },
+    ),
+    "fill-mask": Example(
+        model="tiny-fill-mask", body={"inputs": "The capital of France is [MASK].", "top_k": 3}
+    ),
+    "question-answering": Example(
+        model="tiny-qa",
+        body={"question": "Where does Anna work?", "context": "Anna works in Berlin."},
+    ),
+    "table-question-answering": Example(
+        model="random-table-qa",
+        body={
+            "query": "How many trees are in Berlin?",
+            "table": {"City": ["Paris", "Berlin"], "Trees": ["1200", "900"]},
+        },
+    ),
+    "translation": Example(model="tiny-translator", body={"inputs": "twenty-one"}),
+    "summarization": Example(
+        model="tiny-summarizer",
+        body={"inputs": "The tower is 324 metres tall, about the height of 81 storeys."},
+    ),
+    "feature-extraction": Example(model="tiny-encoder", body={"inputs": "How do I bake bread?"}),
+    "similarity": Example(
+        model="tiny-encoder",
+        body={
+            "source_sentence": "How do I bake bread?",
+            "sentences": ["What is the way to bake bread?", "The train is late."],
+        },
+    ),
+    "rerank": Example(
+        model="tiny-reranker",
+        body={
+            "query": "How do I bake bread?",
+            "documents": ["The train is late.", "To bake bread you need flour and yeast."],
+            "return_documents": True,
+        },
+    ),
+    "image-classification": Example(
+        model="tiny-digits", body={"top_k": 2}, files={"inputs": "seven.png"}
+    ),
+    "zero-shot-image-classification": Example(
+        model="tiny-clip",
+        body={"candidate_labels": ["a red circle", "a blue square", "a green star"]},
+        files={"image": "circle.png"},
+    ),
+    "image-segmentation": Example(model="tiny-segmenter", body={}, files={"inputs": "scene.png"}),
+    "object-detection": Example(
+        model="tiny-detector", body={"threshold": 0.5}, files={"inputs": "scene.png"}
+    ),
+    "zero-shot-object-detection": Example(
+        model="random-detection-zero-shot",
+        body={"candidate_labels": ["a red circle"], "threshold": 0, "top_k": 2},
+        files={"image": "scene.png"},
+    ),
+    "depth-estimation": Example(model="random-depth", body={}, files={"inputs": "circle.png"}),
+    "mask-generation": Example(
+        model="random-masks",
+        body={"pred_iou_thresh": 0, "stability_score_thresh": 0},
+        files={"inputs": "circle.png"},
+    ),
+    "image-feature-extraction": Example(
+        model="tiny-image-encoder", body={}, files={"inputs": "circle.png"}
+    ),
+    "image-to-text": Example(
+        model="tiny-captioner", body={"max_new_tokens": 20}, files={"inputs": "scene.png"}
+    ),
+    "video-classification": Example(
+        model="tiny-video", body={"top_k": 2}, files={"inputs": "moving.mp4"}
+    ),
+    "audio-classification": Example(
+        model="tiny-sounds", body={"top_k": 2}, files={"inputs": "siren.wav"}
+    ),
+    "zero-shot-audio-classification": Example(
+        model="random-audio-zero-shot",
+        body={"candidate_labels": ["a siren", "a bell"]},
+        files={"audio": "siren.wav"},
+    ),
+    "visual-question-answering": Example(
+        model="tiny-vqa",
+        body={"question": "What colour is the circle?", "top_k": 2},
+        files={"image": "scene.png"},
+    ),
+    "document-question-answering": Example(
+        model="random-document-qa",
+        body={
+            "question": "What is the invoice number?",
+            "word_boxes": [["Invoice", [40, 30, 180, 60]], ["us-001", [200, 30, 290, 60]]],
+        },
+        files={"image": "scene.png"},
+    ),
+}
+"""Task → its call."""
+
+SHOWN = (
+    "token-classification",
+    "fill-mask",
+    "text-classification",
+    "feature-extraction",
+    "image-classification",
+    "visual-question-answering",
+    "audio-classification",
+)
+"""The tasks whose calls `stoker demo` prints; docs/tasks.md has them all."""

@@ -1,0 +1,70 @@
+"""Stages that read two texts at once."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from stoker.replica.stages import InputError, Sample
+from stoker.replica.text import TextStages
+
+Part = Literal["first", "second"]
+
+
+class PairStages(TextStages):
+    def pair(
+        self, first: str, second: str, *, cut: Part | None, cuttable: str, field: str
+    ) -> Sample:
+        """Two texts as one sequence of the model.
+
+        Args:
+            cut: the part that is shortened where both together are longer than the model takes;
+                None: refuse them.
+            cuttable: what the client calls the part that can be cut.
+            field: the request's field that an error names, of an item.
+
+        Raises:
+            InputError: they are too long, also without the part that may be cut.
+        """
+        limit = self.max_tokens()
+        encoded = self.tokenizer(first, second, return_tensors="pt")
+        length = encoded["input_ids"].shape[1]
+        if length > limit:
+            if cut is None:
+                raise InputError(
+                    f"With what it is read with, the {cuttable} has {length} tokens; this model "
+                    f'takes at most {limit}. Shorten it, or send "truncation": true to cut it.',
+                    field=field,
+                )
+            part = self.tokenizer(first if cut == "first" else second, add_special_tokens=False)
+            if len(part["input_ids"]) <= length - limit:
+                raise InputError(
+                    f"The model takes at most {limit} tokens, and what the {cuttable} is read "
+                    f"with leaves none for it: shorten that.",
+                    field=field,
+                )
+            encoded = self.tokenizer(
+                first, second, return_tensors="pt", truncation=f"only_{cut}", max_length=limit
+            )
+        return Sample({name: encoded[name] for name in self.tokenizer.model_input_names})
+
+
+class RelevanceStages(PairStages):
+    """A cross-encoder: how relevant is a document to a query?
+
+    An item is an object with `query` and `document`.
+    """
+
+    def relevance_sample(self, item: Mapping[str, Any], parameters: Mapping[str, Any]) -> Sample:
+        cut: Part | None = "second" if parameters.get("truncation") else None
+        return self.pair(
+            item["query"], item["document"], cut=cut, cuttable="document", field="documents"
+        )
+
+    def relevance(self, output: Mapping[str, Any]) -> float:
+        """From 0 to 1: the sigmoid of a single logit; of several labels, the last one's softmax.
+
+        The last of two labels is the positive one by the convention of text classification.
+        """
+        logits = output["logits"][0].float()
+        if logits.shape[0] == 1:
+            return logits.sigmoid()[0].item()
+        return logits.softmax(-1)[-1].item()

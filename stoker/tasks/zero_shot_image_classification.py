@@ -1,0 +1,91 @@
+"""Zero-shot image classification: which of the request's own labels describe an image."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import AliasChoices, Field
+
+from stoker.replica.towers import TowerStages, finish
+from stoker.tasks.base import MediaRequest, Task
+from stoker.tasks.inputs import (
+    PLACEHOLDER,
+    CandidateLabels,
+    HypothesisTemplate,
+    ImageInputs,
+    Label,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+
+class ZeroShotImageClassificationRequest(MediaRequest):
+    # Hugging Face's clients call it `inputs`.
+    image: ImageInputs = Field(validation_alias=AliasChoices("image", "inputs"))
+    candidate_labels: CandidateLabels
+    hypothesis_template: HypothesisTemplate = "This is a photo of {}."
+
+    input_fields: ClassVar[tuple[str, ...]] = ("image",)
+
+
+class ZeroShotImageClassificationStages(TowerStages):
+    auto_class = "AutoModelForZeroShotImageClassification"
+
+    def attach(self, model: Any) -> None:
+        super().attach(model)
+        self._scale: float = model.logit_scale.float().exp().item()
+        # SigLIP's only.
+        self._bias: float = model.logit_bias.item() if hasattr(model, "logit_bias") else 0.0
+
+    def texts(self, parameters: Mapping[str, Any]) -> list[str]:
+        template: str = parameters["hypothesis_template"]
+        return [template.replace(PLACEHOLDER, label) for label in parameters["candidate_labels"]]
+
+    def score(
+        self,
+        image: Mapping[str, Any],
+        embeddings: "torch.Tensor",
+        parameters: Mapping[str, Any],
+    ) -> list[Label]:
+        import torch
+
+        picture = torch.nn.functional.normalize(image["embedding"], dim=-1)
+        texts = torch.nn.functional.normalize(embeddings, dim=-1)
+        logits = (picture @ texts.T)[0] * self._scale + self._bias
+        # SigLIP's labels are judged one by one, the others' against each other.
+        scores: Any = logits.sigmoid() if self.siglip else logits.softmax(-1)
+        labels: list[str] = parameters["candidate_labels"]
+        found = [
+            Label(label=label, score=score)
+            for label, score in zip(labels, scores.tolist(), strict=True)
+        ]
+        return sorted(found, key=lambda one: -one["score"])
+
+
+TASK = Task(
+    pipeline="zero-shot-image-classification",
+    path="/v1/classifications/zero-shot/image",
+    summary="Classify images by labels of your own",
+    request=ZeroShotImageClassificationRequest,
+    media={"image": "image", "inputs": "image"},
+    result=list[Label],
+    architectures=(
+        "CLIPModel",
+        "SiglipModel",
+        "Siglip2Model",
+        "ChineseCLIPModel",
+        "AltCLIPModel",
+    ),
+    families=("chinese_clip", "clip", "siglip", "siglip2"),
+    example={
+        "image": "https://images.example/cat.jpg",
+        "candidate_labels": ["a cat", "a dog", "a tram"],
+    },
+    example_result=[
+        {"label": "a cat", "score": 0.97},
+        {"label": "a dog", "score": 0.02},
+        {"label": "a tram", "score": 0.01},
+    ],
+    stages=ZeroShotImageClassificationStages,
+    finish=finish,
+)

@@ -1,0 +1,135 @@
+"""Depth estimation against the transformers pipeline, family by family."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+import torch
+import transformers
+from pydantic import ValidationError
+
+from stoker.tasks import depth_estimation
+from stoker.tasks.depth_estimation import DepthEstimationRequest
+from tests.support.compare import equal
+from tests.support.local import Local, RefusedError
+from tests.support.media import image, image_media
+from tests.support.vision import SIZE, SQUARE, TOWER, VISION, grey
+
+IMAGES = [image(0, (70, 50)), image(1, (40, 90)), image(2, (32, 32)), image(3, (70, 50))]
+
+
+def dpt(folder: Path) -> None:
+    config = transformers.DPTConfig(
+        **{**VISION, "num_hidden_layers": 4},
+        backbone_out_indices=[0, 1, 2, 3],
+        neck_hidden_sizes=[8, 8, 16, 16],
+        fusion_hidden_size=16,
+    )
+    transformers.DPTForDepthEstimation(config).save_pretrained(folder)
+    transformers.DPTImageProcessorPil(size=SQUARE).save_pretrained(folder)
+
+
+def depth_anything(folder: Path) -> None:
+    backbone = transformers.Dinov2Config(
+        **{**TOWER, "num_hidden_layers": 4},
+        image_size=SIZE,
+        patch_size=8,
+        out_indices=[1, 2, 3, 4],
+        reshape_hidden_states=False,
+        apply_layernorm=True,
+    )
+    config = transformers.DepthAnythingConfig(
+        backbone_config=backbone,
+        patch_size=8,
+        reassemble_hidden_size=32,
+        neck_hidden_sizes=[8, 8, 16, 16],
+        fusion_hidden_size=16,
+        head_hidden_size=8,
+    )
+    transformers.DepthAnythingForDepthEstimation(config).save_pretrained(folder)
+    # Shapes follow those of the images.
+    transformers.DPTImageProcessorPil(
+        size=SQUARE, keep_aspect_ratio=True, ensure_multiple_of=8
+    ).save_pretrained(folder)
+
+
+def glpn(folder: Path) -> None:
+    config = transformers.GLPNConfig(
+        depths=[1, 1, 1, 1],
+        hidden_sizes=[8, 16, 16, 32],
+        num_attention_heads=[1, 1, 2, 2],
+        decoder_hidden_size=16,
+    )
+    transformers.GLPNForDepthEstimation(config).save_pretrained(folder)
+    transformers.GLPNImageProcessorPil(size_divisor=SIZE).save_pretrained(folder)
+
+
+@pytest.fixture(scope="module", params=[dpt, depth_anything, glpn], ids=lambda one: one.__name__)
+def case(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[tuple[Local, Any]]:
+    folder: Path = tmp_path_factory.mktemp(request.param.__name__)
+    transformers.set_seed(0)
+    request.param(folder)
+    local = Local("depth-estimation", folder)
+    yield local, transformers.pipeline("depth-estimation", model=str(folder), device="cpu")
+    local.close()
+
+
+def same(answer: Any, picture: Any, pipe: Any) -> None:
+    expected = pipe(picture)
+    ours, theirs = numpy.array(grey(answer["depth"])), numpy.asarray(expected["depth"])
+    assert ours.shape == theirs.shape == (picture.height, picture.width)
+    assert (ours.min(), ours.max()) == (0, 255)
+    # What lies between two of the 256 steps may be rounded to either.
+    assert abs(ours.astype(int) - theirs.astype(int)).max() <= 1
+    if "predicted_depth" in answer:
+        equal(answer["predicted_depth"], expected["predicted_depth"].tolist())
+
+
+class TestParity:
+    def test_alone(self, case: Any) -> None:
+        local, pipe = case
+        for picture in IMAGES:
+            answer = local.ask({"inputs": image_media(picture)})
+            assert set(answer) == {"depth"}
+            same(answer, picture, pipe)
+
+    def test_in_a_mixed_batch(self, case: Any) -> None:
+        local, pipe = case
+        images = [image_media(picture) for picture in IMAGES]
+        local.batches.clear()
+        for answer in local.ask_together([{"inputs": images}] * 2):
+            for picture, one in zip(IMAGES, answer, strict=True):
+                same(one, picture, pipe)
+        assert max(local.batches) > 1
+
+    def test_return_values(self, case: Any) -> None:
+        local, pipe = case
+        answer = local.ask({"inputs": image_media(IMAGES[2]), "return_values": True})
+        assert set(answer) == {"depth", "predicted_depth"}
+        same(answer, IMAGES[2], pipe)
+
+
+def test_too_many_values(case: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    local, _ = case
+    monkeypatch.setattr(depth_estimation, "MAX_VALUES", 100)
+    with pytest.raises(RefusedError) as refused:
+        local.ask({"inputs": [image_media(IMAGES[0])], "return_values": True})
+    assert refused.value.failure.param == "inputs[0]"
+    assert "more than 100 pixels" in refused.value.failure.message
+
+
+def test_one_depth_everywhere_is_black() -> None:
+    assert depth_estimation._bright(torch.full((2, 3), 4.0)).tolist() == [[0, 0, 0], [0, 0, 0]]
+
+
+def test_nearest_and_farthest_take_the_whole_range() -> None:
+    assert depth_estimation._bright(torch.tensor([[2.0, 4.0, 3.0]])).tolist() == [[0, 255, 127]]
+
+
+@pytest.mark.parametrize("wrong", [{"return_values": "perhaps"}, {"top_k": 1}], ids=str)
+def test_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError) as refused:
+        DepthEstimationRequest.model_validate({"inputs": "aGk=", **wrong})
+    assert {error["loc"][0] for error in refused.value.errors()} == set(wrong)

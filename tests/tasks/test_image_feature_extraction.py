@@ -1,0 +1,127 @@
+"""Image feature extraction against the models themselves, family by family."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from pydantic import ValidationError
+
+from stoker.tasks.image_feature_extraction import ImageFeatureExtractionRequest
+from tests.support.compare import equal
+from tests.support.local import Local
+from tests.support.media import image, image_media
+from tests.support.vision import SIZE, SQUARE, TOWER, VISION, clip_text, clip_tokenizer
+
+IMAGES = [image(0), image(1, (40, 90)), image(2, (32, 32))]
+Model = Any
+Expected = Callable[[Model, torch.Tensor], torch.Tensor]
+"""A model and the pixels of an image → (1, width)."""
+
+
+def save(model: Model, folder: Path) -> None:
+    model.save_pretrained(folder)
+    transformers.ViTImageProcessorPil(size=SQUARE).save_pretrained(folder)
+
+
+def vit(folder: Path) -> Expected:
+    save(transformers.ViTModel(transformers.ViTConfig(**VISION)), folder)
+    return lambda model, pixels: model(pixels).pooler_output
+
+
+def vit_classifier(folder: Path) -> Expected:
+    """Its checkpoint has no pooler: the mean over the 16 patches, without [CLS]."""
+    config = transformers.ViTConfig(**VISION, num_labels=7)
+    save(transformers.ViTForImageClassification(config), folder)
+    return lambda model, pixels: model(pixels).last_hidden_state[:, -16:].mean(1)
+
+
+def dinov2(folder: Path) -> Expected:
+    config = transformers.Dinov2Config(**TOWER, image_size=SIZE, patch_size=8)
+    save(transformers.Dinov2Model(config), folder)
+    return lambda model, pixels: model(pixels).last_hidden_state[:, 0]
+
+
+def clip(folder: Path) -> Expected:
+    tokenizer = clip_tokenizer(77)
+    config = transformers.CLIPConfig(
+        text_config=clip_text(tokenizer, 77), vision_config=VISION, projection_dim=24
+    )
+    save(transformers.CLIPModel(config), folder)
+    return lambda model, pixels: model.visual_projection(model.vision_model(pixels).pooler_output)
+
+
+def siglip_vision(folder: Path) -> Expected:
+    save(transformers.SiglipVisionModel(transformers.SiglipVisionConfig(**VISION)), folder)
+    return lambda model, pixels: model(pixels).pooler_output
+
+
+def convnext_classifier(folder: Path) -> Expected:
+    """The norm after its pooling belongs to the base model, so the classifier's file has it."""
+    config = transformers.ConvNextConfig(
+        hidden_sizes=[8, 16, 16, 32], depths=[1, 1, 1, 1], num_labels=7
+    )
+    save(transformers.ConvNextForImageClassification(config), folder)
+    return lambda model, pixels: model.layernorm(model(pixels).last_hidden_state.mean((2, 3)))
+
+
+def resnet(folder: Path) -> Expected:
+    config = transformers.ResNetConfig(
+        embedding_size=8, hidden_sizes=[8, 8, 16, 32], depths=[1, 1, 1, 1], layer_type="basic"
+    )
+    save(transformers.ResNetModel(config), folder)
+    return lambda model, pixels: model(pixels).last_hidden_state.mean((2, 3))
+
+
+FAMILIES = [vit, vit_classifier, dinov2, clip, siglip_vision, convnext_classifier, resnet]
+
+
+@pytest.fixture(scope="module", params=FAMILIES, ids=lambda family: family.__name__)
+def case(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Any]:
+    folder: Path = tmp_path_factory.mktemp(request.param.__name__)
+    transformers.set_seed(0)
+    expected = request.param(folder)
+    local = Local("image-feature-extraction", folder)
+    processor = transformers.AutoImageProcessor.from_pretrained(folder)
+
+    def vector(picture: Any) -> list[float]:
+        pixels = processor(images=picture, return_tensors="pt")["pixel_values"]
+        with torch.inference_mode():
+            return expected(local.model, pixels)[0].tolist()
+
+    yield local, vector
+    local.close()
+
+
+def test_alone(case: Any) -> None:
+    local, vector = case
+    for picture in IMAGES:
+        equal(local.ask({"inputs": image_media(picture)}), vector(picture))
+
+
+def test_in_a_mixed_batch(case: Any) -> None:
+    local, vector = case
+    images = [image_media(picture) for picture in IMAGES]
+    local.batches.clear()
+    for answer in local.ask_together([{"inputs": images}] * 2):
+        equal(answer, [vector(picture) for picture in IMAGES])
+    assert max(local.batches) > 1
+
+
+def test_the_same_after_loading_again(tmp_path: Path) -> None:
+    """A random pooler would give other numbers each time."""
+    vit_classifier(tmp_path)
+    answers: list[Any] = []
+    for seed in (1, 2):
+        transformers.set_seed(seed)
+        local = Local("image-feature-extraction", tmp_path)
+        answers.append(local.ask({"inputs": image_media(IMAGES[0])}))
+        local.close()
+    equal(*answers)
+
+
+def test_refused() -> None:
+    with pytest.raises(ValidationError):
+        ImageFeatureExtractionRequest.model_validate({"inputs": "aGk=", "pool": True})

@@ -1,0 +1,177 @@
+"""Reranking against the model called directly and against sentence-transformers."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sentence_transformers
+import torch
+import transformers
+from pydantic import ValidationError
+
+from stoker.tasks.rerank import RerankRequest
+from tests.support.compare import equal
+from tests.support.language import tokenizer
+from tests.support.local import Local, RefusedError
+from tests.support.models import tiny_bert
+
+QUERY = "where is the tower?"
+DOCUMENTS = ["in paris", "clara lives in london, and the river is where maria was", "music", "a"]
+BODY = {"query": QUERY, "documents": DOCUMENTS}
+
+
+def bert(folder: Path, labels: int = 1) -> None:
+    _save(folder, "Bert", labels, 128)
+
+
+def roberta(folder: Path, labels: int = 1) -> None:
+    _save(folder, "Roberta", labels, 130)
+
+
+def _save(folder: Path, name: str, labels: int, positions: int) -> None:
+    words = tokenizer(name.lower())
+    config = getattr(transformers, f"{name}Config")(
+        vocab_size=len(words),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=positions,
+        pad_token_id=words.pad_token_id,
+        initializer_range=0.5,
+        num_labels=labels,
+    )
+    transformers.set_seed(0)
+    getattr(transformers, f"{name}ForSequenceClassification")(config).save_pretrained(folder)
+    words.save_pretrained(folder)
+
+
+def direct(folder: Path, documents: Sequence[str], query: str = QUERY) -> list[float]:
+    """The scores, one pair at a time."""
+    words: Any = transformers.AutoTokenizer.from_pretrained(folder)
+    model: Any = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    scores: list[float] = []
+    for document in documents:
+        cut = {"truncation": "only_second", "max_length": 128}
+        with torch.inference_mode():
+            logits = model(**words(query, document, return_tensors="pt", **cut)).logits[0]
+        scores.append(float(logits.sigmoid()[0] if len(logits) == 1 else logits.softmax(-1)[-1]))
+    return scores
+
+
+def ranked(scores: Sequence[float]) -> list[dict[str, Any]]:
+    results = [{"index": i, "relevance_score": score} for i, score in enumerate(scores)]
+    return sorted(results, key=lambda one: -one["relevance_score"])
+
+
+@pytest.fixture(
+    scope="module",
+    params=[(bert, "text-ranking"), (roberta, "text-ranking"), (bert, "text-classification")],
+    ids=lambda param: f"{param[0].__name__} {param[1]}",
+)
+def case(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[tuple[Local, Path]]:
+    make, pipeline = request.param
+    folder: Path = tmp_path_factory.mktemp(make.__name__)
+    make(folder)
+    local = Local(pipeline, folder)
+    yield local, folder
+    local.close()
+
+
+class TestParity:
+    def test_each_document_alone(self, case: Any) -> None:
+        local, folder = case
+        for document in DOCUMENTS:
+            answer = local.ask({"query": QUERY, "documents": [document]}, "rerank")
+            equal(answer, {"results": ranked(direct(folder, [document]))})
+
+    def test_in_a_mixed_batch(self, case: Any) -> None:
+        local, folder = case
+        expected = ranked(direct(folder, DOCUMENTS))
+        local.batches.clear()
+        for answer in local.ask_together([BODY] * 3, "rerank"):
+            equal(answer, {"results": expected})
+        assert max(local.batches) > 1
+
+    def test_as_sentence_transformers(self, case: Any) -> None:
+        local, folder = case
+        encoder = sentence_transformers.CrossEncoder(str(folder), device="cpu")
+        theirs = encoder.rank(QUERY, DOCUMENTS, activation_fn=torch.nn.Sigmoid())
+        ours = local.ask(BODY, "rerank")["results"]
+        assert [one["index"] for one in ours] == [one["corpus_id"] for one in theirs]
+        equal([one["relevance_score"] for one in ours], [float(one["score"]) for one in theirs])
+
+    def test_a_cut_document(self, case: Any) -> None:
+        local, folder = case
+        long = "paris " * 200
+        answer = local.ask({**BODY, "documents": [long], "truncation": True}, "rerank")
+        equal(answer, {"results": ranked(direct(folder, [long]))})
+
+
+def test_two_labels_score_by_the_last(tmp_path: Path) -> None:
+    bert(tmp_path, labels=2)
+    local = Local("text-ranking", tmp_path)
+    try:
+        equal(local.ask(BODY, "rerank"), {"results": ranked(direct(tmp_path, DOCUMENTS))})
+    finally:
+        local.close()
+
+
+def test_by_embeddings(tmp_path: Path) -> None:
+    local = Local("feature-extraction", tiny_bert(tmp_path, "Model"))
+    try:
+        query, *vectors = (
+            torch.tensor(vector) for vector in local.ask({"inputs": [QUERY, *DOCUMENTS]})
+        )
+        cosines = [float(query @ one / query.norm() / one.norm()) for one in vectors]
+        equal(local.ask(BODY, "rerank"), {"results": ranked(cosines)})
+        long = {**BODY, "documents": ["a", "paris " * 200]}
+        with pytest.raises(RefusedError) as refused:
+            local.ask(long, "rerank")
+        assert refused.value.failure.param == "documents[1]"
+        with pytest.raises(RefusedError) as refused:
+            local.ask({**BODY, "query": "paris " * 200}, "rerank")
+        assert refused.value.failure.param == "query"
+    finally:
+        local.close()
+
+
+class TestParameters:
+    def test_top_n_and_documents(self, case: Any) -> None:
+        local, folder = case
+        best = ranked(direct(folder, DOCUMENTS))[:2]
+        body = {**BODY, "top_n": 2, "return_documents": True}
+        objects = {**body, "documents": [{"text": document} for document in DOCUMENTS]}
+        expected = [one | {"document": {"text": DOCUMENTS[one["index"]]}} for one in best]
+        equal(local.ask(body, "rerank"), {"results": expected})
+        equal(local.ask(objects, "rerank"), {"results": expected})
+
+    def test_a_long_document_is_named(self, case: Any) -> None:
+        local, _ = case
+        with pytest.raises(RefusedError, match="at most 128") as refused:
+            local.ask({**BODY, "documents": ["a", "paris " * 200]}, "rerank")
+        assert refused.value.failure.param == "documents[1]"
+
+    def test_a_query_without_room_for_the_document(self, case: Any) -> None:
+        local, _ = case
+        with pytest.raises(RefusedError, match="leaves none"):
+            local.ask({**BODY, "query": "paris " * 200, "truncation": True}, "rerank")
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"documents": []},
+            {"documents": ["a"] * 1001},
+            {"documents": [{"title": "a"}]},
+            {"documents": [""]},
+            {"documents": "a"},
+            {"query": ""},
+            {"top_n": 0},
+            {"rank_fields": ["text"]},
+        ],
+        ids=lambda value: str(value)[:40],
+    )
+    def test_refusals(self, change: dict[str, Any]) -> None:
+        with pytest.raises(ValidationError, match=next(iter(change))):
+            RerankRequest.model_validate(BODY | change)

@@ -1,0 +1,228 @@
+"""Zero-shot image classification against the transformers pipeline, family by family."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import transformers
+from pydantic import ValidationError
+
+from stoker.replica import towers
+from stoker.replica.protocol import Work
+from stoker.tasks.zero_shot_image_classification import ZeroShotImageClassificationRequest
+from tests.support.compare import equal
+from tests.support.local import Local, RefusedError
+from tests.support.media import image, image_media
+from tests.support.models import word_tokenizer
+from tests.support.vision import SQUARE, TOWER, VISION, clip_text, clip_tokenizer
+
+IMAGES = [image(0), image(1, (40, 90)), image(2, (32, 32))]
+LABELS = ["cat", "a rather long dog", "a bird in a tree, far away"]
+
+
+def clip(folder: Path) -> None:
+    tokenizer = clip_tokenizer(77)
+    config = transformers.CLIPConfig(
+        text_config=clip_text(tokenizer, 77), vision_config=VISION, projection_dim=24
+    )
+    transformers.CLIPModel(config).save_pretrained(folder)
+    transformers.CLIPImageProcessorPil(size=SQUARE, crop_size=SQUARE).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def siglip(folder: Path) -> None:
+    tokenizer = word_tokenizer()
+    tokenizer.model_input_names = ["input_ids"]
+    text = {**TOWER, "vocab_size": len(tokenizer), "max_position_embeddings": 64}
+    config = transformers.SiglipConfig(
+        text_config={**text, "projection_size": 32}, vision_config=VISION
+    )
+    transformers.SiglipModel(config).save_pretrained(folder)
+    transformers.SiglipImageProcessorPil(size=SQUARE).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def chinese_clip(folder: Path) -> None:
+    tokenizer = word_tokenizer()
+    text = {**TOWER, "vocab_size": len(tokenizer), "max_position_embeddings": 128}
+    config = transformers.ChineseCLIPConfig(
+        text_config=text, vision_config=VISION, projection_dim=24
+    )
+    transformers.ChineseCLIPModel(config).save_pretrained(folder)
+    transformers.ChineseCLIPImageProcessorPil(size=SQUARE, crop_size=SQUARE).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def siglip2(folder: Path) -> None:
+    """Its images are padded to a number of patches, by which they are batched."""
+    tokenizer = word_tokenizer()
+    tokenizer.model_input_names = ["input_ids"]
+    text = {**TOWER, "vocab_size": len(tokenizer), "max_position_embeddings": 64}
+    config = transformers.Siglip2Config(
+        text_config={**text, "projection_size": 32},
+        vision_config={**TOWER, "num_patches": 16, "patch_size": 8},
+    )
+    transformers.Siglip2Model(config).save_pretrained(folder)
+    processor = transformers.Siglip2ImageProcessorPil(patch_size=8, max_num_patches=16)
+    processor.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+FAMILIES = [clip, siglip, siglip2, chinese_clip]
+
+
+@pytest.fixture(scope="module", params=FAMILIES, ids=lambda family: family.__name__)
+def case(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[tuple[Local, Any]]:
+    folder: Path = tmp_path_factory.mktemp(request.param.__name__)
+    transformers.set_seed(0)
+    request.param(folder)
+    local = Local("zero-shot-image-classification", folder)
+    pipe = transformers.pipeline("zero-shot-image-classification", model=str(folder), device="cpu")
+    yield local, pipe
+    local.close()
+
+
+def body(picture: Any, labels: Any = LABELS, **more: Any) -> dict[str, Any]:
+    return {"image": image_media(picture), "candidate_labels": labels, **more}
+
+
+class TestParity:
+    def test_alone(self, case: Any) -> None:
+        local, pipe = case
+        for picture in IMAGES:
+            equal(local.ask(body(picture)), pipe(picture, LABELS))
+
+    def test_in_a_mixed_batch(self, case: Any) -> None:
+        local, pipe = case
+        bodies = [
+            body(IMAGES[0], ["one", "two of them"]),
+            body(IMAGES[1], ["two of them", "three", "and a fourth that is longer"]),
+            body(IMAGES[2]),
+        ]
+        local.batches.clear()
+        answers = local.ask_together(bodies)
+        assert max(local.batches) > 1
+        for picture, given, answer in zip(IMAGES, bodies, answers, strict=True):
+            equal(answer, pipe(picture, given["candidate_labels"]))
+
+    def test_several_images(self, case: Any) -> None:
+        local, pipe = case
+        labels = ["new to the model", *LABELS]
+        images = [image_media(picture) for picture in IMAGES]
+        answer = local.ask({"image": images, "candidate_labels": labels})
+        equal(answer, [pipe(picture, labels) for picture in IMAGES])
+
+    def test_hypothesis_template(self, case: Any) -> None:
+        local, pipe = case
+        answer = local.ask(body(IMAGES[0], hypothesis_template="{}, far away"))
+        equal(answer, pipe(IMAGES[0], LABELS, hypothesis_template="{}, far away"))
+
+    def test_a_label_given_twice(self, case: Any) -> None:
+        local, pipe = case
+        equal(local.ask(body(IMAGES[0], ["cat", "cat"])), pipe(IMAGES[0], ["cat", "cat"]))
+
+    def test_a_label_as_long_as_the_model_takes(self, case: Any) -> None:
+        local, pipe = case
+        # Its batch is padded to a round length beyond the model's last position.
+        labels = ["a" * (local.stages.max_tokens() - 2), "b"]
+        if "siglip" not in pipe.model.config.model_type:
+            labels = [" ".join(labels[0]), "b"]
+        answer = local.ask(body(IMAGES[0], labels, hypothesis_template="{}"))
+        equal(answer, pipe(IMAGES[0], labels, hypothesis_template="{}"))
+
+
+class TestLabels:
+    def test_a_known_label_is_not_embedded_again(self, case: Any) -> None:
+        local, _ = case
+        local.ask(body(IMAGES[0], ["seen", "also seen"]))
+        local.batches.clear()
+        local.ask(body(IMAGES[1], ["also seen", "seen"]))
+        assert local.batches == [1]
+
+    def test_items_of_a_request_share_their_labels(self, case: Any) -> None:
+        local, _ = case
+        local.batches.clear()
+        images = [image_media(picture) for picture in IMAGES]
+        local.ask({"image": images, "candidate_labels": ["never seen", "nor this one"]})
+        assert sum(local.batches) == len(IMAGES) + 2
+
+    def test_an_image_that_is_through_before_its_labels(self, case: Any) -> None:
+        local, pipe = case
+        request = ZeroShotImageClassificationRequest.model_validate(
+            {"image": [image_media(IMAGES[0]), image_media(IMAGES[1])], "candidate_labels": "x,yy"}
+        )
+        items, parameters = request.items()[0], request.parameters()
+        outputs = [
+            [local.forward([sample])[0] for sample in samples]
+            for samples in [local.stages.preprocess(item, parameters) for item in items]
+        ]
+        assert [len(one) for one in outputs] == [3, 1]
+        second = local.stages.postprocess(outputs[1], parameters)
+        first = local.stages.postprocess(outputs[0], parameters)
+        work = Work(1, local.pipeline, items, parameters, single=False)
+        expected = [pipe(picture, ["x", "yy"]) for picture in IMAGES[:2]]
+        equal(towers.finish(work, [first, second]), expected)
+
+    def test_few_are_kept(self, case: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        local, pipe = case
+        monkeypatch.setattr(towers, "_KEPT_TEXTS", 2)
+        local.stages._known.clear()
+        for picture in IMAGES:
+            equal(local.ask(body(picture)), pipe(picture, LABELS))
+        assert len(local.stages._known) == 2
+
+    def test_braces_in_a_label_or_template_are_only_text(self, case: Any) -> None:
+        local, pipe = case
+        labels = ["{0.__class__}", "{cat}"]
+        answer = local.ask(body(IMAGES[0], labels, hypothesis_template="a {x}: {}"))
+        texts = [f"a {{x}}: {label}" for label in labels]
+        expected = pipe(IMAGES[0], texts, hypothesis_template="{}")
+        assert [one["label"] for one in answer] == [
+            one["label"].removeprefix("a {x}: ") for one in expected
+        ]
+        equal([one["score"] for one in answer], [one["score"] for one in expected])
+
+    def test_one_too_long(self, case: Any) -> None:
+        local, _ = case
+        with pytest.raises(RefusedError) as refused:
+            local.ask(body(IMAGES[0], ["cat", "a b c " * 100]))
+        assert refused.value.failure.param == "candidate_labels"
+        assert "tokens; this model takes at most" in refused.value.failure.message
+
+
+class TestRequest:
+    def test_hugging_face_client_form(self) -> None:
+        given = {
+            "inputs": "aGk=",
+            "parameters": {"candidate_labels": "cat, dog", "hypothesis_template": "a {}"},
+        }
+        request = ZeroShotImageClassificationRequest.model_validate(given)
+        assert request.candidate_labels == ["cat", "dog"]
+        assert request.items()[0][0].source == "aGk="
+        assert request.parameters() == {
+            "candidate_labels": ["cat", "dog"],
+            "hypothesis_template": "a {}",
+        }
+
+    @pytest.mark.parametrize(
+        ("wrong", "field"),
+        [
+            ({"candidate_labels": None}, "candidate_labels"),
+            ({"candidate_labels": []}, "candidate_labels"),
+            ({"candidate_labels": ["cat", " "]}, "candidate_labels"),
+            ({"candidate_labels": ["x"] * 1001}, "candidate_labels"),
+            ({"candidate_labels": ["x" * 1001]}, "candidate_labels"),
+            ({"hypothesis_template": "a photo"}, "hypothesis_template"),
+            ({"image": []}, "image"),
+            ({"inputs": "aGk="}, "inputs"),
+            ({"timeout": 0}, "timeout"),
+            ({"top_k": 1}, "top_k"),
+        ],
+        ids=str,
+    )
+    def test_refused(self, wrong: dict[str, Any], field: str) -> None:
+        given = {"image": "aGk=", "candidate_labels": ["cat"], **wrong}
+        with pytest.raises(ValidationError) as refused:
+            ZeroShotImageClassificationRequest.model_validate(given)
+        assert {error["loc"][0] for error in refused.value.errors()} == {field}
