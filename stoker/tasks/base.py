@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from stoker.media.media import Media, MediaKind
 
@@ -76,6 +77,42 @@ class TaskRequest(BaseModel):
             yield from _texts_in(getattr(self, name, None), name)
 
 
+class NestedRequest(TaskRequest):
+    """Base of the requests of several input fields, which Hugging Face's clients send as `inputs`.
+
+    That is an object with those fields or, with `nested_lists`, a list of such objects.
+    """
+
+    nested_lists: ClassVar[bool] = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _unnest(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or "inputs" not in data:
+            return cast("Any", data)
+        body = dict(cast("dict[str, Any]", data))
+        inputs = body.pop("inputs")
+        if twice := sorted(set(cls.input_fields) & set(body)):
+            raise _refusal("is given twice, in 'inputs' and beside it", twice[0])
+        if not (cls.nested_lists and isinstance(inputs, list)):
+            return body | cls._nested_fields(inputs)
+        many = [
+            cls._nested_fields(one, index) for index, one in enumerate(cast("list[Any]", inputs))
+        ]
+        if not many or any(set(one) != set(many[0]) for one in many):
+            raise _refusal("must not be empty, and its objects must have the same fields", "inputs")
+        return body | {name: [one[name] for one in many] for name in many[0]}
+
+    @classmethod
+    def _nested_fields(cls, value: Any, *index: int) -> dict[str, Any]:
+        given = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+        required = {name for name in cls.input_fields if cls.model_fields[name].is_required()}
+        if not required <= set(given) <= set(cls.input_fields):
+            names = " and ".join(f"'{name}'" for name in sorted(required))
+            raise _refusal(f"must be an object with {names}", "inputs", *index)
+        return given
+
+
 class MediaRequest(TaskRequest):
     """Base of the requests whose media may have to be fetched."""
 
@@ -85,6 +122,12 @@ class MediaRequest(TaskRequest):
         le=3600,
         description="Longest time to fetch media from URLs, seconds; null: the server's own limit.",
     )
+
+
+def _refusal(message: str, *place: str | int) -> ValidationError:
+    """What a validator of the whole request raises to name a place in it."""
+    kind = PydanticCustomError("value_error", "{message}", {"message": message})
+    return ValidationError.from_exception_data("", [{"type": kind, "loc": place, "input": None}])
 
 
 def _walk(value: Any, path: str) -> Iterator[tuple[str, Any]]:

@@ -6,14 +6,14 @@ The transformers pipeline of this name went with 5.3; its parameters, windows an
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
 from typing_extensions import TypedDict
 
 from stoker.replica.reading import Found, ReadingStages, no_answer, passages
 from stoker.replica.stages import InputError, Sample
-from stoker.tasks.base import Task, TaskRequest
+from stoker.tasks.base import NestedRequest, Task
 from stoker.tasks.inputs import TextInputs, TopK
 
 MAX_LENGTH = 1_000_000
@@ -23,7 +23,7 @@ Length = Annotated[int, Field(ge=1, le=MAX_LENGTH)]
 Text = Annotated[TextInputs, Field(description="A text, or a list: as many as of the other, or 1.")]
 
 
-class QuestionAnsweringRequest(TaskRequest):
+class QuestionAnsweringRequest(NestedRequest):
     """Also taken as `inputs`, an object with `question` and `context` or a list of such."""
 
     question: Text
@@ -53,26 +53,7 @@ class QuestionAnsweringRequest(TaskRequest):
     align_to_words: bool = Field(default=True, description="Widen an answer to whole words.")
 
     input_fields: ClassVar[tuple[str, ...]] = ("question", "context")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_inputs(cls, data: Any) -> Any:
-        if not isinstance(data, dict) or "inputs" not in data:
-            return cast("Any", data)
-        body = dict(cast("dict[str, Any]", data))
-        inputs = body.pop("inputs")
-        if twice := sorted(set(cls.input_fields) & set(body)):
-            raise ValueError(f"'{twice[0]}' goes into 'inputs' or beside it, and 'inputs' is given")
-        many = isinstance(inputs, list)
-        given = cast("list[Any]", inputs) if many else [inputs]
-        for one in given:
-            if not isinstance(one, dict) or set(cast("dict[str, Any]", one)) != {*cls.input_fields}:
-                raise ValueError(
-                    "'inputs' must be {question, context}, or a list of such, with nothing else"
-                )
-        for name in cls.input_fields:
-            body[name] = [one[name] for one in given] if many else given[0][name]
-        return body
+    nested_lists = True
 
     @model_validator(mode="after")
     def _as_many(self) -> "QuestionAnsweringRequest":

@@ -7,16 +7,13 @@ from pydantic import (
     Discriminator,
     Field,
     Tag,
-    ValidationError,
     ValidationInfo,
     field_validator,
-    model_validator,
 )
-from pydantic_core import PydanticCustomError
 
 from stoker.replica.pipelines import ImageStages
 from stoker.replica.stages import InputError
-from stoker.tasks.base import MediaRequest
+from stoker.tasks.base import MediaRequest, NestedRequest
 from stoker.tasks.inputs import MANY, ONE, ImageInputs, one_or_many
 
 if TYPE_CHECKING:
@@ -34,24 +31,14 @@ Questions = Annotated[
 ]
 
 
-class ImageQuestionRequest(MediaRequest):
+class ImageQuestionRequest(NestedRequest, MediaRequest):
     """Images and questions; also taken as `inputs`, an object with both or a list of such."""
 
     image: ImageInputs
     question: Questions
 
     input_fields: ClassVar[tuple[str, ...]] = ("image", "question")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_inputs(cls, data: Any) -> Any:
-        if not isinstance(data, dict) or "inputs" not in data:
-            return cast("Any", data)
-        body = cast("dict[str, Any]", data)
-        if twice := sorted(set(cls.input_fields) & set(body)):
-            raise _refusal("is given in 'inputs' and beside it", twice[0])
-        rest = {name: value for name, value in body.items() if name != "inputs"}
-        return rest | _parted(body["inputs"], cls.input_fields)
+    nested_lists = True
 
     @field_validator("question")
     @classmethod
@@ -88,33 +75,6 @@ class ImageQuestionStages(ImageStages):
             raise InputError(
                 error.message, field=item["image_at"], of_item=False, code=error.code
             ) from error
-
-
-def _parted(inputs: Any, names: tuple[str, ...]) -> dict[str, Any]:
-    """An object of fields as those fields; a list of objects as lists of fields."""
-    if not isinstance(inputs, list):
-        return _fields(inputs, names, "inputs")
-    objects = [
-        _fields(one, names, "inputs", index) for index, one in enumerate(cast("list[Any]", inputs))
-    ]
-    if not objects:
-        raise _refusal("must not be empty", "inputs")
-    if any(set(one) != set(objects[0]) for one in objects):
-        raise _refusal("all objects must have the same fields", "inputs")
-    return {name: [one[name] for one in objects] for name in objects[0]}
-
-
-def _fields(value: Any, names: tuple[str, ...], *place: str | int) -> dict[str, Any]:
-    given = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-    if not {"image", "question"} <= set(given) <= set(names):
-        raise _refusal("must be an object with 'image' and 'question'", *place)
-    return given
-
-
-def _refusal(message: str, *place: str | int) -> ValidationError:
-    """What a validator of the whole request raises to name a place in it."""
-    kind = PydanticCustomError("value_error", "{message}", {"message": message})
-    return ValidationError.from_exception_data("", [{"type": kind, "loc": place, "input": None}])
 
 
 def _count(value: Any) -> int:

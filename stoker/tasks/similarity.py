@@ -1,12 +1,12 @@
 """Similarity: how alike a sentence and others are, by the cosine of their embeddings."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from stoker.replica.pooling import cosines
-from stoker.tasks.base import Task, TaskRequest
+from stoker.tasks.base import NestedRequest, Task
 from stoker.tasks.inputs import Truncation
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ MAX_SENTENCES = 1000
 Sentence = Annotated[str, Field(min_length=1)]
 
 
-class SimilarityRequest(TaskRequest):
+class SimilarityRequest(NestedRequest):
     """Also taken as `inputs`, an object with both fields."""
 
     source_sentence: Sentence = Field(description="The sentence that the others are compared to.")
@@ -27,20 +27,6 @@ class SimilarityRequest(TaskRequest):
     truncation: Truncation = False
 
     input_fields: ClassVar[tuple[str, ...]] = ("sentences", "source_sentence")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_inputs(cls, data: Any) -> Any:
-        if not isinstance(data, dict) or "inputs" not in data:
-            return cast("Any", data)
-        body = dict(cast("dict[str, Any]", data))
-        inputs = body.pop("inputs")
-        if not isinstance(inputs, dict):
-            raise ValueError("'inputs' must be an object with 'source_sentence' and 'sentences'")
-        given = cast("dict[str, Any]", inputs)
-        if twice := sorted(set(given) & set(body)):
-            raise ValueError(f"'{twice[0]}' is given twice, in 'inputs' and beside it")
-        return body | given
 
     def items(self) -> tuple[list[Any], bool]:
         return [self.source_sentence, *self.sentences], False

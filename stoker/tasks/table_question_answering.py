@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NotRequired, cast
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 from typing_extensions import TypedDict
 
 from stoker.replica.pipelines import TextPipelineStages
 from stoker.replica.seq2seq import Seq2SeqStages
 from stoker.replica.stages import InputError, Sample, Stages
-from stoker.tasks.base import Task, TaskRequest
+from stoker.tasks.base import NestedRequest, Task
 from stoker.tasks.inputs import MANY, ONE, Truncation, one_or_many
 
 MAX_COLUMNS = 256
@@ -63,7 +63,7 @@ Queries = Annotated[
 ]
 
 
-class TableQuestionAnsweringRequest(TaskRequest):
+class TableQuestionAnsweringRequest(NestedRequest):
     """Also taken as `inputs`, an object with `table` and `query`."""
 
     table: Table
@@ -78,20 +78,6 @@ class TableQuestionAnsweringRequest(TaskRequest):
     )
 
     input_fields: ClassVar[tuple[str, ...]] = ("query", "table")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_inputs(cls, data: Any) -> Any:
-        if not isinstance(data, dict) or "inputs" not in data:
-            return cast("Any", data)
-        body = dict(cast("dict[str, Any]", data))
-        inputs = body.pop("inputs")
-        if not isinstance(inputs, dict):
-            raise ValueError("'inputs' must be an object with 'table' and 'query'")
-        given = cast("dict[str, Any]", inputs)
-        if twice := sorted(set(given) & set(body)):
-            raise ValueError(f"'{twice[0]}' is given twice, in 'inputs' and beside it")
-        return body | given
 
     def parameters(self) -> dict[str, Any]:
         # The table is sent once, however many questions there are about it.

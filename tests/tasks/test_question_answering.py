@@ -234,7 +234,7 @@ class TestRequest:
             ({"question": "a", "context": "b", "top_k": 1001}, "top_k"),
             ({"question": "a", "context": "b", "max_answer_len": 0}, "max_answer_len"),
             ({"question": "a", "context": "b", "doc_stride": -1}, "doc_stride"),
-            ({"inputs": {"question": "a"}}, "question, context"),
+            ({"inputs": {"question": "a"}}, "'context' and 'question'"),
             ({"inputs": {"question": "a", "context": "b"}, "question": "a"}, "beside it"),
         ],
         ids=str,
