@@ -102,8 +102,9 @@ def find_pipeline(
 ) -> str:
     """The pipeline that serves an architecture.
 
-    Where none is given, the one with the most specific matching pattern: the one with the most
-    characters beside its wildcards. Of equally specific ones, the first that is hinted at.
+    Where none is given, the first that is hinted at and can serve it: a model's card knows what it
+    was trained for, its class may serve several. Without a hint, the one with the most specific
+    matching pattern: the one with the most characters beside its wildcards.
 
     Args:
         architecture: the class that the model was saved from.
@@ -138,15 +139,17 @@ def find_pipeline(
                 CONFIG,
             )
         return given
+    if hinted := [hint for hint in hints if hint in ranks]:
+        return hinted[0]
     best = [name for name, rank in ranks.items() if rank == max(ranks.values())]
-    chosen = best if len(best) == 1 else [hint for hint in hints if hint in best]
-    if not chosen:
+    if len(best) > 1:
         raise InspectionError(
             FailureCode.AMBIGUOUS_PIPELINE,
-            f"{architecture} can serve: {_listed(best)}. Say which as the artifact's pipeline.",
+            f"{architecture} can serve: {_listed(ranks)}. Say which as the artifact's pipeline, or "
+            "as pipeline_tag in the model card.",
             CONFIG,
         )
-    return chosen[0]
+    return best[0]
 
 
 def unknown_pipeline(given: str, pipelines: Mapping[str, Sequence[str]]) -> InspectionError:

@@ -81,8 +81,12 @@ class TestFindPipeline:
             {"fill-mask": [specific], "feature-extraction": [general]},
             {"feature-extraction": [general], "fill-mask": ["Nothing", specific, "*"]},
         ):
-            found = find_pipeline("BertForMaskedLM", None, ("feature-extraction",), pipelines)
-            assert found == "fill-mask"
+            assert find_pipeline("BertForMaskedLM", None, (), pipelines) == "fill-mask"
+
+    def test_hint_wins_over_specificity(self) -> None:
+        pipelines = {"fill-mask": ["BertForMaskedLM"], "feature-extraction": ["*"]}
+        hints = ("token-classification", "feature-extraction")
+        assert find_pipeline("BertForMaskedLM", None, hints, pipelines) == "feature-extraction"
 
     @pytest.mark.parametrize("hint", ["feature-extraction", "fill-mask"])
     def test_hint_breaks_a_tie(self, hint: str) -> None:
