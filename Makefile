@@ -13,7 +13,7 @@ test: system-packages install-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright stoker
 	$(BIN)/lint-imports
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
 
 bench: install-dev
 	$(BIN)/python -m bench $(BENCH)

@@ -26,6 +26,10 @@ async def read(request: Request, task: Task, *, max_files: int) -> TaskRequest:
     Raises `UnsupportedMediaTypeError`, `InvalidRequestError`, `PayloadTooLargeError`.
     """
     kind = request.headers.get("content-type", _JSON).partition(";")[0].strip().lower()
+    untyped = "content-type" not in request.headers
+    # Hugging Face's clients send bare files without a type.
+    if untyped and task.media and not _is_object(await request.body()):
+        kind = _ANY_FILE
     if kind == _JSON:
         return _parsed(task, await request.body())
     if task.media and kind == FORM:
@@ -46,6 +50,11 @@ def accepted(task: Task) -> list[str]:
     """The content types that a task takes."""
     kinds = sorted({f"{kind}/*" for kind in task.media.values()})
     return [_JSON, *([FORM, *kinds, _ANY_FILE] if kinds else [])]
+
+
+def _is_object(body: bytes) -> bool:
+    """Whether this is JSON's object rather than a file: no media format begins like one."""
+    return body[:64].lstrip().startswith(b"{")
 
 
 def _raw_field(task: Task, kind: str) -> str | None:

@@ -1,9 +1,14 @@
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.server import Server, running
+
+# Before torch is loaded anywhere: threads that wait for one another by spinning slow down the
+# servers and the other test process beside them.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 @pytest.fixture(scope="session")

@@ -134,6 +134,12 @@ class TestForms:
         )
         equal(answer.raise_for_status().json(), expected[0][:2])
 
+    def test_without_a_type(self, client: httpx.Client, expected: Any) -> None:
+        for content in (FILE, b' {"inputs": "' + b64(FILE).encode() + b'"}'):
+            request = client.build_request("POST", PATH, content=content)
+            assert "content-type" not in request.headers
+            equal(client.send(request).raise_for_status().json(), expected[0])
+
     def test_of_hugging_face_clients(self, client: httpx.Client, expected: Any) -> None:
         body = {"inputs": b64(FILE), "parameters": {"top_k": 1}}
         equal(client.post(PATH, json=body).raise_for_status().json(), expected[0][:1])

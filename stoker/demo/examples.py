@@ -117,7 +117,7 @@ EXAMPLES: Mapping[str, Example] = {
         model="tiny-image-encoder", body={}, files={"inputs": "circle.png"}
     ),
     "image-to-text": Example(
-        model="tiny-captioner", body={"max_new_tokens": 20}, files={"inputs": "scene.png"}
+        model="tiny-captioner", body={"max_new_tokens": 12}, files={"inputs": "scene.png"}
     ),
     "video-classification": Example(
         model="tiny-video", body={"top_k": 2}, files={"inputs": "moving.mp4"}

@@ -11,26 +11,11 @@ from stoker.cli.client import Client
 from stoker.cli.errors import ApiError
 from stoker.cli.push import Uploader
 from stoker.cli.selection import select
+from stoker.demo.examples import EXAMPLES, SHOWN
+from stoker.tasks.registry import TASKS
 
 MODELS = Path(__file__).parent / "models"
 STATE = "demo.json"
-
-EXAMPLES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "tiny-ner": (
-        "/v1/classifications/token",
-        {"inputs": "Maria Schmidt works at Siemens in Berlin.", "aggregation_strategy": "simple"},
-    ),
-    "tiny-fill-mask": (
-        "/v1/fill-mask",
-        {"inputs": "The capital of France is [MASK].", "top_k": 3},
-    ),
-    "tiny-sentiment": (
-        "/v1/classifications/text",
-        {"inputs": "The room was clean and the staff were not rude at all."},
-    ),
-    "tiny-encoder": ("/v1/feature-extraction", {"inputs": "How do I bake bread?"}),
-}
-"""Model → its endpoint and a body worth sending."""
 
 
 class _Quiet:
@@ -93,6 +78,8 @@ def _deploy(client: Client, folder: Path) -> dict[str, Any]:
     session = uploader.open(artifact["id"])
     uploader.send(session)
     artifact = uploader.complete(session)
+    if failure := artifact.get("failure"):
+        raise RuntimeError(f"the demo model {folder.name} was refused: {failure['message']}")
     body = {"model": folder.name, "artifact_id": artifact["id"], "readiness": "cold"}
     return client.post("/v1/deployments", body)
 
@@ -105,18 +92,19 @@ def _with_key(client: Client, row: Mapping[str, Any]) -> dict[str, str]:
 
 def calls(demo: Demo, data_dir: Path) -> str:
     """What to type in a second terminal."""
-    lines: list[str] = []
-    for model, deployment in demo.deployments.items():
-        path, body = EXAMPLES[model]
-        lines += [
-            f"# {model}: {deployment['pipeline']}",
-            f"curl {demo.base_url}{path} \\",
-            f"  -H 'Authorization: Bearer {deployment['key']}' \\",
-            "  -H 'Content-Type: application/json' \\",
-            f"  -d '{json.dumps(body)}'",
-            "",
-        ]
+    lines = [
+        f"export STOKER_BASE_URL={demo.base_url}",
+        f"export STOKER_API_KEY={demo.account_key}",
+        "",
+    ]
+    for name in SHOWN:
+        call = EXAMPLES[name].curl(TASKS[name].path, "$STOKER_BASE_URL", "$STOKER_API_KEY")
+        lines += [f"# {EXAMPLES[name].model}: {name}", call, ""]
     lines.append(
-        f"The keys are in {data_dir / STATE}; the API is described at {demo.base_url}/docs"
+        f"{len(demo.deployments)} models are deployed; docs/tasks.md has a call for every endpoint."
+    )
+    lines.append(
+        f"A key for each model is in {data_dir / STATE}; the API is described at "
+        f"{demo.base_url}/docs"
     )
     return "\n".join(lines)

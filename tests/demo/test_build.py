@@ -58,7 +58,7 @@ class TestFolders:
     def test_files_can_be_read_by_all(self, name: str) -> None:
         assert all(file.stat().st_mode & 0o044 == 0o044 for file in (SHIPPED / name).rglob("*"))
 
-    @pytest.mark.parametrize("name", BUILDS)
+    @pytest.mark.parametrize("name", TAGS)
     def test_card_states_licence_and_task(self, name: str) -> None:
         card = (SHIPPED / name / "README.md").read_text()
         front_matter = re.match(r"---\n(.*?)\n---\n", card, re.DOTALL)
@@ -67,14 +67,14 @@ class TestFolders:
         assert "license: apache-2.0" in lines
         assert f"pipeline_tag: {TAGS[name]}" in lines
 
-    @pytest.mark.parametrize("name", BUILDS)
+    @pytest.mark.parametrize("name", TAGS)
     def test_config_names_its_class_and_runs_no_code(self, name: str) -> None:
         config = json.loads((SHIPPED / name / "config.json").read_text())
         assert config["architectures"][0].startswith("Bert")
         assert config["max_position_embeddings"] == 128
         assert "auto_map" not in config
 
-    @pytest.mark.parametrize("name", BUILDS)
+    @pytest.mark.parametrize("name", TAGS)
     def test_tokenizer_is_fast_and_bounded(self, name: str) -> None:
         tokenizer = AutoTokenizer.from_pretrained(SHIPPED / name, local_files_only=True)
         assert tokenizer.is_fast

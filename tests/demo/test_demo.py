@@ -5,28 +5,20 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from stoker.demo.examples import EXAMPLES, SHOWN
+from stoker.demo.setup import MODELS
+from stoker.tasks.registry import PIPELINES, TASKS
 from tests.demo.sentences import FILL, NER, SENTIMENT, SIMILAR
 from tests.support.server import Server, running
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
-
-
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("demo") / ".data", "demo") as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def state(demo: Server) -> dict[str, Any]:
-    return json.loads((demo.data_dir / "demo.json").read_text())
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
 
 
 def ask(demo: Server, state: Any, model: str, path: str, **body: Any) -> Any:
@@ -38,12 +30,9 @@ def ask(demo: Server, state: Any, model: str, path: str, **body: Any) -> Any:
 class TestState:
     def test_names_everything(self, demo: Server, state: Any) -> None:
         assert state["base_url"] == demo.base_url
-        assert {name: one["pipeline"] for name, one in state["deployments"].items()} == {
-            "tiny-ner": "token-classification",
-            "tiny-fill-mask": "fill-mask",
-            "tiny-sentiment": "text-classification",
-            "tiny-encoder": "feature-extraction",
-        }
+        deployed = {name: one["pipeline"] for name, one in state["deployments"].items()}
+        assert set(deployed) == {folder.name for folder in MODELS.iterdir()}
+        assert set(deployed.values()) == set(PIPELINES), "every pipeline has a demo model"
 
     def test_is_private(self, demo: Server) -> None:
         assert (demo.data_dir / "demo.json").stat().st_mode & 0o777 == 0o600
@@ -157,8 +146,6 @@ class TestReadme:
         assert int(shell(f"python - <<'END'\n{block}\nEND")) > 16
 
     def test_own_model(self, shell: Any, demo: Server, tmp_path: Path) -> None:
-        from stoker.demo.setup import MODELS
-
         block = next(one for one in self.blocks("sh") if "artifacts push" in one)
         output = shell(block.replace("path/to/model", str(MODELS / "tiny-sentiment")))
         assert "positive" in output
@@ -170,21 +157,40 @@ def test_second_start_keeps_everything(tmp_path: Path) -> None:
     with running(tmp_path / ".data", "demo") as server:
         second = json.loads((server.data_dir / "demo.json").read_text())
         with server.client(second["account_key"]) as client:
-            assert len(client.get("/v1/models").json()["data"]) == 4
+            models = client.get("/v1/models").json()["data"]
+            assert len(models) == len(list(MODELS.iterdir()))
     assert {**first, "base_url": ""} == {**second, "base_url": ""}
 
 
-def test_printed_calls_work(demo: Server, state: Any) -> None:
+def test_printed_calls_work(demo: Server) -> None:
     """What `stoker demo` prints can be copied."""
-    commands = re.findall(r"^curl .*?'$", demo.log.read_text(), re.MULTILINE | re.DOTALL)
-    assert len(commands) == len(state["deployments"])
+    printed = demo.log.read_text().partition("In a second terminal:")[2]
+    exports = "\n".join(re.findall(r"^export .*$", printed, re.MULTILINE))
+    commands = re.findall(r"^curl (?:.*\\\n)*.*$", printed, re.MULTILINE)
+    assert len(commands) == len(SHOWN)
     for command in commands:
-        done = subprocess.run(
-            ["bash", "-c", command.replace("curl ", "curl -s ", 1)],
-            check=True,
-            capture_output=True,
-            timeout=60,
-        )
-        answer = json.loads(done.stdout)
+        answer = json.loads(shell(f"{exports}\n{command}"))
         assert isinstance(answer, list), answer
         assert answer
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_calls_in_the_docs_work(demo: Server, state: Any, name: str) -> None:
+    """Those of docs/tasks.md, which are made of the same examples, from the project's folder."""
+    call = EXAMPLES[name].curl(TASKS[name].path, demo.base_url, state["account_key"])
+    answer = json.loads(shell(call))
+    assert answer, answer
+    assert "error" not in answer, answer
+
+
+def shell(script: str) -> str:
+    """What a command prints, run in the project's folder."""
+    done = subprocess.run(
+        ["bash", "-euc", script.replace("curl ", "curl -s ")],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    return done.stdout

@@ -1,17 +1,52 @@
-"""`python -m stoker.demo.build [NAME ...] [--out DIR]` trains the named models, or all four."""
+"""`python -m stoker.demo.build [NAME ...] [--out DIR]` trains the named models, or all."""
 
 import argparse
 import logging
 import time
 from pathlib import Path
 
-from stoker.demo.build import encoder, fill_mask, sentiment, tagger
+from stoker.demo.build import (
+    captioner,
+    clip,
+    detector,
+    digits,
+    encoder,
+    fill_mask,
+    image_encoder,
+    nli,
+    random_weights,
+    reader,
+    reranker,
+    segmenter,
+    sentiment,
+    sounds,
+    summarizer,
+    tagger,
+    translator,
+    video,
+    vqa,
+)
 
 BUILDS = {
     "tiny-ner": tagger.build,
     "tiny-fill-mask": fill_mask.build,
     "tiny-sentiment": sentiment.build,
     "tiny-encoder": encoder.build,
+    "tiny-digits": digits.build,
+    "tiny-segmenter": segmenter.build,
+    "tiny-clip": clip.build,
+    "tiny-detector": detector.build,
+    "tiny-image-encoder": image_encoder.build,
+    "tiny-sounds": sounds.build,
+    "tiny-video": video.build,
+    "tiny-vqa": vqa.build,
+    "tiny-captioner": captioner.build,
+    "tiny-reranker": reranker.build,
+    "tiny-qa": reader.build,
+    "tiny-translator": translator.build,
+    "tiny-summarizer": summarizer.build,
+    "tiny-nli": nli.build,
+    **random_weights.BUILDS,
 }
 SHIPPED = Path(__file__).parents[1] / "models"
 

@@ -1,0 +1,208 @@
+"""The demo models' accuracy through HTTP, on held-out examples of the scripts that trained them."""
+
+import base64
+import io
+import wave
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from stoker.demo.build import (
+    clip,
+    detector,
+    digits,
+    image_encoder,
+    motion,
+    nli,
+    reader,
+    reranker,
+    scenes,
+    segmenter,
+    summarizer,
+    translator,
+    waveforms,
+)
+from stoker.demo.examples import EXAMPLES
+from stoker.tasks.registry import TASKS
+from tests.support.media import png
+from tests.support.server import Server
+
+COUNT = 100
+BATCH = 50
+"""Inputs of one request."""
+
+
+@pytest.fixture
+def ask(demo: Server, state: Any):
+    """Sends a body to the demo model of a task."""
+
+    def ask(task: str, **body: Any) -> Any:
+        key = state["deployments"][EXAMPLES[task].model]["key"]
+        with demo.client(key) as client:
+            answer = client.post(TASKS[task].path, json=body)
+            assert answer.status_code == 200, answer.text
+            return answer.json()
+
+    return ask
+
+
+@pytest.fixture
+def ask_all(ask: Any):
+    """The results of many inputs, in lists of some at a time."""
+
+    def ask_all(task: str, inputs: Sequence[Any], field: str = "inputs", **rest: Any) -> list[Any]:
+        parts = [inputs[start : start + BATCH] for start in range(0, len(inputs), BATCH)]
+        return [one for part in parts for one in ask(task, **{field: list(part)}, **rest)]
+
+    return ask_all
+
+
+def pictures(images: Sequence[Image.Image]) -> list[str]:
+    return [encoded(png(image)) for image in images]
+
+
+def encoded(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+def share(found: Sequence[Any], wanted: Sequence[Any]) -> float:
+    assert len(found) == len(wanted)
+    return float(np.mean([one == other for one, other in zip(found, wanted, strict=True)]))
+
+
+def test_digits(ask_all: Any) -> None:
+    images, labels = zip(*digits.held_out(), strict=True)
+    answers = ask_all("image-classification", pictures(images), top_k=1)
+    assert share([answer[0]["label"] for answer in answers], labels) >= 0.95
+
+
+def test_zero_shot_images(ask_all: Any) -> None:
+    images, names = zip(*clip.held_out(COUNT), strict=True)
+    labels = [f"a {name}" for name in clip.NAMES]
+    answers = ask_all(
+        "zero-shot-image-classification", pictures(images), "image", candidate_labels=labels
+    )
+    assert share([answer[0]["label"] for answer in answers], [f"a {name}" for name in names]) >= 0.9
+
+
+def test_segments(ask_all: Any) -> None:
+    images, truth = zip(*segmenter.held_out(COUNT), strict=True)
+    numbers = {name: number for number, name in segmenter.LABELS.items()}
+    found: list[Any] = []
+    for answer in ask_all("image-segmentation", pictures(images)):
+        label_map = np.zeros(truth[0].shape, np.uint8)
+        for mask, label in zip(answer["masks"], answer["labels"], strict=True):
+            picture = Image.open(io.BytesIO(base64.b64decode(mask)))
+            label_map[np.asarray(picture) == 255] = numbers[label]
+        found.append(label_map)
+    assert np.mean(segmenter.ious(found, truth)) >= 0.8
+
+
+def test_detections(ask_all: Any) -> None:
+    images, truth = zip(*detector.held_out(COUNT), strict=True)
+    answers = ask_all("object-detection", pictures(images), threshold=0.5)
+    found = [
+        [
+            detector.Found(
+                one["label"],
+                one["score"],
+                tuple(one["box"][side] for side in ("xmin", "ymin", "xmax", "ymax")),
+            )
+            for one in answer
+        ]
+        for answer in answers
+    ]
+    hits = [hit for _, hit in detector.matches(found, truth)]
+    assert sum(hits) / sum(map(len, truth)) >= 0.8
+    assert sum(hits) / len(hits) >= 0.8
+
+
+def test_image_features(ask_all: Any) -> None:
+    images, names = zip(*image_encoder.held_out(200), strict=True)
+    vectors = np.array(ask_all("image-feature-extraction", pictures(images)))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    alike = vectors @ vectors.T
+    np.fill_diagonal(alike, -1)
+    assert share([names[at] for at in alike.argmax(1)], names) >= 0.85
+
+
+def test_sounds(ask_all: Any) -> None:
+    samples, labels = zip(*waveforms.held_out(COUNT), strict=True)
+    answers = ask_all("audio-classification", [encoded(wav(one)) for one in samples], top_k=1)
+    assert share([answer[0]["label"] for answer in answers], labels) >= 0.95
+
+
+def wav(samples: np.ndarray[Any, Any]) -> bytes:
+    buffer = io.BytesIO()
+    with wave.open(buffer, "wb") as file:
+        file.setparams((1, 2, waveforms.RATE, len(samples), "NONE", ""))
+        file.writeframes((samples * 32767).astype("<i2").tobytes())
+    return buffer.getvalue()
+
+
+def test_videos(ask_all: Any) -> None:
+    clips, labels = zip(*motion.held_out(COUNT), strict=True)
+    files = [encoded(motion.encode(clip)) for clip in clips]
+    answers = ask_all("video-classification", files, top_k=1)
+    assert share([answer[0]["label"] for answer in answers], labels) >= 0.95
+
+
+def test_ranking(ask: Any) -> None:
+    queries = reranker.held_out(40)
+    first = [
+        ask("rerank", query=query.text, documents=query.documents, top_n=1)["results"][0]["index"]
+        for query in queries
+    ]
+    assert share(first, [query.right for query in queries]) >= 0.9
+
+
+def test_zero_shot_texts(ask: Any) -> None:
+    questions = nli.held_out(40, names=True)
+    found = [
+        ask("zero-shot-classification", inputs=one.text, candidate_labels=one.candidates)
+        for one in questions
+    ]
+    assert share([one["labels"][0] for one in found], [one.right for one in questions]) >= 0.9
+
+
+def test_extractive_answers(ask: Any) -> None:
+    examples = reader.held_out(COUNT)
+    found = ask(
+        "question-answering",
+        question=[one.question for one in examples],
+        context=[one.passage for one in examples],
+    )
+    assert share([one["answer"] for one in found], [one.answer for one in examples]) >= 0.8
+
+
+def test_visual_answers(ask: Any) -> None:
+    asked = scenes.held_out_questions(COUNT)
+    found = ask(
+        "visual-question-answering",
+        image=pictures([one.image for one in asked]),
+        question=[one.question for one in asked],
+        top_k=1,
+    )
+    assert share([one[0]["label"] for one in found], [one.answer for one in asked]) >= 0.9
+
+
+def test_captions(ask_all: Any) -> None:
+    images, captions = zip(*scenes.held_out_captions(COUNT), strict=True)
+    answers = ask_all("image-to-text", pictures(images))
+    assert share([answer[0]["generated_text"] for answer in answers], captions) >= 0.9
+
+
+@pytest.mark.parametrize(
+    ("task", "module", "field"),
+    [
+        ("translation", translator, "translation_text"),
+        ("summarization", summarizer, "summary_text"),
+    ],
+)
+def test_written(ask_all: Any, task: str, module: Any, field: str) -> None:
+    texts, targets = zip(*module.held_out(COUNT), strict=True)
+    answers = ask_all(task, texts)
+    assert share([answer[0][field] for answer in answers], targets) >= 0.9

@@ -1,0 +1,51 @@
+"""`tiny-captioner` as it lies in the package."""
+
+import pytest
+from transformers import AutoImageProcessor, AutoModelForImageTextToText, AutoTokenizer
+
+from stoker.demo.build import captioner
+from stoker.demo.build.__main__ import SHIPPED
+from stoker.demo.build.scenes import described, held_out_captions, mirrored
+from stoker.demo.build.shapes import Shape
+from tests.demo.folders import check
+
+FOLDER = SHIPPED / "tiny-captioner"
+
+
+def test_folder() -> None:
+    check("tiny-captioner", "image-to-text")
+
+
+@pytest.fixture(scope="module")
+def parts():
+    return tuple(
+        auto.from_pretrained(FOLDER, local_files_only=True)
+        for auto in (AutoModelForImageTextToText, AutoTokenizer, AutoImageProcessor)
+    )
+
+
+class TestCaptions:
+    LEFT, RIGHT = Shape("circle", "red", 10, 30, 5), Shape("square", "blue", 50, 35, 5)
+    LOW = Shape("triangle", "green", 12, 60, 5)
+
+    def test_name_the_left_or_the_upper_one_first(self) -> None:
+        assert described([self.LEFT, self.RIGHT]) == "a red circle left of a blue square"
+        assert described([self.RIGHT, self.LEFT]) == "a red circle left of a blue square"
+        assert described([self.LOW, self.LEFT]) == "a red circle above a green triangle"
+        assert described([self.LOW]) == "a green triangle"
+
+    def test_mirror(self) -> None:
+        said = "a blue square left of a red circle"
+        assert mirrored(described([self.LEFT, self.RIGHT])) == said
+        assert mirrored("a red circle above a blue square") == "a red circle above a blue square"
+
+    def test_draws_the_same_again(self) -> None:
+        first, again = held_out_captions(5), held_out_captions(5)
+        assert [(image.tobytes(), said) for image, said in first] == [
+            (image.tobytes(), said) for image, said in again
+        ]
+
+
+class TestModel:
+    def test_describes_shapes_never_seen_together(self, parts) -> None:
+        assert captioner.accuracy(*parts, held_out_captions(150)) >= 0.9
