@@ -13,7 +13,7 @@ test: system-packages install-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright stoker
 	$(BIN)/lint-imports
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 bench: install-dev
 	$(BIN)/python -m bench $(BENCH)

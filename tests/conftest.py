@@ -11,6 +11,28 @@ from tests.support.server import Server, running
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
+SLOW = (
+    "test_faults.py",
+    "demo/",
+    "cli/",
+    "deployments/",
+    "artifacts/test_faults.py",
+    "test_postgres.py",
+    "test_errors.py",
+)
+"""Begun first, so that no process is left with them when the other has finished."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order the files; where several processes run, each takes the next one."""
+
+    def rank(item: pytest.Item) -> int:
+        place = item.path.relative_to(Path(__file__).parent).as_posix()
+        return next((at for at, slow in enumerate(SLOW) if place.startswith(slow)), len(SLOW))
+
+    items.sort(key=rank)
+
+
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One real server, shared by the tests that do not harm it."""

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +11,17 @@ from tests.support.server import Server, running
 
 
 @pytest.fixture(scope="session")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("demo") / ".data", "demo") as server:
+def first_state(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """The data folder of a demo that ran before, and what its demo.json said."""
+    data_dir = tmp_path_factory.mktemp("demo") / ".data"
+    with running(data_dir, "demo") as server:
+        return data_dir, json.loads((server.data_dir / "demo.json").read_text())
+
+
+@pytest.fixture(scope="session")
+def demo(first_state: tuple[Path, dict[str, Any]]) -> Iterator[Server]:
+    """The demo in its second run, which finds everything deployed."""
+    with running(first_state[0], "demo") as server:
         yield server
 
 

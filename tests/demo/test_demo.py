@@ -15,7 +15,7 @@ from stoker.demo.examples import EXAMPLES, SHOWN
 from stoker.demo.setup import MODELS
 from stoker.tasks.registry import PIPELINES, TASKS
 from tests.demo.sentences import FILL, NER, SENTIMENT, SIMILAR
-from tests.support.server import Server, running
+from tests.support.server import Server
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -151,20 +151,17 @@ class TestReadme:
         assert "positive" in output
 
 
-def test_second_start_keeps_everything(tmp_path: Path) -> None:
-    with running(tmp_path / ".data", "demo") as server:
-        first = json.loads((server.data_dir / "demo.json").read_text())
-    with running(tmp_path / ".data", "demo") as server:
-        second = json.loads((server.data_dir / "demo.json").read_text())
-        with server.client(second["account_key"]) as client:
-            models = client.get("/v1/models").json()["data"]
-            assert len(models) == len(list(MODELS.iterdir()))
-    assert {**first, "base_url": ""} == {**second, "base_url": ""}
+def test_second_start_keeps_everything(first_state: Any, state: Any, demo: Server) -> None:
+    _, first = first_state
+    with demo.client(state["account_key"]) as client:
+        models = client.get("/v1/models").raise_for_status().json()["data"]
+        assert len(models) == len(list(MODELS.iterdir()))
+    assert {**first, "base_url": ""} == {**state, "base_url": ""}
 
 
 def test_printed_calls_work(demo: Server) -> None:
     """What `stoker demo` prints can be copied."""
-    printed = demo.log.read_text().partition("In a second terminal:")[2]
+    printed = demo.log.read_text().rpartition("In a second terminal:")[2]
     exports = "\n".join(re.findall(r"^export .*$", printed, re.MULTILINE))
     commands = re.findall(r"^curl (?:.*\\\n)*.*$", printed, re.MULTILINE)
     assert len(commands) == len(SHOWN)
