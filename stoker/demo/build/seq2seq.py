@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
@@ -95,3 +96,29 @@ def exact_match(model: Any, tokenizer: Any, examples: Sequence[Example]) -> floa
     answers = written(model, tokenizer, [each.text for each in examples])
     right = [answer == each.target for answer, each in zip(answers, examples, strict=True)]
     return sum(right) / len(right)
+
+
+def trained(
+    folder: Path,
+    draw: Callable[[Random], Example],
+    held_out: Callable[[int], list[Example]],
+    steps: int,
+) -> tuple[Any, float, int]:
+    """Trains on what `draw` gives and saves it.
+
+    Returns the model, its share of exact matches on held-out examples, and how many those were.
+    """
+    rng = common.seed_everything()
+    examples = [draw(rng) for _ in range(20_000)]
+    words = tokenizer(text for example in examples for text in example)
+    learner = model(words)
+    common.fit(
+        learner,
+        batches(words, draw, rng),
+        lambda batch: learner(**batch).loss,
+        steps=steps,
+        peak_rate=4e-3,
+    )
+    common.save(learner, words, folder)
+    tests = held_out(1000)
+    return learner, exact_match(learner, words, tests), len(tests)

@@ -78,22 +78,8 @@ def held_out(count: int, seed: int = 1) -> list[Example]:
 
 def build(folder: Path) -> None:
     """Trains the summarizer, measures it and writes its folder."""
-    rng = common.seed_everything()
-    items = Items(held_out=False)
-    examples = [items.draw(rng) for _ in range(20_000)]
-    tokenizer = seq2seq.tokenizer(text for example in examples for text in example)
-    model = seq2seq.model(tokenizer)
-    common.fit(
-        model,
-        seq2seq.batches(tokenizer, items.draw, rng),
-        lambda batch: model(**batch).loss,
-        steps=STEPS,
-        peak_rate=4e-3,
-    )
-    common.save(model, tokenizer, folder)
-    examples = held_out(1000)
-    score = seq2seq.exact_match(model, tokenizer, examples)
-    common.write_card(folder, model, _card(score, len(examples)))
+    model, score, count = seq2seq.trained(folder, Items(held_out=False).draw, held_out, STEPS)
+    common.write_card(folder, model, _card(score, count))
 
 
 def _card(score: float, count: int) -> common.Card:
