@@ -2,43 +2,48 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# pip would compile every file of every library, two minutes of a core, where a tenth is ever
+# imported: the first import of a module compiles it instead, and has to be allowed to keep that.
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
+export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test bench lint install install-dev system-packages clean
+.PHONY: demo test check format bench install install-dev system-packages clean
 
 demo: install
 	$(BIN)/stoker demo
 
 test: system-packages install-dev
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/pyright stoker
-	$(BIN)/lint-imports
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder
 
 bench: install-dev
 	$(BIN)/python -m bench $(BENCH)
 
-lint: install-dev
+check: install-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright stoker
+	$(BIN)/lint-imports
+
+format: install-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/pyright stoker
 
 install: $(VENV)/.installed
 install-dev: $(VENV)/.installed-dev
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade pip
+	$(PIP) --upgrade pip
 
 # The constraints make an install tomorrow the install of today.
 $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "Installing Stoker and its libraries into $(VENV); torch takes a minute or two …"
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	$(PIP) -c constraints.txt -e .
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "Installing Stoker with its development tools into $(VENV) …"
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(PIP) -c constraints.txt -e '.[dev]'
 	@touch $@ $(VENV)/.installed
 
 # PostgreSQL for the tests that need it: installed where we may, else those tests say so and skip.

@@ -139,6 +139,10 @@ class Settings(BaseSettings):
     replica_threads: int = Field(
         default=0, ge=0, le=1024, description="CPU threads of a replica's engine; 0: one per core."
     )
+    preload: bool = Field(
+        default=True,
+        description="Import the engines when the server starts; false: with the first deployment.",
+    )
     key_cache_s: float = Field(
         default=2,
         gt=0,

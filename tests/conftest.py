@@ -23,14 +23,22 @@ SLOW = (
 """Begun first, so that no process is left with them when the other has finished."""
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order the files; where several processes run, each takes the next one."""
+    """Order the files. Where several processes run, each takes the next one, as a whole.
+
+    The files that share the one `stoker demo` go to one process.
+    """
 
     def rank(item: pytest.Item) -> int:
         place = item.path.relative_to(Path(__file__).parent).as_posix()
         return next((at for at, slow in enumerate(SLOW) if place.startswith(slow)), len(SLOW))
 
     items.sort(key=rank)
+    shared = {item.path for item in items if "demo" in getattr(item, "fixturenames", ())}
+    for item in items:
+        group = "demo" if item.path in shared else item.path.as_posix()
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import pytest
 
 from tests.deployments.support import DEPLOYMENTS, call, deploy, key_for, upload
 from tests.support import postgres
-from tests.support.server import Server, running
+from tests.support.server import WITHOUT_MODELS, Server, running
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,8 @@ def database_url() -> Iterator[str]:
 @pytest.fixture(scope="module")
 def pg_server(database_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     data_dir: Path = tmp_path_factory.mktemp("postgres") / "data"
-    with running(data_dir, STOKER_DATABASE_URL=database_url) as server:
+    # The engines are imported when the first deployment asks for them.
+    with running(data_dir, STOKER_DATABASE_URL=database_url, **WITHOUT_MODELS) as server:
         yield server
 
 

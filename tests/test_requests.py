@@ -9,7 +9,7 @@ import pytest
 
 from tests.artifacts.support import eventually
 from tests.deployments.support import TOKENS, call, check_error, deploy, upload
-from tests.support.server import Server, running
+from tests.support.server import WITHOUT_MODELS, Server, running
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def named_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server that answers under two names only."""
     data_dir = tmp_path_factory.mktemp("named") / "data"
     hosts = '["127.0.0.1", "models.example", "*.inner.example", "www.example"]'
-    with running(data_dir, STOKER_ALLOWED_HOSTS=hosts) as server:
+    with running(data_dir, STOKER_ALLOWED_HOSTS=hosts, **WITHOUT_MODELS) as server:
         yield server
 
 

@@ -10,7 +10,7 @@ from stoker.blobs import Blobs
 from stoker.db import Base, Database
 from tests.artifacts.support import ACCOUNT, Uploading
 from tests.support.models import tiny_bert
-from tests.support.server import Server, running
+from tests.support.server import WITHOUT_MODELS, Server, running
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +27,7 @@ def small_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         STOKER_UPLOAD_PART_MIB="1",
         STOKER_ARTIFACT_LIMIT_GIB=str(8 / 1024),
         STOKER_ARTIFACT_FILES_LIMIT="8",
+        **WITHOUT_MODELS,
     ) as server:
         yield server
 

@@ -21,9 +21,9 @@ from tests.artifacts.support import (
     eventually,
     sent_range,
 )
-from tests.support.server import Server, running
+from tests.support.server import WITHOUT_MODELS, Server, running
 
-SMALL_PARTS = {"STOKER_UPLOAD_PART_MIB": "1"}
+SMALL_PARTS = {"STOKER_UPLOAD_PART_MIB": "1", **WITHOUT_MODELS}
 
 
 class TestKilledServer:
@@ -53,7 +53,7 @@ class TestKilledServer:
             assert weights in upload.stored()
 
     def test_in_the_middle_of_completing(self, tmp_path: Path, bert: Path) -> None:
-        with running(tmp_path / "data") as server:
+        with running(tmp_path / "data", **WITHOUT_MODELS) as server:
             client = server.account()
             upload = Uploading.open(server, client)
             upload.put_folder(bert)

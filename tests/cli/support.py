@@ -1,16 +1,21 @@
-"""The `stoker` command as a user runs it: a process of its own."""
+"""The `stoker` command: in this process, or in one of its own where that matters."""
 
+import contextlib
+import io
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
+from unittest import mock
 
-from tests.support.server import Server
+from stoker.cli.main import main
+from tests.support.server import WITHOUT_MODELS, Server
 
 
 def environment(**given: str) -> dict[str, str]:
@@ -24,25 +29,43 @@ class Cli:
 
     base_url: str
     key: str | None = None
+    settings: Mapping[str, str] = MappingProxyType({})
 
-    def popen(self, *arguments: str, **options: Any) -> "subprocess.Popen[str]":
-        given = {"STOKER_BASE_URL": self.base_url}
+    @property
+    def environment(self) -> dict[str, str]:
+        given = {"STOKER_BASE_URL": self.base_url, **self.settings}
         if self.key:
             given["STOKER_API_KEY"] = self.key
+        return environment(**given)
+
+    def popen(self, *arguments: str, **options: Any) -> "subprocess.Popen[str]":
+        """As a user runs it. A process of its own takes a second of a core only to start."""
         return subprocess.Popen(
             [sys.executable, "-m", "stoker", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=environment(**given),
+            env=self.environment,
             **options,
         )
 
     def run(self, *arguments: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
-        process = self.popen(*arguments)
-        out, err = process.communicate(stdin, timeout=120)
-        return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+        """In this process: the command's own entry point, with its streams and environment."""
+        out, err = io.StringIO(), io.StringIO()
+        with (
+            mock.patch.dict(os.environ, self.environment, clear=True),
+            mock.patch.object(sys, "argv", ["stoker", *arguments]),
+            mock.patch.object(sys, "stdin", io.StringIO(stdin)),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+        ):
+            try:
+                main()
+                code = 0
+            except SystemExit as ended:
+                code = ended.code if isinstance(ended.code, int) else int(bool(ended.code))
+        return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
     def json(self, *arguments: str, stdin: str = "") -> Any:
         done = self.run(*arguments, "--json", stdin=stdin)
@@ -63,7 +86,10 @@ def restart(server: Server) -> None:
     arguments = ["serve", "--port", port, "--data-dir", str(server.data_dir)]
     with server.log.open("ab") as log:
         server.process = subprocess.Popen(
-            [sys.executable, "-m", "stoker", *arguments], stdout=log, stderr=log
+            [sys.executable, "-m", "stoker", *arguments],
+            stdout=log,
+            stderr=log,
+            env=os.environ | WITHOUT_MODELS,
         )
     until((server.data_dir / "server.json").exists)
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.support import Cli, account_cli, environment, until
+from stoker.cli import doctor
+from tests.cli.support import Cli, account_cli, until
 from tests.support.server import Server
 
 HEAVY = ("torch", "fastapi", "sqlalchemy", "httpx", "rich", "pydantic")
@@ -111,6 +112,12 @@ class TestKeysAndAccounts:
         assert third.run("models").returncode == 1
 
 
+@pytest.fixture
+def no_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out what `stoker doctor` asks of the machine: importing torch takes seconds."""
+    monkeypatch.setattr(doctor, "MACHINE", ())
+
+
 class TestDoctor:
     def test_all_is_well(self, cli: Cli) -> None:
         report = cli.json("doctor")
@@ -120,29 +127,31 @@ class TestDoctor:
         assert found["API key"]["found"] == "valid, scope account"
         assert found["models"]["found"] == "0"
 
-    def test_operator(self, server: Server) -> None:
+    def test_torch_is_missing(self, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(doctor, "TORCH", "import no_such_library")
+        done = Cli(server.base_url, server.operator_key).run("doctor")
+        assert done.returncode == 1
+        assert "No module named 'no_such_library'" in done.stdout
+
+    def test_operator(self, server: Server, no_machine: None) -> None:
         report = Cli(server.base_url, server.operator_key).json("doctor")
         found = {check["name"]: check["found"] for check in report["checks"]}
         assert found["API key"] == "valid, scope operator"
 
-    def test_no_server(self) -> None:
+    def test_no_server(self, no_machine: None) -> None:
         done = Cli("http://127.0.0.1:9").run("doctor")
         assert done.returncode == 1
         assert "stoker serve" in done.stdout
 
-    def test_wrong_key(self, server: Server) -> None:
+    def test_wrong_key(self, server: Server, no_machine: None) -> None:
         done = Cli(server.base_url, "sk-wrong").run("doctor", "--json")
         assert done.returncode == 1
         report = json.loads(done.stdout)
         assert [c["name"] for c in report["checks"] if c["status"] == "fail"] == ["API key"]
 
     def test_wrong_settings(self, server: Server) -> None:
-        done = subprocess.run(
-            [sys.executable, "-m", "stoker", "--base-url", server.base_url, "doctor", "--json"],
-            check=False,
-            capture_output=True,
-            env=environment(STOKER_PORT="many"),
-        )
+        key = server.operator_key
+        done = Cli(server.base_url, key, {"STOKER_PORT": "many"}).run("doctor", "--json")
         assert done.returncode == 1
         failed = [c for c in json.loads(done.stdout)["checks"] if c["status"] == "fail"]
         assert failed[0]["name"] == "settings"
@@ -205,7 +214,7 @@ class TestFromPushToCall:
         assert (model["id"], model["status"]) == ("team/tagger", "ready")
         assert "team/tagger" in deployed.run("models").stdout
 
-    def test_deployment_key(self, deployed: Cli) -> None:
+    def test_deployment_key(self, deployed: Cli, no_machine: None) -> None:
         key = deployed.json("keys", "create", "--deployment", "team/tagger")["key"]
         limited = Cli(deployed.base_url, key)
         assert limited.json("call", "team/tagger", "clara")

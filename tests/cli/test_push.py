@@ -16,7 +16,7 @@ from tests.cli.support import (
     until,
     write_safetensors,
 )
-from tests.support.server import Server, running
+from tests.support.server import WITHOUT_MODELS, Server, running
 
 MIB = 1 << 20
 WEIGHTS_MIB = 40
@@ -36,7 +36,7 @@ def large(tagger: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[Server]:
     """A server of the test's own, to be harmed. Its parts are small, so that there are many."""
-    with running(tmp_path / "data", STOKER_UPLOAD_PART_MIB="1") as server:
+    with running(tmp_path / "data", STOKER_UPLOAD_PART_MIB="1", **WITHOUT_MODELS) as server:
         yield server
 
 

@@ -4,14 +4,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.server import Server, running
+from tests.support.server import WITHOUT_MODELS, Server, running
 
 KEYS = "/v1/api-keys"
 
 
 @pytest.fixture(scope="module")
 def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("secrets") / "data", STOKER_LOG_LEVEL="debug") as server:
+    data_dir = tmp_path_factory.mktemp("secrets") / "data"
+    with running(data_dir, STOKER_LOG_LEVEL="debug", **WITHOUT_MODELS) as server:
         yield server
 
 

@@ -90,6 +90,10 @@ class Server:
         return self.process.returncode
 
 
+WITHOUT_MODELS = {"STOKER_PRELOAD": "false"}
+"""For a server that will run no model: importing the engines costs ten seconds of a core."""
+
+
 @contextlib.contextmanager
 def running(data_dir: Path, *command: str, **env: str) -> Iterator[Server]:
     server = Server(data_dir, *command, **env)

@@ -58,7 +58,13 @@ class EngineHost:
         return "The engine host keeps ending; its log is host.log in the data folder's logs."
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._keep_running())
+        """Start the process where it was not started before."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._keep_running())
+
+    @property
+    def started(self) -> bool:
+        return self._task is not None
 
     async def stop(self) -> None:
         if self._task:

@@ -64,6 +64,7 @@ class LocalRuntime:
             stop_grace_s=settings.stop_grace_s,
         )
         self._media_limits = settings.media_limits
+        self._preloads = settings.preload
         self._logs = data_dir / "logs"
         self._logs.mkdir(parents=True, exist_ok=True)
         self._budgets = BatchBudgets(data_dir / "cache")
@@ -80,7 +81,8 @@ class LocalRuntime:
         # A short path of its own: the kernel takes at most 107 bytes of a socket's path.
         self._run_dir = Path(tempfile.mkdtemp(prefix="stoker-"))
         self._context = zmq.Context()
-        self._host.start()
+        if self._preloads:
+            self._host.start()
         self._spawn(self._supervise())
 
     async def stop(self) -> None:
@@ -107,6 +109,7 @@ class LocalRuntime:
                 changed=self._changed(spec.id),
             )
         if running:
+            self._host.start()
             self._spawn(self._preload(spec))
         pool.apply(spec, running=running)
 
@@ -134,7 +137,7 @@ class LocalRuntime:
 
     @property
     def ready(self) -> bool:
-        return self._host.ready
+        return self._host.ready or not self._host.started
 
     def check(self) -> str | None:
         return self._host.problem
