@@ -13,7 +13,7 @@ demo: install
 	$(BIN)/stoker demo
 
 test: system-packages install-dev
-	$(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder
+	$(BIN)/pytest -n 2 --no-loadscope-reorder
 
 bench: install-dev
 	$(BIN)/python -m bench $(BENCH)

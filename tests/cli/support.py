@@ -8,9 +8,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 from unittest import mock
 
@@ -29,7 +28,7 @@ class Cli:
 
     base_url: str
     key: str | None = None
-    settings: Mapping[str, str] = MappingProxyType({})
+    settings: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def environment(self) -> dict[str, str]:

@@ -8,7 +8,7 @@ from stoker.demo.build import video
 from stoker.demo.build.__main__ import SHIPPED
 from stoker.demo.build.motion import LABELS, encode, held_out
 from stoker.media.media import Media
-from tests.demo.folders import check
+from tests.demo.models.folders import check
 from tests.support.local import Local
 
 FOLDER = SHIPPED / "tiny-video"

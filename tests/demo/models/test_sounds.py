@@ -8,7 +8,7 @@ from stoker.demo.build import sounds
 from stoker.demo.build.__main__ import SHIPPED
 from stoker.demo.build.waveforms import LABELS, RATE, held_out
 from stoker.media.media import Media
-from tests.demo.folders import check
+from tests.demo.models.folders import check
 from tests.support.local import Local
 from tests.support.media import wav
 

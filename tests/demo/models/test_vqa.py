@@ -14,7 +14,7 @@ from stoker.demo.build import vqa
 from stoker.demo.build.__main__ import SHIPPED
 from stoker.demo.build.scenes import ANSWERS, held_out_questions, questions
 from stoker.demo.build.shapes import Shape
-from tests.demo.folders import check
+from tests.demo.models.folders import check
 
 FOLDER = SHIPPED / "tiny-vqa"
 

@@ -7,7 +7,7 @@ from stoker.demo.build import captioner
 from stoker.demo.build.__main__ import SHIPPED
 from stoker.demo.build.scenes import described, held_out_captions, mirrored
 from stoker.demo.build.shapes import Shape
-from tests.demo.folders import check
+from tests.demo.models.folders import check
 
 FOLDER = SHIPPED / "tiny-captioner"
 
