@@ -139,6 +139,13 @@ class Settings(BaseSettings):
     replica_threads: int = Field(
         default=0, ge=0, le=1024, description="CPU threads of a replica's engine; 0: one per core."
     )
+    convert_after_s: float = Field(
+        default=10,
+        ge=0,
+        le=86_400,
+        description="Time in forward passes on a CPU after which a model is converted for "
+        "OpenVINO, seconds.",
+    )
     preload: bool = Field(
         default=True,
         description="Import the engines when the server starts; false: with the first deployment.",

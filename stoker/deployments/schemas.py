@@ -18,7 +18,7 @@ ModelId = Annotated[
         examples=["ner", "team/sentiment"],
     ),
 ]
-Engine = Literal["auto", "torch"]
+Engine = Literal["auto", "openvino", "torch"]
 Device = Annotated[
     str, Field(pattern=r"^(auto|cpu|cuda(:[0-9]{1,2})?)$", description="Where the model runs.")
 ]
@@ -96,6 +96,7 @@ class Worker(ResponseModel):
     outstanding: int = Field(description="Requests sent and not yet answered.")
     memory_bytes: int | None = Field(description="Proportional set size, bytes.")
     progress: float = Field(description="How far loading has come, 0 to 1.")
+    engine: str = Field(description="What runs the model now; empty before it is loaded.")
 
 
 class Deployment(ResponseModel):

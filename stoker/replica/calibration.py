@@ -6,7 +6,7 @@ a request never waits for more than one of them; the gateway keeps the result wi
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from stoker.replica.batching import cost
 from stoker.replica.engines.interface import Engine
@@ -15,31 +15,47 @@ from stoker.replica.stages import Stages
 DEFAULT_BUDGET = 512
 PROBE_TOKENS = 32
 SIZES = (1, 2, 4, 8, 16, 32)
+STEP_S = 1.5
+"""No forward pass longer than this is measured: a request may have to wait for it."""
 LIMIT_S = 1.0
+LIMIT_PASSES = 15
+"""Large models get the time of so many passes of one sample, where that is longer."""
 # A larger batch costs its first request latency: it must gain at least this much in throughput.
 WORTH = 1.05
 
 
 class Calibration:
-    def __init__(self, known: int | None) -> None:
-        self.budget = known or DEFAULT_BUDGET
-        self.measured: int | None = known
-        self._steps: Iterator[int | None] | None = None
+    """The batch budget of the engine that runs now, `begin` having named it."""
 
-    @property
-    def finished(self) -> bool:
-        return self.measured is not None
+    def __init__(self, known: Mapping[str, int]) -> None:
+        self._known = dict(known)
+        self._steps: Iterator[int | None] | None = None
+        self._news: tuple[str, int] | None = None
+        self._engine = ""
+        self.budget = DEFAULT_BUDGET
+
+    def begin(self, engine: str) -> None:
+        self._engine = engine
+        self._steps = None
+        self.budget = self._known.get(engine, DEFAULT_BUDGET)
 
     def step(self, engine: Engine, stages: Stages) -> bool:
         """Measure a little; True once the budget has just been found."""
-        if self.finished:
+        if self._engine in self._known:
             return False
         if self._steps is None:
             self._steps = _measure(engine, stages)
         found = next(self._steps, self.budget)
-        if found is not None:
-            self.measured = self.budget = found
-        return found is not None
+        if found is None:
+            return False
+        self._known[self._engine] = self.budget = found
+        self._news = (self._engine, found)
+        return True
+
+    def news(self) -> tuple[str, int] | None:
+        """An engine and the budget found for it, told once."""
+        news, self._news = self._news, None
+        return news
 
 
 def _measure(engine: Engine, stages: Stages) -> Iterator[int | None]:
@@ -48,19 +64,21 @@ def _measure(engine: Engine, stages: Stages) -> Iterator[int | None]:
     if sample is None:
         yield DEFAULT_BUDGET
         return
-    best_size, best_rate, spent = 1, 0.0, 0.0
+    best_size, best_rate, spent, limit = 1, 0.0, 0.0, LIMIT_S
     for size in SIZES:
         seconds: list[float] = []
         # The first pass of a shape builds its kernels, and a neighbour may disturb any of them.
-        for _ in range(3):
+        while len(seconds) < (3 if sum(seconds) < LIMIT_S / 2 else 2):
             started = time.perf_counter()
             engine.forward([sample] * size)
             seconds.append(time.perf_counter() - started)
             yield None
         spent += sum(seconds)
-        rate = size / min(seconds)
-        if rate > best_rate * WORTH:
-            best_size, best_rate = size, rate
-        if spent + 6 * min(seconds) > LIMIT_S:
+        fastest = min(seconds)
+        if size == 1:
+            limit = max(LIMIT_S, LIMIT_PASSES * fastest)
+        if size / fastest > best_rate * WORTH:
+            best_size, best_rate = size, size / fastest
+        if spent + 4 * fastest > limit or 2 * fastest > STEP_S:
             break
     yield best_size * cost(stages.length(sample), stages.fixed_cost(sample))

@@ -14,6 +14,7 @@ import os
 import select
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -23,6 +24,8 @@ import msgspec
 from stoker.replica import main as replica
 from stoker.replica import sandbox
 from stoker.replica.protocol import (
+    Conversion,
+    Convert,
     Exited,
     Fork,
     Forked,
@@ -66,8 +69,10 @@ class Host:
 
     def _obey(self, command: HostCommand) -> None:
         match command:
-            case Fork():
-                self._fork(command)
+            case Fork(replica=spec):
+                self._fork(spec.id, lambda: replica.run(spec))
+            case Convert(job=job):
+                self._fork(job.id, lambda: _convert(job))
             case Signal():
                 # Only a child that has not been reaped yet: its id cannot have been given anew.
                 if pid := self._children.get(command.replica_id):
@@ -76,14 +81,14 @@ class Host:
                 _import_model_code(command.model_type)
                 gc.freeze()
 
-    def _fork(self, command: Fork) -> None:
+    def _fork(self, name: str, run: Callable[[], int]) -> None:
         pid = os.fork()
         if pid == 0:
-            self._be_replica(command)
-        self._children[command.replica.id] = pid
-        self._emit(Forked(command.replica.id, pid))
+            self._be_child(run)
+        self._children[name] = pid
+        self._emit(Forked(name, pid))
 
-    def _be_replica(self, command: Fork) -> None:
+    def _be_child(self, run: Callable[[], int]) -> None:
         code = 70
         try:
             sandbox.die_with_parent()
@@ -92,9 +97,9 @@ class Host:
             for descriptor in (self._events, self._wake_read, self._wake_write):
                 os.close(descriptor)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-            code = replica.run(command.replica)
+            code = run()
         except BaseException:
-            logging.getLogger(__name__).exception("the replica failed")
+            logging.getLogger(__name__).exception("the child failed")
         finally:
             # Not sys.exit: the host's own clean-up must not run in the child.
             logging.shutdown()
@@ -111,6 +116,13 @@ class Host:
         data = _encode(event) + b"\n"
         while data:
             data = data[os.write(self._events, data) :]
+
+
+def _convert(job: Conversion) -> int:
+    from stoker.replica.engines import conversion
+
+    replica.configure_log(job.id, job.log_path)
+    return conversion.run(job)
 
 
 def _noted(_signal: int, _frame: FrameType | None) -> None:

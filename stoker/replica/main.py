@@ -16,6 +16,7 @@ from stoker.replica.calibration import Calibration
 from stoker.replica.engines.interface import Engine
 from stoker.replica.flight import FlightRecord
 from stoker.replica.protocol import (
+    Adopt,
     Calibrated,
     Cancel,
     FromReplica,
@@ -44,7 +45,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 def run(spec: ReplicaSpec) -> int:
     """Load the model and serve until told to stop. Returns the process's exit code."""
-    _configure_log(spec)
+    configure_log(spec.id, spec.log_path)
     sandbox.confine()
     # Threads take turns more often than every 5 ms: requests are that short.
     sys.setswitchinterval(0.001)
@@ -58,7 +59,7 @@ def run(spec: ReplicaSpec) -> int:
 
 def _serve(spec: ReplicaSpec, link: "Link") -> int:
     started = time.perf_counter()
-    calibration = Calibration(spec.batch_budget)
+    calibration = Calibration(spec.batch_budgets)
     try:
         engine, stages = _load(spec, link)
     except Exception as error:
@@ -67,8 +68,7 @@ def _serve(spec: ReplicaSpec, link: "Link") -> int:
         return 0
     worker = Worker(engine, stages, link.send, FlightRecord(Path(spec.flight_path)), calibration)
     worker.start()
-    link.send_now(Loaded(time.perf_counter() - started))
-    reported = calibration.finished
+    link.send_now(Loaded(time.perf_counter() - started, engine.convertible))
     next_beat = next_weighing = 0.0
     memory = 0
     while True:
@@ -78,6 +78,8 @@ def _serve(spec: ReplicaSpec, link: "Link") -> int:
                     worker.submit(message)
                 case Cancel():
                     worker.cancel(message.id)
+                case Adopt():
+                    worker.adopt(Path(message.folder))
                 case Shutdown():
                     worker.stop()
                     link.flush()
@@ -87,10 +89,11 @@ def _serve(spec: ReplicaSpec, link: "Link") -> int:
             if time.monotonic() >= next_weighing:
                 next_weighing = time.monotonic() + WEIGHING_S
                 memory = _memory_bytes()
-            link.send_now(Heartbeat(worker.progress, worker.accepted, memory))
-            if calibration.measured and not reported:
-                reported = True
-                link.send_now(Calibrated(calibration.measured))
+            link.send_now(
+                Heartbeat(worker.progress, worker.accepted, memory, worker.busy_s, engine.name)
+            )
+            if news := calibration.news():
+                link.send_now(Calibrated(*news))
 
 
 def _load(spec: ReplicaSpec, link: "Link") -> tuple[Engine, Stages]:
@@ -159,8 +162,9 @@ class Link:
         self._socket.close()
 
 
-def _configure_log(spec: ReplicaSpec) -> None:
-    descriptor = os.open(spec.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+def configure_log(name: str, path: str) -> None:
+    """Send what this process prints and logs to a file."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for stream in (1, 2):
         os.dup2(descriptor, stream)
     os.close(descriptor)
@@ -168,7 +172,7 @@ def _configure_log(spec: ReplicaSpec) -> None:
         level=logging.INFO,
         force=True,
         stream=sys.stderr,
-        format=f"%(asctime)s {spec.id} %(levelname)s %(name)s: %(message)s",
+        format=f"%(asctime)s {name} %(levelname)s %(name)s: %(message)s",
     )
     logging.info("starting, pid %d", os.getpid())
 

@@ -32,8 +32,21 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     dtype: str
     threads: int
-    batch_budget: int | None
-    """Cost of a batch, as measured earlier; None: to be measured."""
+    batch_budgets: dict[str, int]
+    """Engine → cost of a batch as measured earlier; those that lack are measured."""
+    limits: MediaLimits
+
+
+class Conversion(msgspec.Struct, frozen=True, kw_only=True):
+    """A model to be converted for OpenVINO, in a process of its own."""
+
+    id: str
+    pipeline: str
+    model_dir: str
+    folder: str
+    """Where the converted model is to be put."""
+    log_path: str
+    threads: int
     limits: MediaLimits
 
 
@@ -42,6 +55,10 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 class Fork(msgspec.Struct, frozen=True, tag="fork"):
     replica: ReplicaSpec
+
+
+class Convert(msgspec.Struct, frozen=True, tag="convert"):
+    job: Conversion
 
 
 class Signal(msgspec.Struct, frozen=True, tag="signal"):
@@ -67,11 +84,12 @@ class Forked(msgspec.Struct, frozen=True, tag="forked"):
 
 class Exited(msgspec.Struct, frozen=True, tag="exited"):
     replica_id: str
+    """Of a conversion, its id."""
     status: int
     """Exit code, or minus the signal's number."""
 
 
-HostCommand = Fork | Signal | Preload
+HostCommand = Fork | Convert | Signal | Preload
 HostEvent = HostReady | Forked | Exited
 
 
@@ -96,6 +114,12 @@ class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
     id: int
 
 
+class Adopt(msgspec.Struct, frozen=True, tag="adopt"):
+    """Go on with the converted model."""
+
+    folder: str
+
+
 class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
     pass
 
@@ -110,6 +134,8 @@ class Loading(msgspec.Struct, frozen=True, tag="loading"):
 
 class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
     seconds: float
+    convertible: bool
+    """Whether a conversion may be tried."""
 
 
 class LoadFailed(msgspec.Struct, frozen=True, tag="load_failed"):
@@ -136,13 +162,17 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     accepted: int
     """Requests accepted and not yet answered."""
     memory_bytes: int
+    busy_s: float
+    """Time spent in forward passes since the start."""
+    engine: str
 
 
 class Calibrated(msgspec.Struct, frozen=True, tag="calibrated"):
+    engine: str
     batch_budget: int
 
 
-ToReplica = Work | Cancel | Shutdown
+ToReplica = Work | Cancel | Adopt | Shutdown
 FromReplica = Loading | Loaded | LoadFailed | Result | Failure | Heartbeat | Calibrated
 
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -56,6 +57,9 @@ class Worker:
         self._send = send
         self._flight = flight
         self._calibration = calibration
+        calibration.begin(engine.name)
+        self._converted: Path | None = None
+        self.busy_s = 0.0
         self._queue = BatchQueue(calibration.budget)
         self._side: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._requests: dict[int, Request] = {}
@@ -85,6 +89,10 @@ class Worker:
         self._requests[work.id] = request
         for index in range(len(work.items)):
             self._side.put(lambda index=index: self._prepare(request, index))
+
+    def adopt(self, folder: Path) -> None:
+        """Have the engine go on with the converted model, after the batch that it is at."""
+        self._converted = folder
 
     def cancel(self, request_id: int) -> None:
         """Drop what the engine has not begun; what it has begun is not answered."""
@@ -202,8 +210,23 @@ class Worker:
             if batch:
                 self._run_batch(batch)
                 self.progress += 1
-            elif self._calibration.step(self._engine, self._stages):
+            if self._converted:
+                self._adopt()
+            elif not batch and self._calibration.step(self._engine, self._stages):
                 self._queue.budget = self._calibration.budget
+
+    def _adopt(self) -> None:
+        folder, self._converted = self._converted, None
+        if folder is None:
+            return
+        try:
+            self._engine.adopt(folder)
+        except Exception:
+            log.exception("the converted model could not be taken; going on without it")
+            return
+        self._calibration.begin(self._engine.name)
+        self._queue.budget = self._calibration.budget
+        self.progress += 1
 
     def _run_batch(self, batch: Sequence[Entry]) -> None:
         self._flight.set(_RUNNING, [entry.request_id for entry in batch])
@@ -216,7 +239,8 @@ class Worker:
             return
         finally:
             self._flight.set(_RUNNING, [])
-        log.debug("batch of %d in %.1f ms", len(batch), (time.perf_counter() - started) * 1e3)
+        self.busy_s += (seconds := time.perf_counter() - started)
+        log.debug("batch of %d in %.1f ms", len(batch), seconds * 1e3)
         self._side.put(lambda: self._finish(batch, outputs))
 
     def _isolate(self, batch: Sequence[Entry]) -> None:

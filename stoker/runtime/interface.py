@@ -96,6 +96,8 @@ class ReplicaStats:
     """Proportional set size, bytes: shared pages count by their share."""
     progress: float
     """How far loading has come, 0 to 1."""
+    engine: str
+    """What runs the model now; empty before it is loaded."""
 
 
 @dataclass(frozen=True, kw_only=True)

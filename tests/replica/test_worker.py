@@ -55,7 +55,7 @@ class Bench:
             stages,
             lambda message, content: self.sent.put((message, content)),
             FlightRecord(tmp_path / "flight"),
-            Calibration(known=512),
+            Calibration({"torch": 512}),
         )
         self.worker.start()
 

@@ -44,7 +44,7 @@ class Local:
             self.stages,
             lambda message, content: self._sent.put((message, content)),
             FlightRecord(Path(self._flight.name) / "flight"),
-            Calibration(known=BIG),
+            Calibration({"torch": BIG}),
         )
         self._worker.start()
         self._number = 0

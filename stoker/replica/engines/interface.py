@@ -13,6 +13,9 @@ Progress = Callable[[float, str], None]
 class Engine(Protocol):
     """One model, loaded. Not thread-safe: one thread calls it."""
 
+    name: str
+    """What runs the model now; `adopt` may change it."""
+
     def load(self, folder: Path, stages: Stages, progress: Progress) -> Any:
         """Load the folder's model and return it, for the stages to attach to.
 
@@ -26,4 +29,13 @@ class Engine(Protocol):
 
     def forward(self, samples: Sequence[Sample]) -> list[Mapping[str, Any]]:
         """Run one batch; one output a sample, with its features and extras, on the CPU."""
+        ...
+
+    @property
+    def convertible(self) -> bool:
+        """Whether a conversion of the loaded model may be tried."""
+        ...
+
+    def adopt(self, folder: Path) -> None:
+        """Go on with the model as it was converted into a folder, where that can be used."""
         ...

@@ -12,7 +12,13 @@ def _torch(spec: ReplicaSpec) -> Engine:
     return TorchEngine(spec.device, spec.dtype, spec.threads)
 
 
-ENGINES: Mapping[str, Callable[[ReplicaSpec], Engine]] = {"torch": _torch}
+def _openvino(spec: ReplicaSpec) -> Engine:
+    from stoker.replica.engines.openvino import OpenVinoEngine
+
+    return OpenVinoEngine(spec.device, spec.dtype, spec.threads)
+
+
+ENGINES: Mapping[str, Callable[[ReplicaSpec], Engine]] = {"openvino": _openvino, "torch": _torch}
 
 
 def create(spec: ReplicaSpec) -> Engine:

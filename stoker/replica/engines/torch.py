@@ -1,6 +1,6 @@
 """The torch engine: any architecture that transformers knows. The reference for correctness."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,9 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 
 
 class TorchEngine:
+    name = "torch"
+    convertible = False
+
     def __init__(self, device: str, dtype: str, threads: int) -> None:
         self.threads = threads
         self.device = torch.device(_pick_device(device))
@@ -23,13 +26,20 @@ class TorchEngine:
 
     def load(self, folder: Path, stages: Stages, progress: Progress) -> Any:
         progress(0.1, "reading weights")
-        model = _model_class(stages, folder).from_pretrained(
-            str(folder), local_files_only=True, use_safetensors=True, dtype=self.dtype
-        )
-        progress(0.9, "moving to device")
-        self.model: Any = model.to(self.device).eval()
+        self.folder = folder
         self.stages = stages
+        self.model: Any = self.read()
         return self.model
+
+    def read(self) -> Any:
+        """The model, on its device."""
+        model = _model_class(self.stages, self.folder).from_pretrained(
+            str(self.folder), local_files_only=True, use_safetensors=True, dtype=self.dtype
+        )
+        return model.to(self.device).eval()
+
+    def adopt(self, folder: Path) -> None:
+        """There is nothing better than what is loaded."""
 
     def enter_thread(self) -> None:
         # OpenMP keeps the number for each thread that opens parallel regions.
@@ -39,12 +49,7 @@ class TorchEngine:
     def forward(self, samples: Sequence[Sample]) -> list[Mapping[str, Any]]:
         lengths = [self.stages.length(sample) for sample in samples]
         length = self.stages.padded_length(max(lengths))
-        batch = {
-            name: torch.cat([self._padded(name, sample, length) for sample in samples])
-            for name in samples[0].features
-        }
-        given = {name: self._placed(value) for name, value in batch.items()}
-        outputs = self.stages.run(self.model, samples[0].call, given)
+        outputs = self.run(samples[0].call, self.batch(samples, length))
         found = {name: _fetched(value) for name, value in outputs.items()}
         return [
             {
@@ -54,6 +59,17 @@ class TorchEngine:
             }
             for row, sample in enumerate(samples)
         ]
+
+    def batch(self, samples: Sequence[Sample], length: int) -> dict[str, torch.Tensor]:
+        """The features of all samples, padded to a length, on the device."""
+        return {
+            name: self._placed(torch.cat([self._padded(name, one, length) for one in samples]))
+            for name in samples[0].features
+        }
+
+    def run(self, call: Hashable, batch: Mapping[str, torch.Tensor]) -> Mapping[str, Any]:
+        """The model's outputs, by name."""
+        return self.stages.run(self.model, call, batch)
 
     def _padded(self, name: str, sample: Sample, length: int) -> torch.Tensor:
         value = sample.features[name]

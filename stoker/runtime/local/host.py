@@ -12,6 +12,8 @@ from pathlib import Path
 import msgspec
 
 from stoker.replica.protocol import (
+    Conversion,
+    Convert,
     Exited,
     Fork,
     Forked,
@@ -90,6 +92,11 @@ class EngineHost:
         """Fork a replica. Its end, however soon, is told through `on_exit`."""
         self._pids[spec.id] = 0
         self._send(Fork(spec))
+
+    def convert(self, job: Conversion) -> None:
+        """Convert a model for OpenVINO. The end is told through `on_exit`, under the job's id."""
+        self._pids[job.id] = 0
+        self._send(Convert(job))
 
     def preload(self, model_type: str) -> None:
         """Have an architecture's code imported before the first fork that needs it."""

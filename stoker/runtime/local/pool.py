@@ -351,6 +351,7 @@ class Pool:
                     outstanding=one.outstanding,
                     memory_bytes=one.memory_bytes,
                     progress=one.progress,
+                    engine=one.engine,
                 )
                 for one in self.replicas.values()
             ],

@@ -13,6 +13,7 @@ import msgspec
 from stoker.errors import InferenceError, InvalidMediaError, InvalidRequestError, StokerError
 from stoker.replica import flight
 from stoker.replica.protocol import (
+    Adopt,
     Calibrated,
     Cancel,
     Failure,
@@ -61,11 +62,16 @@ class Replica:
     status: Status = Status.STARTING
     progress: float = 0.0
     memory_bytes: int | None = None
+    engine: str = ""
+    """What runs the model now."""
+    busy_s: float = 0.0
+    """Time spent in forward passes."""
+    convertible: bool = False
     last_used: float = 0.0
     ready_at: float = 0.0
     stop_by: float = 0.0
     answered: int = 0
-    on_calibrated: Callable[[int], None] = lambda _budget: None
+    on_calibrated: Callable[[str, int], None] = lambda _engine, _budget: None
     condemned: Reason | None = None
     """Why the pool is killing it."""
     pending: dict[int, asyncio.Future[bytes]] = field(
@@ -112,6 +118,11 @@ class Replica:
             self.pending.pop(identifier, None)
             self.last_used = self.clock()
 
+    def adopt(self, folder: Path) -> None:
+        """Have it go on with the converted model. Once: it stays as it is where that fails."""
+        self.convertible = False
+        self._send(Adopt(str(folder)))
+
     def shut_down(self) -> None:
         self._send(Shutdown())
 
@@ -154,13 +165,14 @@ class Replica:
                 self.progress = message.progress
             case Loaded():
                 self.progress = 1.0
+                self.convertible = message.convertible
                 self._moved_at = self._beat_at
                 if not self.loaded.done():
                     self.loaded.set_result(None)
             case LoadFailed():
                 self._fail_load(message.message)
             case Calibrated():
-                self.on_calibrated(message.batch_budget)
+                self.on_calibrated(message.engine, message.batch_budget)
 
     def _fail_load(self, message: str) -> None:
         if not self.loaded.done():
@@ -171,6 +183,8 @@ class Replica:
 
     def _beat(self, beat: Heartbeat) -> None:
         self.memory_bytes = beat.memory_bytes
+        self.busy_s = beat.busy_s
+        self.engine = beat.engine
         if beat.progress != self._work_done or not beat.accepted:
             self._work_done = beat.progress
             self._moved_at = self._beat_at

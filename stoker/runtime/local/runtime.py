@@ -26,6 +26,7 @@ from stoker.runtime.interface import (
     RuntimeListener,
     Status,
 )
+from stoker.runtime.local.conversions import Conversions
 from stoker.runtime.local.host import EngineHost
 from stoker.runtime.local.pool import Limits, Pool
 from stoker.runtime.local.replica import LoadError, Replica
@@ -49,6 +50,8 @@ class ModelFolders(Protocol):
 class _Tracked:
     replica: Replica
     pool: Pool
+    model_dir: Path
+    conversion: Path
 
 
 class LocalRuntime:
@@ -69,6 +72,13 @@ class LocalRuntime:
         self._logs.mkdir(parents=True, exist_ok=True)
         self._budgets = BatchBudgets(data_dir / "cache")
         self._host = EngineHost(self._logs / "host.log", self._exited)
+        self._conversions = Conversions(
+            folder=data_dir / "cache" / "openvino",
+            logs=self._logs,
+            host=self._host,
+            after_s=settings.convert_after_s,
+            limits=settings.media_limits,
+        )
         self._pools: dict[str, Pool] = {}
         self._tracked: dict[str, _Tracked] = {}
         self._background: set[asyncio.Task[None]] = set()
@@ -151,15 +161,21 @@ class LocalRuntime:
         address = f"ipc://{self._run_dir}/{replica_id}"
         log_path = self._log_path(spec.id)
         _rotate(log_path)
-        budget_key = f"{spec.engine}-{spec.device}-{spec.dtype}-{self._threads}"
+        budget_key = f"{spec.device}-{spec.dtype}-{self._threads}"
+
+        def calibrated(engine: str, budget: int) -> None:
+            self._budgets.keep(spec.source, f"{engine}-{budget_key}", budget)
+
         replica = Replica(
             id=replica_id,
             flight_path=self._run_dir / f"{replica_id}.flight",
             generation=generation,
             channel=Channel(self._context, address),
-            on_calibrated=lambda found: self._budgets.keep(spec.source, budget_key, found),
+            on_calibrated=calibrated,
         )
-        self._tracked[replica_id] = _Tracked(replica, self._pools[spec.id])
+        self._tracked[replica_id] = _Tracked(
+            replica, self._pools[spec.id], folder, self._conversions.place(spec, folder)
+        )
         self._host.fork(
             ReplicaSpec(
                 id=replica_id,
@@ -172,7 +188,7 @@ class LocalRuntime:
                 device=spec.device,
                 dtype=spec.dtype,
                 threads=self._threads,
-                batch_budget=self._budgets.known(spec.source, budget_key),
+                batch_budgets=self._budgets.known(spec.source, budget_key),
                 limits=self._media_limits,
             )
         )
@@ -191,6 +207,7 @@ class LocalRuntime:
             # First, while the flight record is there: it tells which requests had been begun.
             tracked.pool.exited(tracked.replica, status)
             self._untrack(tracked)
+        self._conversions.exited(replica_id, status)
 
     def _untrack(self, tracked: _Tracked) -> None:
         self._tracked.pop(tracked.replica.id, None)
@@ -214,6 +231,11 @@ class LocalRuntime:
                     pool.tick()
                 except Exception:
                     log.exception("upkeep of a deployment failed; it is tried again")
+            for tracked in self._tracked.values():
+                if tracked.replica.status is Status.READY:
+                    self._conversions.offer(
+                        tracked.replica, tracked.pool.spec, tracked.model_dir, tracked.conversion
+                    )
             await asyncio.sleep(TICK_S)
 
     async def _preload(self, spec: DeploymentSpec) -> None:
@@ -257,9 +279,13 @@ class BatchBudgets:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
 
-    def known(self, source: str, key: str) -> int | None:
-        budget = self._read(source).get(key)
-        return budget if isinstance(budget, int) and 0 < budget <= 1_000_000 else None
+    def known(self, source: str, key: str) -> dict[str, int]:
+        """Engine → budget, of the keys `ENGINE-{key}`."""
+        return {
+            name.removesuffix(f"-{key}"): budget
+            for name, budget in self._read(source).items()
+            if name.endswith(f"-{key}") and isinstance(budget, int) and 0 < budget <= 1_000_000
+        }
 
     def keep(self, source: str, key: str, budget: int) -> None:
         self._path(source).write_text(json.dumps(self._read(source) | {key: budget}))

@@ -1,0 +1,175 @@
+"""Converts a model for OpenVINO and judges the result, in a process of its own.
+
+`torch.export` → `openvino.convert_model` → comparison with torch on other lengths and batches than
+the one exported. What differs or is not faster is not kept; so it is for what cannot be converted.
+"""
+
+import dataclasses
+import logging
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Hashable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from stoker.replica import sandbox
+from stoker.replica.engines.openvino import Compiled, Form, Verdict, compiled
+from stoker.replica.engines.torch import TorchEngine
+from stoker.replica.protocol import Conversion
+from stoker.replica.stages import Sample
+from stoker.tasks.registry import STAGES
+
+log = logging.getLogger(__name__)
+
+NICENESS = 10
+"""Requests come first."""
+EXPORTED_TOKENS, PROBED_TOKENS = 24, (8, 24, 72)
+EXPORTED_BATCH, PROBED_BATCHES = 2, (1, 3)
+TIMED_BATCHES = (1, 4)
+PASSES = 4
+TOLERANCE = 1e-3
+"""Largest difference from torch, as a share of torch's largest output."""
+WORTH = 1.05
+"""How much faster than torch it has to be."""
+
+_FILE = "model.xml"
+
+
+class NotConvertedError(Exception):
+    """The model stays with torch; the message tells why."""
+
+
+def run(job: Conversion) -> int:
+    """Convert, and write the verdict into the job's folder. Returns the process's exit code."""
+    sandbox.confine()
+    os.nice(NICENESS)
+    folder = Path(job.folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        verdict = Verdict([_converted(job, folder)])
+    except NotConvertedError as error:
+        verdict = Verdict([], str(error))
+    except Exception as error:
+        log.exception("the conversion failed")
+        verdict = Verdict([], f"{type(error).__name__} while it was converted.")
+    log.info("converted: %s", verdict)
+    verdict.write(folder)
+    return 0
+
+
+def _converted(job: Conversion, folder: Path) -> Form:
+    stages = STAGES[job.pipeline](Path(job.model_dir))
+    stages.limits = job.limits
+    engine = TorchEngine("cpu", "float32", job.threads)
+    stages.attach(engine.load(Path(job.model_dir), stages, lambda _fraction, _step: None))
+    engine.enter_thread()
+    probes = [stages.probe(tokens) for tokens in (EXPORTED_TOKENS, *PROBED_TOKENS)]
+    exported, *others = [probe for probe in probes if probe is not None]
+    form = _exported(engine, exported, folder / _FILE)
+    return _judged(form, engine, compiled(folder, form, job.threads), others)
+
+
+@torch.no_grad()
+def _exported(engine: TorchEngine, sample: Sample, path: Path) -> Form:
+    """Write the OpenVINO IR of what the engine does with samples like this one."""
+    started = time.perf_counter()
+    batch = _batch(engine, sample, EXPORTED_BATCH)
+    padding = engine.stages.padding
+    dynamic = {
+        name: dict.fromkeys((0, 1) if name in padding else (0,), torch.export.Dim.AUTO)
+        for name in batch
+    }
+    program = torch.export.export(
+        _Called(engine, sample.call), (batch,), dynamic_shapes=(dynamic,), strict=False
+    )
+    openvino = _openvino()
+    model = openvino.convert_model(program)
+    outputs = list(_tensors(engine.run(sample.call, batch)))
+    if len(model.inputs) != len(batch) or len(model.outputs) != len(outputs):
+        raise NotConvertedError("It takes or gives something else once it is converted.")
+    openvino.save_model(model, path, compress_to_fp16=False)
+    log.info("written in %.1f s", time.perf_counter() - started)
+    shapes = {
+        name: [size.get_length() if size.is_static else None for size in given.partial_shape]
+        for name, given in zip(batch, model.inputs, strict=True)
+    }
+    return Form(repr(sample.call), path.name, shapes, outputs, difference=0.0, speedup=0.0)
+
+
+class _Called(torch.nn.Module):
+    """What `Stages.run` does for one `call`, as a module."""
+
+    def __init__(self, engine: TorchEngine, call: Hashable) -> None:
+        super().__init__()
+        self.model = engine.model
+        self._stages = engine.stages
+        self._call = call
+
+    def forward(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return _tensors(self._stages.run(self.model, self._call, batch))
+
+
+@torch.inference_mode()
+def _judged(form: Form, engine: TorchEngine, converted: Compiled, samples: list[Sample]) -> Form:
+    """The form, with what was measured of it. Raises `NotConvertedError`."""
+    difference = 0.0
+    for sample in samples:
+        for size in PROBED_BATCHES:
+            batch = _batch(engine, sample, size)
+            if not form.fits(batch):
+                raise NotConvertedError("It takes one size only once it is converted.")
+            torch_gives = _tensors(engine.run(sample.call, batch))
+            difference = max(difference, _difference(converted(batch), torch_gives))
+    if not difference <= TOLERANCE:
+        raise NotConvertedError(f"It differs from torch by {difference:.1e}.")
+    ratios: list[float] = []
+    for size in TIMED_BATCHES:
+        sample, batch = samples[0], _batch(engine, samples[0], size)
+        seconds = _fastest(lambda sample=sample, batch=batch: engine.run(sample.call, batch))
+        ratios.append(seconds / _fastest(lambda batch=batch: converted(batch)))
+    speedup = math.sqrt(math.prod(ratios))
+    if speedup < WORTH:
+        raise NotConvertedError(f"It is only {speedup:.2f} times as fast as torch.")
+    return dataclasses.replace(form, difference=difference, speedup=speedup)
+
+
+def _batch(engine: TorchEngine, sample: Sample, size: int) -> dict[str, torch.Tensor]:
+    stages = engine.stages
+    return engine.batch([sample] * size, stages.padded_length(stages.length(sample)))
+
+
+def _tensors(outputs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """A model's outputs, all of which have to be tensors."""
+    found = {name: value for name, value in outputs.items() if value is not None}
+    if not all(isinstance(value, torch.Tensor) for value in found.values()):
+        raise NotConvertedError("Its outputs are more than tensors.")
+    return found
+
+
+def _difference(ours: Mapping[str, torch.Tensor], theirs: Mapping[str, torch.Tensor]) -> float:
+    """The largest, over all outputs, as a share of the largest value there."""
+    return max(
+        float((ours[name] - value).abs().max() / value.abs().max().clamp(min=1e-6))
+        for name, value in theirs.items()
+    )
+
+
+def _fastest(work: Callable[[], object]) -> float:
+    seconds: list[float] = []
+    for _ in range(PASSES):
+        started = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - started)
+    return min(seconds)
+
+
+def _openvino() -> Any:
+    # It would count its users over the network.
+    sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]
+    import openvino
+
+    return openvino

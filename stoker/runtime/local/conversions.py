@@ -1,0 +1,83 @@
+"""Which models are converted for OpenVINO, and when: in the background, one after another."""
+
+import hashlib
+import importlib.metadata
+import logging
+import shutil
+from pathlib import Path
+
+from stoker.ids import Prefix, new_id
+from stoker.media.limits import MediaLimits
+from stoker.replica.protocol import Conversion
+from stoker.runtime.interface import DeploymentSpec
+from stoker.runtime.local.host import EngineHost
+from stoker.runtime.local.replica import Replica
+
+log = logging.getLogger(__name__)
+
+VERDICT = "verdict.json"
+_LIBRARIES = ("openvino", "torch", "transformers")
+_THREADS = 1
+
+
+class Conversions:
+    """Converted models, kept with the source and the pipeline that they were made of.
+
+    A model is converted when its replica has spent `after_s` in forward passes: what is hardly used
+    is not worth the half minute of a core. `engine="openvino"` asks for it at once.
+    """
+
+    def __init__(
+        self, folder: Path, logs: Path, host: EngineHost, after_s: float, limits: MediaLimits
+    ) -> None:
+        self._folder = folder
+        self._log_path = logs / "conversions.log"
+        self._host = host
+        self._after_s = after_s
+        self._limits = limits
+        self._versions = [importlib.metadata.version(name) for name in _LIBRARIES]
+        self._running: str | None = None
+        self._tried: set[Path] = set()
+
+    def place(self, spec: DeploymentSpec, model_dir: Path) -> Path:
+        """Where the conversion of a model is kept. Other files, sizes or times: another place."""
+        files = sorted((path.name, path.stat()) for path in model_dir.iterdir())
+        made_of = [
+            *(spec.source, spec.pipeline, *self._versions),
+            *(f"{name} {found.st_size} {found.st_mtime_ns}" for name, found in files),
+        ]
+        return self._folder / hashlib.sha256("\n".join(made_of).encode()).hexdigest()[:32]
+
+    def offer(self, replica: Replica, spec: DeploymentSpec, model_dir: Path, folder: Path) -> None:
+        """Give a ready replica the converted model of a `folder` that `place` named when it was
+        started, or have it made where it is worth it.
+        """
+        if not replica.convertible or spec.engine == "torch":
+            return
+        if (folder / VERDICT).exists():
+            replica.adopt(folder)
+        elif self._running is None and folder not in self._tried and self._worth(replica, spec):
+            self._tried.add(folder)
+            shutil.rmtree(folder, ignore_errors=True)
+            self._running = new_id(Prefix.REPLICA)
+            log.info("converting a model for OpenVINO", extra={"deployment": spec.id})
+            self._host.convert(
+                Conversion(
+                    id=self._running,
+                    pipeline=spec.pipeline,
+                    model_dir=str(model_dir),
+                    folder=str(folder),
+                    log_path=str(self._log_path),
+                    threads=_THREADS,
+                    limits=self._limits,
+                )
+            )
+
+    def exited(self, job_id: str, status: int) -> None:
+        if job_id == self._running:
+            self._running = None
+            if status:
+                log.warning("a conversion ended early", extra={"status": status})
+
+    def _worth(self, replica: Replica, spec: DeploymentSpec) -> bool:
+        return spec.engine == "openvino" or replica.busy_s >= self._after_s

