@@ -1,7 +1,8 @@
 """The limit: our stages and engine called in one process, without a server.
 
-`python -m bench.inprocess PIPELINE FOLDER THREADS` reads JSON lines `{"bodies": […], "batch": N}`
-and answers each with `{"seconds": […]}`, one value a batch, from bodies to encoded answers.
+`python -m bench.inprocess PIPELINE FOLDER THREADS [CONVERTED]` reads JSON lines
+`{"bodies": […], "batch": N}` and answers each with `{"seconds": […]}`, one value a batch, from
+bodies to encoded answers.
 """
 
 import base64
@@ -18,6 +19,7 @@ from typing import Any
 import msgspec
 
 from bench.common import ROOT
+from stoker.replica.protocol import Work
 
 
 class InProcess:
@@ -43,9 +45,13 @@ class InProcess:
 
 
 @contextmanager
-def in_process(pipeline: str, folder: Path, threads: int) -> Iterator[InProcess]:
+def in_process(
+    pipeline: str, folder: Path, threads: int, converted: Path | None = None
+) -> Iterator[InProcess]:
+    """A child with the torch engine, or with the model converted for OpenVINO in a folder."""
+    given = [pipeline, str(folder), str(threads), *([str(converted)] if converted else [])]
     process = subprocess.Popen(
-        [sys.executable, "-m", "bench.inprocess", pipeline, str(folder), str(threads)],
+        [sys.executable, "-m", "bench.inprocess", *given],
         cwd=ROOT,
         # As the replicas have it.
         env={
@@ -68,17 +74,19 @@ def in_process(pipeline: str, folder: Path, threads: int) -> Iterator[InProcess]
 
 
 class Loop:
-    def __init__(self, pipeline: str, folder: Path, threads: int) -> None:
+    def __init__(self, pipeline: str, folder: Path, threads: int, converted: str = "") -> None:
         import transformers
 
-        from stoker.replica.engines.torch import TorchEngine
+        from stoker.replica.engines.openvino import OpenVinoEngine
         from stoker.tasks.registry import STAGES, TASKS
 
         transformers.utils.logging.disable_progress_bar()
         self._stages = STAGES[pipeline](folder)
-        self._engine = TorchEngine("cpu", "auto", threads)
+        self._engine = OpenVinoEngine("cpu", "auto", threads)
         self._engine.enter_thread()
         self._stages.attach(self._engine.load(folder, self._stages, lambda *_: None))
+        if converted:
+            self._engine.adopt(Path(converted))
         self._task = TASKS[pipeline]
 
     def answer(self, bodies: Sequence[Mapping[str, Any]]) -> list[bytes]:
@@ -98,12 +106,12 @@ class Loop:
             found = self._engine.forward([sample for _, _, sample in group])
             for (number, place, _), output in zip(group, found, strict=True):
                 outputs[number][place] = output
-        return [
-            msgspec.json.encode(
-                self._stages.postprocess(own, request.parameters()), enc_hook=_plain
-            )
-            for own, request in zip(outputs, requests, strict=True)
-        ]
+        return [self._answer(request, own) for own, request in zip(outputs, requests, strict=True)]
+
+    def _answer(self, request: Any, outputs: list[Any]) -> bytes:
+        work = Work(0, self._task.name, [], request.parameters(), True, request.finishing())
+        result = self._stages.postprocess(outputs, request.parameters())
+        return msgspec.json.encode(self._task.finish(work, [result]), enc_hook=_plain)
 
 
 def _plain(value: Any) -> Any:
@@ -111,10 +119,10 @@ def _plain(value: Any) -> Any:
 
 
 def main() -> None:
-    pipeline, folder, threads = sys.argv[1:]
+    pipeline, folder, threads, *converted = sys.argv[1:]
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
-    loop = Loop(pipeline, Path(folder), int(threads))
+    loop = Loop(pipeline, Path(folder), int(threads), *converted)
     for line in sys.stdin:
         task = json.loads(line)
         bodies, batch = task["bodies"], task["batch"]

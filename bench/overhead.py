@@ -41,7 +41,7 @@ def run(rounds: int) -> Report:
         for number, case in enumerate(cases, start=1):
             deployment = service.deploy(case.folder, case.name, case.pipeline, "hot")
             service.wait_status(deployment, "ready")
-            service.wait_calibrated(number)
+            service.wait_calibrated("torch", number)
             _measure(report, service, case, rounds)
             service.change(deployment, "stop", "stopped")
     report.notes = [

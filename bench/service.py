@@ -50,10 +50,13 @@ class Service:
             raise RuntimeError(f"the push failed:\n{done.stderr.decode()[-2000:]}")
         return json.loads(done.stdout)
 
-    def deploy(self, folder: Path, model: str, pipeline: str, readiness: str) -> str:
+    def deploy(
+        self, folder: Path, model: str, pipeline: str, readiness: str, engine: str = "torch"
+    ) -> str:
         """Push and deploy a model folder; the deployment's id."""
         artifact = self.push(folder, "--name", model, "--pipeline", pipeline)
         body = {"model": model, "artifact_id": artifact["id"], "readiness": readiness}
+        body["engine"] = engine
         return self.api.post("/v1/deployments", json=body).raise_for_status().json()["id"]
 
     def connect(self, path: str) -> Connection:
@@ -73,13 +76,24 @@ class Service:
             time.sleep(0.02)
         raise RuntimeError(f"the deployment is {found['status']}, not {status}: {found['message']}")
 
-    def wait_calibrated(self, models: int, timeout: float = 20) -> None:
+    def wait_calibrated(self, engine: str, models: int = 1, timeout: float = 60) -> None:
         """Wait until the replicas have measured their batch budgets, which they do when idle."""
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
-            if len(list((self.server.data_dir / "cache").glob("batch-*.json"))) >= models:
+            budgets = (self.server.data_dir / "cache").glob("batch-*.json")
+            if sum(f'"{engine}-' in path.read_text() for path in budgets) >= models:
                 return
             time.sleep(0.1)
+
+    def wait_converted(self, timeout: float = 180) -> Path | None:
+        """Wait for the verdict on the one model; the folder of the conversion that was kept."""
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            for path in (self.server.data_dir / "cache" / "openvino").glob("*/verdict.json"):
+                verdict = json.loads(path.read_text())
+                return path.parent if verdict["forms"] else None
+            time.sleep(0.1)
+        raise RuntimeError("the model was not converted in time")
 
 
 @contextlib.contextmanager

@@ -61,10 +61,11 @@ def run(workload: Workload, name: str, rounds: int) -> Report:
     report = Report(name, f"{workload.title} over HTTP, closed loops")
     folder = workload.folder()
     with scratch() as place, contextlib.ExitStack() as stack:
-        # The limit first: nothing else runs beside it.
+        ours, converted = stack.enter_context(_ours(place, workload, folder))
+        # The limit first: nothing runs beside it, and ours is idle.
         for _ in range(rounds):
-            _offline(report, workload, folder)
-        contenders = [stack.enter_context(_ours(place, workload, folder))]
+            _offline(report, workload, folder, converted)
+        contenders = [ours]
         contenders += [
             stack.enter_context(_peer(peer, module, workload, folder, place))
             for peer, module in _peers()
@@ -88,6 +89,7 @@ def run(workload: Workload, name: str, rounds: int) -> Report:
         "While one server is measured, the peers' processes are suspended; ours only idles.",
         "Peak memory: resident sets of the process tree added up, so pages that forked processes "
         "share count several times.",
+        "Ours runs the model converted for OpenVINO (f32), the peers torch (f32).",
         f"FastAPI runs pipeline() in its thread pool, LitServe in batches of 8; all have "
         f"{cores()} torch threads.",
     ]
@@ -96,9 +98,9 @@ def run(workload: Workload, name: str, rounds: int) -> Report:
     return report
 
 
-def _offline(report: Report, workload: Workload, folder: Path) -> None:
+def _offline(report: Report, workload: Workload, folder: Path, converted: Path | None) -> None:
     inputs = workload.bodies(OFFLINE_REQUESTS)
-    with in_process(workload.pipeline, folder, cores()) as child:
+    with in_process(workload.pipeline, folder, cores(), converted) as child:
         for batch in (1, 8):
             child.run(inputs, batch)
             seconds = sum(child.run(inputs, batch))
@@ -106,17 +108,21 @@ def _offline(report: Report, workload: Workload, folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _ours(place: Path, workload: Workload, folder: Path) -> Iterator[Contender]:
+def _ours(place: Path, workload: Workload, folder: Path) -> Iterator[tuple[Contender, Path | None]]:
+    """Our server, and where the model lies that it has converted for OpenVINO."""
     with serving(place) as service:
-        deployment = service.deploy(folder, MODEL, workload.pipeline, "hot")
+        # Automatic ones are converted as well, once they have worked for some seconds.
+        deployment = service.deploy(folder, MODEL, workload.pipeline, "hot", "openvino")
         service.wait_status(deployment, "ready")
-        service.wait_calibrated(1)
-        yield Contender(
+        converted = service.wait_converted()
+        service.wait_calibrated("openvino" if converted else "torch")
+        contender = Contender(
             "ours",
             service.pid,
             lambda: service.connect(workload.path),
             lambda body: json.dumps({"model": MODEL, **body}).encode(),
         )
+        yield contender, converted
 
 
 def _peers() -> list[tuple[str, str]]:

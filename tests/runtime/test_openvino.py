@@ -26,7 +26,7 @@ TEXTS = ["one", "two words", "a somewhat longer sentence about boats", "the pier
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     data_dir = tmp_path_factory.mktemp("openvino") / "data"
-    with running(data_dir, STOKER_CONVERT_AFTER_S="1") as server:
+    with running(data_dir, STOKER_CONVERT_AFTER_S="0.3") as server:
         server.wait_ready()
         yield server
 
