@@ -73,7 +73,7 @@ def _handler(task: Task) -> Callable[..., Awaitable[Response]]:
             items=items,
             parameters=body.parameters(),
             single=single,
-            finishing=body.finishing(),
+            finishing=body.finishing() | {"model": entry.model},
         )
         try:
             content = await unless_gone(request, _run(services, entry, body, call, prefer))
@@ -108,10 +108,11 @@ def check_endpoint(entry: Entry, task: Task) -> None:
 
 
 def _check_inputs(settings: Settings, body: TaskRequest, items: list[Any]) -> None:
-    if len(items) > settings.list_limit:
+    limit = body.max_items or settings.list_limit
+    if len(items) > limit:
         field = body.input_fields[0]
         raise InvalidRequestError(
-            f"'{field}' has {len(items)} items; the limit is {settings.list_limit}.",
+            f"'{field}' has {len(items)} items; the limit is {limit}.",
             param=field,
         )
     for path, text in body.texts():

@@ -82,6 +82,10 @@ EXAMPLES: Mapping[str, Example] = {
             "sentences": ["What is the way to bake bread?", "The train is late."],
         },
     ),
+    "embeddings": Example(
+        model="tiny-encoder",
+        body={"input": ["How do I bake bread?", "The train is late."]},
+    ),
     "rerank": Example(
         model="tiny-reranker",
         body={

@@ -8,7 +8,7 @@ unmasked tokens, unnormalised.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,9 @@ class SentenceHead:
     modes: tuple[str, ...]
     after: "tuple[Module, ...]"
     max_tokens: int | None = None
-    prompt: str = ""
+    prompts: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Name → what precedes a text of that kind."""
+    default_prompt: str = ""
     lowercase: bool = False
 
     @classmethod
@@ -51,12 +53,14 @@ class SentenceHead:
             modes=modes,
             after=tuple(after),
             max_tokens=sentence.get("max_seq_length"),
-            prompt=_default_prompt(prompts),
+            prompts=prompts.get("prompts") or {},
+            default_prompt=_default_prompt(prompts),
             lowercase=bool(sentence.get("do_lower_case")),
         )
 
-    def prepare(self, text: str) -> str:
-        text = self.prompt + text
+    def prepare(self, text: str, prompt: str | None = None) -> str:
+        """The text behind a prompt; None: behind the model's default one."""
+        text = (self.default_prompt if prompt is None else prompt) + text
         return text.lower() if self.lowercase else text
 
     def pool(self, hidden: "torch.Tensor", mask: "torch.Tensor") -> "torch.Tensor":
@@ -67,6 +71,11 @@ class SentenceHead:
         for module in self.after:
             vector = module(vector)
         return vector
+
+    def shortened(self, vector: "torch.Tensor", dimensions: int) -> "torch.Tensor":
+        """The leading numbers of a (features,) vector, of length one where the model has it so."""
+        short = vector[:dimensions]
+        return _normalize(short[None])[0] if _normalize in self.after else short
 
 
 def cosines(one: Sequence[float], others: Sequence[Sequence[float]]) -> list[float]:

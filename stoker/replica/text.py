@@ -61,11 +61,15 @@ class TextStages(Stages):
         if length == 0:
             raise InputError("The text has no tokens: it must not be empty.")
         if length > limit:
-            raise InputError(
-                f"The text has {length} tokens; this model takes at most {limit}. "
-                'Shorten it, or send "truncation": true to cut it.'
-            )
+            raise self.too_long(length, limit)
         return [Sample(features, extras)]
+
+    def too_long(self, length: int, limit: int, field: str = "inputs") -> InputError:
+        return InputError(
+            f"The text has {length} tokens; this model takes at most {limit}. "
+            'Shorten it, or send "truncation": true to cut it.',
+            field=field,
+        )
 
     def probe(self, length: int) -> Sample:
         length = min(length, self.max_tokens())

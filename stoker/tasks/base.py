@@ -50,6 +50,8 @@ class TaskRequest(BaseModel):
 
     input_fields: ClassVar[tuple[str, ...]] = ("inputs",)
     """Fields that become items; the others are parameters."""
+    max_items: ClassVar[int | None] = None
+    """Most items where the request's convention sets it; None: the server's own limit."""
 
     def items(self) -> tuple[list[Any], bool]:
         """The inputs as a list, and whether there was a single one outside a list."""
@@ -63,7 +65,7 @@ class TaskRequest(BaseModel):
         return self.model_dump(exclude={*self.input_fields, "model", "timeout"}, exclude_none=True)
 
     def finishing(self) -> dict[str, Any]:
-        """What `Task.finish` needs beside the results."""
+        """What `Task.finish` needs beside the results and the model's id, which is `model`."""
         return {}
 
     def media(self) -> Iterator[tuple[str, Media]]:

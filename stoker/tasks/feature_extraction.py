@@ -30,38 +30,94 @@ class FeatureExtractionStages(TextStages):
         return min(super().max_tokens(), self._head.max_tokens or super().max_tokens())
 
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
+        field = parameters.get("field", "inputs")
         if not isinstance(item, dict):
-            return self._text(item, parameters)
-        pair = cast("dict[str, Any]", item)
+            return self._text(item, parameters, field)
+        given = cast("dict[str, Any]", item)
+        if "tokens" in given:
+            return [self._token_sample(given["tokens"], parameters, field)]
         return [
-            *self._text(pair["query"], parameters, "query", of_item=False),
-            *self._text(pair["document"], parameters, "documents"),
+            *self._text(given["query"], parameters, "query", of_item=False),
+            *self._text(given["document"], parameters, "documents"),
         ]
 
     def _text(
         self,
         text: str,
         parameters: Mapping[str, Any],
-        field: str = "inputs",
+        field: str,
         *,
         of_item: bool = True,
     ) -> list[Sample]:
+        prepared = self._head.prepare(text, self._prompt(parameters))
         try:
-            return super().preprocess(self._head.prepare(text), parameters)
+            return super().preprocess(prepared, parameters)
         except InputError as error:
             raise InputError(error.message, field=field, of_item=of_item) from error
+
+    def _prompt(self, parameters: Mapping[str, Any]) -> str | None:
+        name = parameters.get("prompt_name")
+        if name is None:
+            return None
+        if name not in self._head.prompts:
+            known = ", ".join(f"'{one}'" for one in self._head.prompts) or "none"
+            raise InputError(
+                f"This model has no prompt '{name}'; it has {known}.",
+                field="prompt_name",
+                of_item=False,
+            )
+        return self._head.prompts[name]
+
+    def _token_sample(self, tokens: list[int], parameters: Mapping[str, Any], field: str) -> Sample:
+        import torch
+
+        limit, size = self.max_tokens(), self.config.vocab_size
+        if (highest := max(tokens)) >= size:
+            raise InputError(
+                f"There is no token {highest}: this model's token ids are below {size}.",
+                field=field,
+            )
+        if len(tokens) > limit and not parameters.get("truncation"):
+            raise self.too_long(len(tokens), limit, field)
+        ids = torch.tensor([tokens[:limit]])
+        features = {name: torch.zeros_like(ids) for name in self.tokenizer.model_input_names}
+        return Sample(features | {"input_ids": ids, "attention_mask": torch.ones_like(ids)})
 
     def postprocess(
         self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
     ) -> Any:
-        """The vector of a text; the cosine of a query's and a document's."""
-        vectors = [self._vector(output) for output in outputs]
-        return vectors[0] if len(vectors) == 1 else cosines(vectors[0], vectors[1:])[0]
+        """The vector of a text; the cosine of a query's and a document's.
 
-    def _vector(self, output: Mapping[str, Any]) -> list[float]:
+        With the parameter `counted`: the vector as an array, and the number of tokens.
+        """
+        vectors = [self._vector(output, parameters) for output in outputs]
+        if parameters.get("counted"):
+            return vectors[0].numpy(), outputs[0]["input_ids"].shape[1]
+        lists = [vector.tolist() for vector in vectors]
+        return lists[0] if len(lists) == 1 else cosines(lists[0], lists[1:])[0]
+
+    def _vector(self, output: Mapping[str, Any], parameters: Mapping[str, Any]) -> Any:
         hidden = output["last_hidden_state"].float()
-        vector: Any = self._head.pool(hidden, output["attention_mask"])
-        return vector[0].tolist()
+        vector: Any = self._head.pool(hidden, output["attention_mask"])[0]
+        wanted = parameters.get("dimensions")
+        if wanted is None or wanted == len(vector):
+            return vector
+        self._check_dimensions(wanted, len(vector))
+        return self._head.shortened(vector, wanted)
+
+    def _check_dimensions(self, wanted: int, full: int) -> None:
+        """Matryoshka models name their dimensions, or that they have them, in config.json."""
+        named: list[int] | None = getattr(self.config, "matryoshka_dimensions", None)
+        if named is None and getattr(self.config, "is_matryoshka", False):
+            named = list(range(1, full + 1))
+        allowed = sorted({*(named or []), full})
+        if wanted not in allowed:
+            choices = f"1 to {full}" if len(allowed) == full else ", ".join(map(str, allowed))
+            raise InputError(
+                f"This model's vectors can have these dimensions: {choices}.",
+                field="dimensions",
+                of_item=False,
+            )
 
 
 TASK = Task(

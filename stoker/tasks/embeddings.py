@@ -1,0 +1,168 @@
+"""Embeddings, in the shape that OpenAI's clients know.
+
+Fields that are unknown here are ignored, because those clients send new ones all the time.
+"""
+
+import base64
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
+
+from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+from typing_extensions import TypedDict
+
+from stoker.tasks.base import Task, TaskRequest
+
+if TYPE_CHECKING:
+    from stoker.replica.protocol import Work
+
+MAX_INPUTS = 2048
+MAX_TOKEN_ID = 2**31 - 1
+
+
+class Tokens(TypedDict):
+    tokens: list[int]
+
+
+def _items(value: Any) -> list[str | Tokens]:
+    """The inputs, one an item: a text, or tokens that are taken as they are."""
+    if isinstance(value, str):
+        return [_text(value)]
+    if not isinstance(value, list) or not value:
+        raise _refusal()
+    given = cast("list[Any]", value)
+    if all(type(one) is int for one in given):
+        return [_tokens(given)]
+    return [_text(one) if isinstance(one, str) else _tokens(one) for one in given]
+
+
+def _text(value: str) -> str:
+    if not value:
+        raise PydanticCustomError("value_error", "a text must not be empty")
+    return value
+
+
+def _tokens(value: Any) -> Tokens:
+    if not isinstance(value, list) or not value:
+        raise _refusal()
+    tokens = cast("list[Any]", value)
+    if not all(type(one) is int and 0 <= one <= MAX_TOKEN_ID for one in tokens):
+        raise _refusal()
+    return {"tokens": tokens}
+
+
+def _refusal() -> PydanticCustomError:
+    return PydanticCustomError(
+        "value_error", "must be a text, a list of texts, a list of token ids or a list of such"
+    )
+
+
+class EmbeddingsRequest(TaskRequest):
+    """Token ids go to the model as they are: no special tokens are added to them."""
+
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
+
+    input: Annotated[
+        list[str | Tokens],
+        Field(max_length=MAX_INPUTS, description="Texts, or lists of the model's own token ids."),
+        BeforeValidator(
+            _items, json_schema_input_type=str | list[str] | list[int] | list[list[int]]
+        ),
+    ]
+    encoding_format: Literal["float", "base64"] = Field(
+        default="float", description="`base64`: of little-endian float32."
+    )
+    dimensions: int | None = Field(
+        default=None,
+        ge=1,
+        le=65_536,
+        description="How many of the vector's leading numbers to return, of models trained for it.",
+    )
+    user: str | None = Field(default=None, description="Not used.")
+    prompt_name: str | None = Field(
+        default=None,
+        max_length=128,
+        description="Which of the model's own prompts precedes the texts, such as `query`; "
+        "default: the model's default.",
+    )
+    truncation: bool = Field(
+        default=False,
+        description="Cut inputs that are longer than the model takes. "
+        "Without it they are refused with the numbers.",
+    )
+
+    input_fields: ClassVar[tuple[str, ...]] = ("input",)
+    max_items: ClassVar[int] = MAX_INPUTS
+
+    def items(self) -> tuple[list[Any], bool]:
+        return list(self.input), False
+
+    def parameters(self) -> dict[str, Any]:
+        given = {"prompt_name": self.prompt_name, "dimensions": self.dimensions}
+        return {"field": "input", "counted": True, "truncation": self.truncation} | {
+            name: value for name, value in given.items() if value is not None
+        }
+
+    def finishing(self) -> dict[str, Any]:
+        return {"encoding_format": self.encoding_format}
+
+
+class Embedding(TypedDict):
+    object: Literal["embedding"]
+    index: int
+    embedding: list[float] | str
+
+
+class Usage(TypedDict):
+    prompt_tokens: int
+    total_tokens: int
+
+
+class Embeddings(TypedDict):
+    object: Literal["list"]
+    data: list[Embedding]
+    model: str
+    usage: Usage
+
+
+def _embeddings(work: "Work", results: Sequence[tuple[Any, int]]) -> Embeddings:
+    """Of each item's vector (features, float32) and number of tokens."""
+    encoded = work.finishing["encoding_format"] == "base64"
+    tokens = sum(count for _, count in results)
+    return {
+        "object": "list",
+        "data": [
+            {
+                "object": "embedding",
+                "index": index,
+                "embedding": _base64(vector) if encoded else vector.tolist(),
+            }
+            for index, (vector, _) in enumerate(results)
+        ],
+        "model": work.finishing["model"],
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+    }
+
+
+def _base64(vector: Any) -> str:
+    return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+
+
+TASK = Task(
+    pipeline="feature-extraction",
+    name="embeddings",
+    path="/v1/embeddings",
+    summary="Create embeddings",
+    request=EmbeddingsRequest,
+    result=Embeddings,
+    whole=True,
+    families=("bert",),
+    example={"model": "encoder", "input": ["How do I bake bread?", "The train is late."]},
+    example_result={
+        "object": "list",
+        "data": [{"object": "embedding", "index": 0, "embedding": [0.021, -0.114, 0.087]}],
+        "model": "encoder",
+        "usage": {"prompt_tokens": 14, "total_tokens": 14},
+    },
+    finish=_embeddings,
+)
