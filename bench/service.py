@@ -89,7 +89,7 @@ class Service:
         """Wait for the verdict on the one model; the folder of the conversion that was kept."""
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
-            for path in (self.server.data_dir / "cache" / "openvino").glob("*/verdict.json"):
+            for path in (self.server.data_dir / "cache" / "openvino").glob("*/*/verdict.json"):
                 verdict = json.loads(path.read_text())
                 return path.parent if verdict["forms"] else None
             time.sleep(0.1)

@@ -18,7 +18,14 @@ ModelId = Annotated[
         examples=["ner", "team/sentiment"],
     ),
 ]
-Engine = Literal["auto", "openvino", "torch"]
+Engine = Annotated[
+    Literal["auto", "openvino", "torch"],
+    Field(
+        description="`auto`: torch at once, and OpenVINO on a CPU once the model has worked for a "
+        "while and was converted; `openvino`: converted without waiting for that; `torch`: never. "
+        "What cannot be converted stays with torch; a worker tells what runs it."
+    ),
+]
 Device = Annotated[
     str, Field(pattern=r"^(auto|cpu|cuda(:[0-9]{1,2})?)$", description="Where the model runs.")
 ]

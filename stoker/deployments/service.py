@@ -112,6 +112,7 @@ async def create(
     else:
         folder, row.pipeline = await _inspected_folder(services.settings, request)
         row.source = str(folder)
+    _check_engine(row)
     session.add(row)
     try:
         await session.flush()
@@ -120,6 +121,17 @@ async def create(
         raise _model_exists(request.model) from error
     _publish(session, services, row)
     return row
+
+
+def _check_engine(row: Deployment) -> None:
+    if row.engine == "openvino" and (
+        row.device.startswith("cuda") or row.dtype not in ("auto", "float32")
+    ):
+        raise InvalidRequestError(
+            "The engine 'openvino' runs on the CPU, in float32: leave out 'device' and 'dtype', "
+            "or choose 'torch'.",
+            param="engine",
+        )
 
 
 def _model_exists(model: str) -> ConflictError:
@@ -198,6 +210,7 @@ async def update(
     given = request.model_dump(exclude_none=True, exclude={"replicas"})
     for name, value in given.items():
         setattr(row, name, value)
+    _check_engine(row)
     if request.replicas:
         row.min_replicas, row.max_replicas = request.replicas.min, request.replicas.max
     row.updated_at = db.now()

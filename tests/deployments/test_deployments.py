@@ -137,6 +137,8 @@ class TestCreate:
             ({"device": "cuda:100"}, "device"),
             ({"device": "cpu; rm"}, "device"),
             ({"dtype": "int4"}, "dtype"),
+            ({"engine": "openvino", "device": "cuda"}, "engine"),
+            ({"engine": "openvino", "dtype": "bfloat16"}, "engine"),
             ({"replicas": {"min": 2, "max": 1}}, "replicas"),
             ({"replicas": {"max": 65}}, "replicas.max"),
             ({"replicas": {"min": -1}}, "replicas.min"),

@@ -64,7 +64,7 @@ def wait_engine(client: httpx.Client, identifier: str, engine: str, timeout: flo
 
 
 def verdicts(server: Server) -> dict[Path, Any]:
-    found = (server.data_dir / "cache" / "openvino").glob("*/verdict.json")
+    found = (server.data_dir / "cache" / "openvino").glob("*/*/verdict.json")
     return {path: json.loads(path.read_text()) for path in found}
 
 
@@ -145,6 +145,20 @@ def test_killed_conversion_costs_nothing(
     for _ in range(3):
         client.post("/v1/classifications/token", json=body).raise_for_status()
     assert deployment(client, identifier)["workers"][0]["engine"] == "torch"
+
+
+def test_goes_with_the_last_deployment_of_its_source(
+    server: Server, client: httpx.Client, minilm: str
+) -> None:
+    kept = len(verdicts(server))
+    models = client.get("/v1/deployments", params={"limit": 100}).json()["data"]
+    own = [one["id"] for one in models if one["artifact_id"] == minilm]
+    assert len(own) > 1
+    for identifier in own[1:]:
+        client.delete(f"/v1/deployments/{identifier}").raise_for_status()
+    assert len(verdicts(server)) == kept
+    client.delete(f"/v1/deployments/{own[0]}").raise_for_status()
+    assert len(verdicts(server)) == kept - 1
 
 
 def _picture() -> str:

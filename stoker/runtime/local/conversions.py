@@ -6,6 +6,8 @@ import logging
 import shutil
 from pathlib import Path
 
+import psutil
+
 from stoker.ids import Prefix, new_id
 from stoker.media.limits import MediaLimits
 from stoker.replica.protocol import Conversion
@@ -18,6 +20,8 @@ log = logging.getLogger(__name__)
 VERDICT = "verdict.json"
 _LIBRARIES = ("openvino", "torch", "transformers")
 _THREADS = 1
+_WEIGHTS_HELD = 4
+"""How many times the weights lie in memory, at worst, while a model is converted."""
 
 
 class Conversions:
@@ -36,17 +40,25 @@ class Conversions:
         self._after_s = after_s
         self._limits = limits
         self._versions = [importlib.metadata.version(name) for name in _LIBRARIES]
-        self._running: str | None = None
+        self._running: Conversion | None = None
         self._tried: set[Path] = set()
 
     def place(self, spec: DeploymentSpec, model_dir: Path) -> Path:
         """Where the conversion of a model is kept. Other files, sizes or times: another place."""
         files = sorted((path.name, path.stat()) for path in model_dir.iterdir())
         made_of = [
-            *(spec.source, spec.pipeline, *self._versions),
+            *(spec.pipeline, *self._versions),
             *(f"{name} {found.st_size} {found.st_mtime_ns}" for name, found in files),
         ]
-        return self._folder / hashlib.sha256("\n".join(made_of).encode()).hexdigest()[:32]
+        return self._of_source(spec.source) / _digest("\n".join(made_of))
+
+    def forget(self, source: str) -> None:
+        """Remove what was made of a source that no deployment uses any more."""
+        folder = self._of_source(source)
+        if self._running and Path(self._running.folder).parent == folder:
+            self._host.kill(self._running.id)
+        self._tried = {path for path in self._tried if path.parent != folder}
+        shutil.rmtree(folder, ignore_errors=True)
 
     def offer(self, replica: Replica, spec: DeploymentSpec, model_dir: Path, folder: Path) -> None:
         """Give a ready replica the converted model of a `folder` that `place` named when it was
@@ -56,28 +68,47 @@ class Conversions:
             return
         if (folder / VERDICT).exists():
             replica.adopt(folder)
-        elif self._running is None and folder not in self._tried and self._worth(replica, spec):
+        elif (
+            self._running is None
+            and folder not in self._tried
+            and self._worth(replica, spec)
+            and _fits(model_dir)
+        ):
             self._tried.add(folder)
             shutil.rmtree(folder, ignore_errors=True)
-            self._running = new_id(Prefix.REPLICA)
-            log.info("converting a model for OpenVINO", extra={"deployment": spec.id})
-            self._host.convert(
-                Conversion(
-                    id=self._running,
-                    pipeline=spec.pipeline,
-                    model_dir=str(model_dir),
-                    folder=str(folder),
-                    log_path=str(self._log_path),
-                    threads=_THREADS,
-                    limits=self._limits,
-                )
+            self._running = Conversion(
+                id=new_id(Prefix.REPLICA),
+                pipeline=spec.pipeline,
+                model_dir=str(model_dir),
+                folder=str(folder),
+                log_path=str(self._log_path),
+                threads=_THREADS,
+                limits=self._limits,
             )
+            log.info("converting a model for OpenVINO", extra={"deployment": spec.id})
+            self._host.convert(self._running)
 
     def exited(self, job_id: str, status: int) -> None:
-        if job_id == self._running:
-            self._running = None
-            if status:
-                log.warning("a conversion ended early", extra={"status": status})
+        job = self._running
+        if job is None or job.id != job_id:
+            return
+        self._running = None
+        if status:
+            log.warning("a conversion ended early", extra={"status": status})
+            shutil.rmtree(job.folder, ignore_errors=True)
 
     def _worth(self, replica: Replica, spec: DeploymentSpec) -> bool:
         return spec.engine == "openvino" or replica.busy_s >= self._after_s
+
+    def _of_source(self, source: str) -> Path:
+        return self._folder / _digest(source)
+
+
+def _fits(model_dir: Path) -> bool:
+    """Whether there is memory for a conversion now."""
+    weights = sum(path.stat().st_size for path in model_dir.glob("*.safetensors"))
+    return weights * _WEIGHTS_HELD < psutil.virtual_memory().available
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

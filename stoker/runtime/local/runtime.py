@@ -127,6 +127,9 @@ class LocalRuntime:
         if pool := self._pools.pop(deployment_id, None):
             pool.retire_all(Reason.STOPPED_BY_USER)
             await self._wait_gone(self._grace_s, pool)
+            source = pool.spec.source
+            if all(other.spec.source != source for other in self._pools.values()):
+                self._conversions.forget(source)
         self._log_path(deployment_id).unlink(missing_ok=True)
 
     async def call(
