@@ -92,7 +92,7 @@ class EmbeddingsRequest(TaskRequest):
     )
 
     input_fields: ClassVar[tuple[str, ...]] = ("input",)
-    max_items: ClassVar[int] = MAX_INPUTS
+    max_items: ClassVar[int | None] = MAX_INPUTS
 
     def items(self) -> tuple[list[Any], bool]:
         return list(self.input), False
