@@ -78,7 +78,7 @@ class EmbeddingsRequest(TaskRequest):
         le=65_536,
         description="How many of the vector's leading numbers to return, of models trained for it.",
     )
-    user: str | None = Field(default=None, description="Not used.")
+    user: str | None = Field(default=None, max_length=1024, description="Not used.")
     prompt_name: str | None = Field(
         default=None,
         max_length=128,
