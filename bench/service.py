@@ -55,8 +55,12 @@ class Service:
     ) -> str:
         """Push and deploy a model folder; the deployment's id."""
         artifact = self.push(folder, "--name", model, "--pipeline", pipeline)
-        body = {"model": model, "artifact_id": artifact["id"], "readiness": readiness}
-        body["engine"] = engine
+        body = {
+            "model": model,
+            "artifact_id": artifact["id"],
+            "readiness": readiness,
+            "engine": engine,
+        }
         return self.api.post("/v1/deployments", json=body).raise_for_status().json()["id"]
 
     def connect(self, path: str) -> Connection:

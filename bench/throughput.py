@@ -89,7 +89,7 @@ def run(workload: Workload, name: str, rounds: int) -> Report:
         "While one server is measured, the peers' processes are suspended; ours only idles.",
         "Peak memory: resident sets of the process tree added up, so pages that forked processes "
         "share count several times.",
-        "Ours runs the model converted for OpenVINO (f32), the peers torch (f32).",
+        f"Ours and the loop run {'OpenVINO' if converted else 'torch'}, the peers torch; all f32.",
         f"FastAPI runs pipeline() in its thread pool, LitServe in batches of 8; all have "
         f"{cores()} torch threads.",
     ]

@@ -15,6 +15,9 @@ from stoker.media.media import Media, MediaKind
 Frame = bytes | memoryview
 
 _MediaHead = tuple[MediaKind, int | None, int]
+VERDICT = "verdict.json"
+"""In a conversion's folder, written last: without it the conversion did not end."""
+
 _MEDIA = 1
 """Extension type of media in an item: msgpack of [kind, sampling rate, number of its frame]."""
 

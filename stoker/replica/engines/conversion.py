@@ -68,9 +68,11 @@ def _converted(job: Conversion, folder: Path) -> Form:
     stages.attach(engine.load(Path(job.model_dir), stages, lambda _fraction, _step: None))
     engine.enter_thread()
     probes = [stages.probe(tokens) for tokens in (EXPORTED_TOKENS, *PROBED_TOKENS)]
-    exported, *others = [probe for probe in probes if probe is not None]
-    form = _exported(engine, exported, folder / _FILE)
-    return _judged(form, engine, compiled(folder, form, job.threads), others)
+    samples = [probe for probe in probes if probe is not None]
+    if not samples:
+        raise NotConvertedError("There is no sample to compare it by.")
+    form = _exported(engine, samples[0], folder / _FILE)
+    return _judged(form, engine, compiled(folder, form, job.threads), samples[1:])
 
 
 @torch.no_grad()

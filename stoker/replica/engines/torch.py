@@ -15,7 +15,6 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 
 class TorchEngine:
     name = "torch"
-    convertible = False
 
     def __init__(self, device: str, dtype: str, threads: int) -> None:
         self.threads = threads
@@ -37,6 +36,10 @@ class TorchEngine:
             str(self.folder), local_files_only=True, use_safetensors=True, dtype=self.dtype
         )
         return model.to(self.device).eval()
+
+    @property
+    def convertible(self) -> bool:
+        return False
 
     def adopt(self, folder: Path) -> None:
         """There is nothing better than what is loaded."""

@@ -10,14 +10,13 @@ import psutil
 
 from stoker.ids import Prefix, new_id
 from stoker.media.limits import MediaLimits
-from stoker.replica.protocol import Conversion
+from stoker.replica.protocol import VERDICT, Conversion
 from stoker.runtime.interface import DeploymentSpec
 from stoker.runtime.local.host import EngineHost
 from stoker.runtime.local.replica import Replica
 
 log = logging.getLogger(__name__)
 
-VERDICT = "verdict.json"
 _LIBRARIES = ("openvino", "torch", "transformers")
 _THREADS = 1
 _WEIGHTS_HELD = 4

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from transformers import AutoImageProcessor, AutoModelForVideoClassification
+from transformers import AutoModelForVideoClassification
 
 from stoker.demo.build.__main__ import SHIPPED
 from stoker.demo.build.motion import LABELS, encode, held_out
@@ -20,11 +20,6 @@ def test_folder() -> None:
 @pytest.fixture(scope="module")
 def model():
     return AutoModelForVideoClassification.from_pretrained(FOLDER, local_files_only=True)
-
-
-@pytest.fixture(scope="module")
-def processor():
-    return AutoImageProcessor.from_pretrained(FOLDER, local_files_only=True)
 
 
 class TestHeldOut:
