@@ -30,11 +30,12 @@ from stoker.keys.endpoints import router as keys
 from stoker.keys.keyring import Keyring
 from stoker.media.collect import Collector
 from stoker.media.fetch import Fetcher
+from stoker.openai.generation import router as generation
 from stoker.openai.models import router as models
 from stoker.runtime.local.runtime import LocalRuntime
 from stoker.secret import ServerSecret
 
-ROUTERS: tuple[APIRouter, ...] = (tasks, models, deployments, artifacts, keys, accounts)
+ROUTERS: tuple[APIRouter, ...] = (tasks, generation, models, deployments, artifacts, keys, accounts)
 
 
 def build_services(settings: Settings) -> Services:

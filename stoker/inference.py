@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Header, Request, Response
@@ -65,7 +65,7 @@ def _handler(task: Task) -> Callable[..., Awaitable[Response]]:
         settings = services.settings
         body = await bodies.read(request, task, max_files=settings.list_limit)
         entry = services.directory.resolve(caller, body.model)
-        check_endpoint(entry, task)
+        check_pipeline(entry, task.pipelines)
         items, single = body.items()
         _check_inputs(settings, body, items)
         call = Call(
@@ -98,8 +98,9 @@ async def _run(
     )
 
 
-def check_endpoint(entry: Entry, task: Task) -> None:
-    if entry.pipeline not in task.pipelines:
+def check_pipeline(entry: Entry, pipelines: Collection[str]) -> None:
+    """Raise `EndpointNotSupportedError` where a deployment is of none of these pipelines."""
+    if entry.pipeline not in pipelines:
         paths = ", ".join(endpoints(entry.pipeline)) or "none of this server"
         raise EndpointNotSupportedError(
             f"Endpoint not supported: '{entry.model}' is deployed for {entry.pipeline}, "

@@ -3,10 +3,11 @@
 from typing import Any
 
 from fastapi import FastAPI
-from pydantic import TypeAdapter
-from pydantic.json_schema import models_json_schema
+from pydantic import BaseModel, TypeAdapter
+from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from stoker.bodies import FORM, accepted
+from stoker.openai.generation import CONVENTIONS, Convention
 from stoker.tasks.base import Task
 from stoker.tasks.registry import TASKS
 
@@ -21,6 +22,8 @@ def install(app: FastAPI) -> None:
             document = plain()
             for task in TASKS.values():
                 _describe(document, task)
+            for convention in CONVENTIONS:
+                _describe_generated(document, convention)
             _drop_unused_errors(document)
             app.openapi_schema = document
         return app.openapi_schema
@@ -39,7 +42,7 @@ def _drop_unused_errors(document: dict[str, Any]) -> None:
 
 def _describe(document: dict[str, Any], task: Task) -> None:
     operation = document["paths"][task.path]["post"]
-    schema = _component(document, task)
+    schema = _component(document, task.request, "validation")
     content: dict[str, Any] = {
         kind: {"schema": {"type": "string", "format": "binary"}} for kind in accepted(task)
     }
@@ -60,10 +63,29 @@ def _describe(document: dict[str, Any], task: Task) -> None:
     }
 
 
-def _component(document: dict[str, Any], task: Task) -> dict[str, Any]:
-    references, definitions = models_json_schema([(task.request, "validation")], ref_template=_REF)
+def _describe_generated(document: dict[str, Any], convention: Convention) -> None:
+    operation = document["paths"][convention.path]["post"]
+    schema = _component(document, convention.request, "validation")
+    content = {"schema": schema, "example": dict(convention.example)}
+    operation["requestBody"] = {"required": True, "content": {"application/json": content}}
+    operation["responses"]["200"] = {
+        "description": 'The whole answer, or with `"stream": true` its parts: chunks of the same '
+        "shape with `delta` or `text`, then `[DONE]`.",
+        "content": {
+            "application/json": {
+                "schema": _component(document, convention.answer, "serialization")
+            },
+            "text/event-stream": {"schema": {"type": "string"}},
+        },
+    }
+
+
+def _component(
+    document: dict[str, Any], model: type[BaseModel], mode: JsonSchemaMode
+) -> dict[str, Any]:
+    references, definitions = models_json_schema([(model, mode)], ref_template=_REF)
     _merge(document, definitions)
-    return references[task.request, "validation"]
+    return references[model, mode]
 
 
 def _result(document: dict[str, Any], task: Task) -> dict[str, Any]:

@@ -12,14 +12,13 @@ import msgspec
 import zmq
 
 from stoker.replica import sandbox
-from stoker.replica.calibration import Calibration
-from stoker.replica.engines.interface import Engine
 from stoker.replica.flight import FlightRecord
 from stoker.replica.protocol import (
     Adopt,
     Calibrated,
     Cancel,
     FromReplica,
+    Generate,
     Heartbeat,
     Loaded,
     LoadFailed,
@@ -30,8 +29,7 @@ from stoker.replica.protocol import (
     Work,
     unpack,
 )
-from stoker.replica.stages import Stages
-from stoker.replica.worker import Worker
+from stoker.replica.serving import Serving, serving
 
 log = logging.getLogger(__name__)
 
@@ -59,22 +57,20 @@ def run(spec: ReplicaSpec) -> int:
 
 def _serve(spec: ReplicaSpec, link: "Link") -> int:
     started = time.perf_counter()
-    calibration = Calibration(spec.batch_budgets)
     try:
-        engine, stages = _load(spec, link)
+        worker = _load(spec, link)
     except Exception as error:
         log.exception("the model could not be loaded")
         link.send_now(LoadFailed(_reason(error)))
         return 0
-    worker = Worker(engine, stages, link.send, FlightRecord(Path(spec.flight_path)), calibration)
     worker.start()
-    link.send_now(Loaded(time.perf_counter() - started, engine.convertible))
+    link.send_now(Loaded(time.perf_counter() - started, worker.convertible))
     next_beat = next_weighing = 0.0
     memory = 0
     while True:
         for message in link.receive(timeout_s=max(0.0, next_beat - time.monotonic())):
             match message:
-                case Work():
+                case Work() | Generate():
                     worker.submit(message)
                 case Cancel():
                     worker.cancel(message.id)
@@ -90,26 +86,17 @@ def _serve(spec: ReplicaSpec, link: "Link") -> int:
                 next_weighing = time.monotonic() + WEIGHING_S
                 memory = _memory_bytes()
             link.send_now(
-                Heartbeat(worker.progress, worker.accepted, memory, worker.busy_s, engine.name)
+                Heartbeat(worker.progress, worker.accepted, memory, worker.busy_s, worker.engine)
             )
-            if news := calibration.news():
+            if news := worker.measured():
                 link.send_now(Calibrated(*news))
 
 
-def _load(spec: ReplicaSpec, link: "Link") -> tuple[Engine, Stages]:
-    from stoker.replica.engines.registry import create
-    from stoker.tasks.registry import STAGES
-
+def _load(spec: ReplicaSpec, link: "Link") -> Serving:
     def progress(fraction: float, stage: str) -> None:
         link.send_now(Loading(fraction, stage))
 
-    folder = Path(spec.model_dir)
-    progress(0.0, "reading the tokenizer")
-    stages = STAGES[spec.pipeline](folder)
-    stages.limits = spec.limits
-    engine = create(spec)
-    stages.attach(engine.load(folder, stages, progress))
-    return engine, stages
+    return serving(spec, link.send, FlightRecord(Path(spec.flight_path)), progress)
 
 
 class Link:

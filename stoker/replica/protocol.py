@@ -11,6 +11,7 @@ import msgspec
 
 from stoker.media.limits import MediaLimits
 from stoker.media.media import Media, MediaKind
+from stoker.replica.llm.wire import Generation
 
 Frame = bytes | memoryview
 
@@ -38,6 +39,8 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
     batch_budgets: dict[str, int]
     """Engine → cost of a batch as measured earlier; those that lack are measured."""
     limits: MediaLimits
+    converted: str = ""
+    """Folder of the model as it was converted for OpenVINO, if that was done already."""
 
 
 class Conversion(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,6 +116,11 @@ class Work(msgspec.Struct, frozen=True, tag="work"):
     """For the task, once every item has its result."""
 
 
+class Generate(msgspec.Struct, frozen=True, tag="generate"):
+    id: int
+    generation: Generation
+
+
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
     id: int
 
@@ -151,6 +159,12 @@ class Result(msgspec.Struct, frozen=True, tag="result"):
     id: int
 
 
+class Part(msgspec.Struct, frozen=True, tag="part"):
+    """One raw frame follows: the next piece of an answer that is streamed; a `Result` ends it."""
+
+    id: int
+
+
 class Failure(msgspec.Struct, frozen=True, tag="failure"):
     id: int
     code: str
@@ -175,8 +189,8 @@ class Calibrated(msgspec.Struct, frozen=True, tag="calibrated"):
     batch_budget: int
 
 
-ToReplica = Work | Cancel | Adopt | Shutdown
-FromReplica = Loading | Loaded | LoadFailed | Result | Failure | Heartbeat | Calibrated
+ToReplica = Work | Generate | Cancel | Adopt | Shutdown
+FromReplica = Loading | Loaded | LoadFailed | Part | Result | Failure | Heartbeat | Calibrated
 
 
 def pack(message: ToReplica) -> list[Frame]:

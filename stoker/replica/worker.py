@@ -84,7 +84,19 @@ class Worker:
     def accepted(self) -> int:
         return len(self._requests)
 
-    def submit(self, work: Work) -> None:
+    @property
+    def engine(self) -> str:
+        return self._engine.name
+
+    @property
+    def convertible(self) -> bool:
+        return self._engine.convertible
+
+    def measured(self) -> tuple[str, int] | None:
+        return self._calibration.news()
+
+    def submit(self, message: Work) -> None:
+        work = message
         request = Request(work, missing=len(work.items), results=[None] * len(work.items))
         self._requests[work.id] = request
         for index in range(len(work.items)):

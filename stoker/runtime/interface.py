@@ -1,10 +1,12 @@
 """The one seam for scale. Nothing above it knows whether replicas are processes or Ray actors."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
+
+from stoker.replica.llm.wire import Generation
 
 
 class Readiness(StrEnum):
@@ -135,13 +137,24 @@ class Runtime(Protocol):
         ...
 
     async def call(
-        self, deployment_id: str, call: Call, *, wait_s: float, timeout_s: float
+        self, deployment_id: str, call: Call | Generation, *, wait_s: float, timeout_s: float
     ) -> bytes:
         """The answer as JSON bytes.
 
         Waits at most `wait_s` for a replica to be ready, then at most `timeout_s` for the answer.
         Raises `ModelLoadingError`, `RateLimitError`, `InferenceTimeoutError`, `CapacityError`,
         `InferenceError`, `InvalidRequestError`.
+        """
+        ...
+
+    def stream(
+        self, deployment_id: str, generation: Generation, *, wait_s: float, timeout_s: float
+    ) -> AsyncGenerator[bytes]:
+        """The answer's parts as they come, ready to be sent; closing it cancels the work.
+
+        Waits as `call` does; `timeout_s` is the longest silence. The first part comes once the
+        request was found good, before that it raises as `call` does. Comments keep the connection
+        alive while there is nothing to send.
         """
         ...
 

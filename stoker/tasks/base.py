@@ -95,14 +95,14 @@ class NestedRequest(TaskRequest):
         body = dict(cast("dict[str, Any]", data))
         inputs = body.pop("inputs")
         if twice := sorted(set(cls.input_fields) & set(body)):
-            raise _refusal("is given twice, in 'inputs' and beside it", twice[0])
+            raise refusal("is given twice, in 'inputs' and beside it", twice[0])
         if not (cls.nested_lists and isinstance(inputs, list)):
             return body | cls._nested_fields(inputs)
         many = [
             cls._nested_fields(one, index) for index, one in enumerate(cast("list[Any]", inputs))
         ]
         if not many or any(set(one) != set(many[0]) for one in many):
-            raise _refusal("must not be empty, and its objects must have the same fields", "inputs")
+            raise refusal("must not be empty, and its objects must have the same fields", "inputs")
         return body | {name: [one[name] for one in many] for name in many[0]}
 
     @classmethod
@@ -111,7 +111,7 @@ class NestedRequest(TaskRequest):
         required = {name for name in cls.input_fields if cls.model_fields[name].is_required()}
         if not required <= set(given) <= set(cls.input_fields):
             names = " and ".join(f"'{name}'" for name in sorted(required))
-            raise _refusal(f"must be an object with {names}", "inputs", *index)
+            raise refusal(f"must be an object with {names}", "inputs", *index)
         return given
 
 
@@ -126,7 +126,7 @@ class MediaRequest(TaskRequest):
     )
 
 
-def _refusal(message: str, *place: str | int) -> ValidationError:
+def refusal(message: str, *place: str | int) -> ValidationError:
     """What a validator of the whole request raises to name a place in it."""
     kind = PydanticCustomError("value_error", "{message}", {"message": message})
     return ValidationError.from_exception_data("", [{"type": kind, "loc": place, "input": None}])

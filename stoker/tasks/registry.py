@@ -71,12 +71,22 @@ STAGES: Mapping[str, Callable[[Path], Stages]] = {
 }
 """Pipeline → what builds the replica side of its deployments."""
 
+TEXT_GENERATION = "text-generation"
+GENERATING: Mapping[str, Sequence[str]] = {
+    TEXT_GENERATION: ("/v1/chat/completions", "/v1/completions"),
+}
+"""Pipelines of language models, which are no tasks (answers may be streamed) → the paths."""
+
 PIPELINES: Mapping[str, Sequence[str]] = {
-    task.pipeline: task.architectures for task in TASKS.values() if task.stages
+    **{task.pipeline: task.architectures for task in TASKS.values() if task.stages},
+    TEXT_GENERATION: ("*ForCausalLM", "*LMHeadModel"),
 }
 """Pipeline → patterns of the architectures that can serve it."""
 
 
 def endpoints(pipeline: str) -> list[str]:
     """The paths that serve a pipeline."""
-    return [task.path for task in TASKS.values() if pipeline in task.pipelines]
+    return [
+        *(task.path for task in TASKS.values() if pipeline in task.pipelines),
+        *GENERATING.get(pipeline, ()),
+    ]

@@ -12,12 +12,17 @@ from fastapi.routing import iter_route_contexts
 
 from stoker.app import create_app
 from stoker.config import Settings
-from stoker.tasks.registry import TASKS
+from stoker.tasks.registry import GENERATING, TASKS
 
 OPEN = {"/health", "/ready", "/docs", "/openapi.json"}
 """The paths that need no key."""
 OPERATORS = {"/v1/accounts"}
-INFERENCE = {"/v1/models", "/v1/models/{model:path}", *(task.path for task in TASKS.values())}
+INFERENCE = {
+    "/v1/models",
+    "/v1/models/{model:path}",
+    *(task.path for task in TASKS.values()),
+    *(path for paths in GENERATING.values() for path in paths),
+}
 """The paths that a deployment's key may call."""
 
 _PARAMETER = re.compile(r"\{(\w+)(?::(\w+))?\}")

@@ -89,9 +89,10 @@ class World:
         return replica
 
     def answer(self, replica: Replica) -> None:
-        for future in replica.pending.values():
-            if not future.done():
-                future.set_result(b"[]")
+        for answer in replica.pending.values():
+            if not answer.ended:
+                answer.add(b"[]")
+                answer.end()
         replica.answered += 1
 
 

@@ -19,9 +19,10 @@ import torch
 from stoker.replica import sandbox
 from stoker.replica.engines.openvino import Compiled, Form, Verdict, compiled
 from stoker.replica.engines.torch import TorchEngine
+from stoker.replica.llm.export import IR, NotExportableError, export
 from stoker.replica.protocol import Conversion
 from stoker.replica.stages import Sample
-from stoker.tasks.registry import STAGES
+from stoker.tasks.registry import GENERATING, STAGES
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +37,8 @@ TOLERANCE = 1e-3
 WORTH = 1.05
 """How much faster than torch it has to be."""
 
+GENERATE = "generate"
+"""The `call` of a language model's form."""
 _FILE = "model.xml"
 
 
@@ -50,8 +53,8 @@ def run(job: Conversion) -> int:
     folder = Path(job.folder)
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        verdict = Verdict([_converted(job, folder)])
-    except NotConvertedError as error:
+        verdict = Verdict([_form(job, folder)])
+    except (NotConvertedError, NotExportableError) as error:
         verdict = Verdict([], str(error))
     except Exception as error:
         log.exception("the conversion failed")
@@ -59,6 +62,13 @@ def run(job: Conversion) -> int:
     log.info("converted: %s", verdict)
     verdict.write(folder)
     return 0
+
+
+def _form(job: Conversion, folder: Path) -> Form:
+    if job.pipeline not in GENERATING:
+        return _converted(job, folder)
+    difference = export(Path(job.model_dir), folder, threads=job.threads)
+    return Form(GENERATE, IR, {}, ["logits"], difference, speedup=1.0)
 
 
 def _converted(job: Conversion, folder: Path) -> Form:

@@ -18,10 +18,8 @@ class TorchEngine:
 
     def __init__(self, device: str, dtype: str, threads: int) -> None:
         self.threads = threads
-        self.device = torch.device(_pick_device(device))
-        # Half precision halves memory on a GPU; on a CPU float32 is the reference.
-        automatic = torch.float16 if self.device.type == "cuda" else torch.float32
-        self.dtype = _DTYPES.get(dtype, automatic)
+        self.device = device_of(device)
+        self.dtype = dtype_of(dtype, self.device)
 
     def load(self, folder: Path, stages: Stages, progress: Progress) -> Any:
         progress(0.1, "reading weights")
@@ -120,7 +118,15 @@ def _fetched(value: Any) -> Any:
     return value.float().cpu() if value.is_floating_point() else value.cpu()
 
 
-def _pick_device(wanted: str) -> str:
+def device_of(wanted: str) -> torch.device:
+    """The device that a deployment's `device` means."""
     if wanted == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    return wanted
+        wanted = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(wanted)
+
+
+def dtype_of(wanted: str, device: torch.device) -> torch.dtype:
+    """The type that a deployment's `dtype` means on a device."""
+    # Half precision halves memory on a GPU; on a CPU float32 is the reference.
+    automatic = torch.float16 if device.type == "cuda" else torch.float32
+    return _DTYPES.get(wanted, automatic)

@@ -51,6 +51,11 @@ class Conversions:
         ]
         return self._of_source(spec.source) / _digest("\n".join(made_of))
 
+    def done(self, spec: DeploymentSpec, folder: Path) -> str:
+        """The folder, where a replica that starts now should use what is in it; else nothing."""
+        wanted = spec.engine != "torch" and (folder / VERDICT).exists()
+        return str(folder) if wanted else ""
+
     def forget(self, source: str) -> None:
         """Remove what was made of a source that no deployment uses any more."""
         folder = self._of_source(source)

@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -14,6 +15,7 @@ from stoker.errors import (
     ModelLoadingError,
     RateLimitError,
 )
+from stoker.replica.llm.wire import Generation
 from stoker.runtime.interface import (
     Call,
     DeploymentSpec,
@@ -80,7 +82,45 @@ class Pool:
 
     # --- calls ---
 
-    async def call(self, call: Call, *, wait_s: float, timeout_s: float) -> bytes:
+    async def call(self, call: Call | Generation, *, wait_s: float, timeout_s: float) -> bytes:
+        with self._counted():
+            ready_by = self.clock() + wait_s
+            for attempt in range(1, ATTEMPTS + 1):
+                replica = await self._ready_replica(ready_by)
+                try:
+                    async with asyncio.timeout(timeout_s):
+                        return await replica.call(call)
+                except TimeoutError:
+                    raise _timeout(timeout_s) from None
+                except WorkerLostError as error:
+                    if not _worth_retrying(error, attempt):
+                        break
+            raise _lost()
+
+    async def stream(
+        self, generation: Generation, *, wait_s: float, timeout_s: float
+    ) -> AsyncGenerator[bytes]:
+        with self._counted():
+            ready_by = self.clock() + wait_s
+            for attempt in range(1, ATTEMPTS + 1):
+                replica = await self._ready_replica(ready_by)
+                begun = False
+                try:
+                    async with aclosing(replica.stream(generation, timeout_s)) as parts:
+                        async for part in parts:
+                            begun = True
+                            yield part
+                    return
+                except TimeoutError:
+                    raise _timeout(timeout_s) from None
+                except WorkerLostError as error:
+                    if begun or not _worth_retrying(error, attempt):
+                        break
+            raise _lost()
+
+    @contextmanager
+    def _counted(self) -> Generator[None]:
+        """Hold a place in the deployment's queue. Raises `RateLimitError` where there is none."""
         if self._calls >= self.spec.max_queue:
             raise RateLimitError(
                 f"This deployment's queue is full: {self.spec.max_queue} requests are waiting or "
@@ -90,30 +130,9 @@ class Pool:
             )
         self._calls += 1
         try:
-            return await self._call(call, wait_s, timeout_s)
+            yield
         finally:
             self._calls -= 1
-
-    async def _call(self, call: Call, wait_s: float, timeout_s: float) -> bytes:
-        ready_by = self.clock() + wait_s
-        for attempt in range(1, ATTEMPTS + 1):
-            replica = await self._ready_replica(ready_by)
-            try:
-                async with asyncio.timeout(timeout_s):
-                    return await replica.call(call)
-            except TimeoutError:
-                raise InferenceTimeoutError(
-                    f"The model did not answer within {timeout_s:g} s; the work was cancelled."
-                ) from None
-            except WorkerLostError as error:
-                # What was being worked on may be what ended it: it must not take another one down.
-                if error.begun or attempt == ATTEMPTS:
-                    break
-        raise CapacityError(
-            "The worker was lost while it worked on this request. Others are unaffected.",
-            code="worker_lost",
-            retry_after_s=1,
-        )
 
     async def _ready_replica(self, ready_by: float) -> Replica:
         """The least busy replica; starts one, and only one, where there is none."""
@@ -356,6 +375,25 @@ class Pool:
                 for one in self.replicas.values()
             ],
         )
+
+
+def _worth_retrying(error: WorkerLostError, attempt: int) -> bool:
+    # What was being worked on may be what ended it: it must not take another one down.
+    return not error.begun and attempt < ATTEMPTS
+
+
+def _lost() -> CapacityError:
+    return CapacityError(
+        "The worker was lost while it worked on this request. Others are unaffected.",
+        code="worker_lost",
+        retry_after_s=1,
+    )
+
+
+def _timeout(timeout_s: float) -> InferenceTimeoutError:
+    return InferenceTimeoutError(
+        f"The model did not answer within {timeout_s:g} s; the work was cancelled."
+    )
 
 
 def _differs(old: DeploymentSpec, new: DeploymentSpec) -> bool:

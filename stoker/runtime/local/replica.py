@@ -4,7 +4,8 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,16 +13,19 @@ import msgspec
 
 from stoker.errors import InferenceError, InvalidMediaError, InvalidRequestError, StokerError
 from stoker.replica import flight
+from stoker.replica.llm.wire import Generation
 from stoker.replica.protocol import (
     Adopt,
     Calibrated,
     Cancel,
     Failure,
     FromReplica,
+    Generate,
     Heartbeat,
     Loaded,
     LoadFailed,
     Loading,
+    Part,
     Result,
     Shutdown,
     ToReplica,
@@ -34,6 +38,10 @@ from stoker.runtime.local.transport import Channel
 log = logging.getLogger(__name__)
 
 _decode = msgspec.msgpack.Decoder(FromReplica).decode
+
+KEEP_ALIVE = b": keep-alive\n\n"
+KEEP_ALIVE_S = 10.0
+"""Between comments in a stream that has nothing else to send: proxies close idle connections."""
 
 _call_ids = itertools.count(1)
 
@@ -74,9 +82,7 @@ class Replica:
     on_calibrated: Callable[[str, int], None] = lambda _engine, _budget: None
     condemned: Reason | None = None
     """Why the pool is killing it."""
-    pending: dict[int, asyncio.Future[bytes]] = field(
-        default_factory=dict[int, "asyncio.Future[bytes]"]
-    )
+    pending: dict[int, "Answer"] = field(default_factory=dict[int, "Answer"])
     _beat_at: float = 0.0
     _work_done: int = 0
     _moved_at: float = 0.0
@@ -92,30 +98,52 @@ class Replica:
     def outstanding(self) -> int:
         return len(self.pending)
 
-    async def call(self, call: Call) -> bytes:
+    async def call(self, call: Call | Generation) -> bytes:
         """Send the work and await its answer. Cancelling tells the replica to drop it."""
+        with self._outstanding(call) as answer:
+            content = b""
+            while part := await answer.next():
+                content += part
+            return content
+
+    async def stream(self, generation: Generation, silence_s: float) -> AsyncGenerator[bytes]:
+        """The answer's parts; closing tells the replica to drop the work.
+
+        Raises `TimeoutError` after so long a silence. A comment is among the parts whenever there
+        was nothing to send for a while.
+        """
+        with self._outstanding(generation) as answer:
+            heard_at, begun = self.clock(), False
+            while True:
+                silent = self.clock() - heard_at
+                if silent >= silence_s:
+                    raise TimeoutError
+                try:
+                    async with asyncio.timeout(min(KEEP_ALIVE_S, silence_s - silent)):
+                        part = await answer.next()
+                except TimeoutError:
+                    if begun:
+                        yield KEEP_ALIVE
+                    continue
+                if not part:
+                    return
+                heard_at, begun = self.clock(), True
+                yield part
+
+    @contextmanager
+    def _outstanding(self, call: Call | Generation) -> Generator["Answer"]:
         identifier = next(_call_ids)
-        future = asyncio.get_running_loop().create_future()
         if not self.pending:
             self._moved_at = self.clock()
-        self.pending[identifier] = future
+        answer = self.pending[identifier] = Answer()
         self.last_used = self.clock()
         try:
-            work = Work(
-                identifier,
-                call.task,
-                list(call.items),
-                dict(call.parameters),
-                call.single,
-                dict(call.finishing),
-            )
-            self._send(work)
-            return await future
-        except asyncio.CancelledError:
-            self._send(Cancel(identifier))
-            raise
+            self._send(_message(identifier, call))
+            yield answer
         finally:
             self.pending.pop(identifier, None)
+            if not answer.ended:
+                self._send(Cancel(identifier))
             self.last_used = self.clock()
 
     def adopt(self, folder: Path) -> None:
@@ -140,9 +168,8 @@ class Replica:
         how = f"signal {-status}" if status < 0 else f"exit code {status}"
         self._fail_load(f"the process ended while loading ({how}).")
         begun = flight.read(self.flight_path)
-        for identifier, future in list(self.pending.items()):
-            if not future.done():
-                future.set_exception(WorkerLostError(begun=identifier in begun))
+        for identifier, answer in list(self.pending.items()):
+            answer.fail(WorkerLostError(begun=identifier in begun))
 
     def close(self) -> None:
         self.channel.close()
@@ -152,13 +179,20 @@ class Replica:
         message: FromReplica = _decode(frames[0])
         self._beat_at = self.clock()
         match message:
+            case Part():
+                self._moved_at = self._beat_at
+                if answer := self.pending.get(message.id):
+                    answer.add(frames[1])
             case Result():
                 self._moved_at = self._beat_at
                 self.answered += 1
-                self._resolve(message.id, frames[1])
+                if answer := self.pending.get(message.id):
+                    answer.add(frames[1])
+                    answer.end()
             case Failure():
                 self._moved_at = self._beat_at
-                self._reject(message.id, _error(message))
+                if answer := self.pending.get(message.id):
+                    answer.fail(_error(message))
             case Heartbeat():
                 self._beat(message)
             case Loading():
@@ -189,15 +223,63 @@ class Replica:
             self._work_done = beat.progress
             self._moved_at = self._beat_at
 
-    def _resolve(self, identifier: int, content: bytes) -> None:
-        future = self.pending.get(identifier)
-        if future and not future.done():
-            future.set_result(content)
 
-    def _reject(self, identifier: int, error: StokerError) -> None:
-        future = self.pending.get(identifier)
-        if future and not future.done():
-            future.set_exception(error)
+class Answer:
+    """What has come of an answer and was not taken yet."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._error: Exception | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self.ended = False
+        """Whether the replica has nothing left to do for it."""
+
+    async def next(self) -> bytes:
+        """All that has come since the last time, waiting for something; nothing at the end."""
+        while not self._parts:
+            if self._error:
+                raise self._error
+            if self.ended:
+                return b""
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        content = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        self._parts.clear()
+        return content
+
+    def add(self, content: bytes) -> None:
+        self._parts.append(content)
+        self._wake()
+
+    def end(self) -> None:
+        self.ended = True
+        self._wake()
+
+    def fail(self, error: Exception) -> None:
+        """End it with an error, which comes after what is there already."""
+        if not self.ended:
+            self._error = error
+            self.end()
+
+    def _wake(self) -> None:
+        if self._waiter and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+def _message(identifier: int, call: Call | Generation) -> ToReplica:
+    if isinstance(call, Generation):
+        return Generate(identifier, call)
+    return Work(
+        identifier,
+        call.task,
+        list(call.items),
+        dict(call.parameters),
+        call.single,
+        dict(call.finishing),
+    )
 
 
 _ERRORS: Mapping[str, type[StokerError]] = {

@@ -7,7 +7,7 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,6 +17,7 @@ import zmq
 from stoker.config import Settings
 from stoker.errors import NotFoundError
 from stoker.ids import Prefix, new_id
+from stoker.replica.llm.wire import Generation
 from stoker.replica.protocol import ReplicaSpec
 from stoker.runtime.interface import (
     Call,
@@ -133,12 +134,20 @@ class LocalRuntime:
         self._log_path(deployment_id).unlink(missing_ok=True)
 
     async def call(
-        self, deployment_id: str, call: Call, *, wait_s: float, timeout_s: float
+        self, deployment_id: str, call: Call | Generation, *, wait_s: float, timeout_s: float
     ) -> bytes:
         pool = self._pools.get(deployment_id)
         if pool is None:
             raise NotFoundError("Deployment not found", code="deployment_not_found")
         return await pool.call(call, wait_s=wait_s, timeout_s=timeout_s)
+
+    def stream(
+        self, deployment_id: str, generation: Generation, *, wait_s: float, timeout_s: float
+    ) -> AsyncGenerator[bytes]:
+        pool = self._pools.get(deployment_id)
+        if pool is None:
+            raise NotFoundError("Deployment not found", code="deployment_not_found")
+        return pool.stream(generation, wait_s=wait_s, timeout_s=timeout_s)
 
     def stats(self, deployment_id: str) -> DeploymentStats | None:
         pool = self._pools.get(deployment_id)
@@ -176,9 +185,8 @@ class LocalRuntime:
             channel=Channel(self._context, address),
             on_calibrated=calibrated,
         )
-        self._tracked[replica_id] = _Tracked(
-            replica, self._pools[spec.id], folder, self._conversions.place(spec, folder)
-        )
+        conversion = self._conversions.place(spec, folder)
+        self._tracked[replica_id] = _Tracked(replica, self._pools[spec.id], folder, conversion)
         self._host.fork(
             ReplicaSpec(
                 id=replica_id,
@@ -193,6 +201,7 @@ class LocalRuntime:
                 threads=self._threads,
                 batch_budgets=self._budgets.known(spec.source, budget_key),
                 limits=self._media_limits,
+                converted=self._conversions.done(spec, conversion),
             )
         )
         return replica

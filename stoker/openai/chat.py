@@ -1,0 +1,219 @@
+"""`POST /v1/chat/completions`: the request and its answer."""
+
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import BaseModel, Field, model_validator
+
+from stoker.errors import InvalidRequestError
+from stoker.openai.messages import (
+    MAX_MESSAGES,
+    MAX_TOOLS,
+    Message,
+    NamedTool,
+    Tool,
+    checked_tools,
+    for_template,
+)
+from stoker.openai.sampling import (
+    MAX_TOKENS,
+    FinishReason,
+    GenerationRequest,
+    Name,
+    OpenAIRequest,
+    Usage,
+)
+from stoker.replica.llm import wire
+from stoker.replica.llm.wire import Conversation, Generation, Guide, Tools
+
+EXAMPLE: dict[str, Any] = {
+    "model": "tiny-chat",
+    "messages": [{"role": "user", "content": "What is the capital of France?"}],
+}
+
+
+class JsonSchema(OpenAIRequest):
+    name: str = Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")
+    description: str | None = Field(default=None, max_length=4096)
+    schema_: dict[str, Any] | None = Field(default=None, alias="schema", max_length=4096)
+    strict: bool | None = Field(default=None, description="Enforced either way.")
+
+
+class TextFormat(OpenAIRequest):
+    type: Literal["text"]
+
+
+class JsonObjectFormat(OpenAIRequest):
+    type: Literal["json_object"]
+
+
+class JsonSchemaFormat(OpenAIRequest):
+    type: Literal["json_schema"]
+    json_schema: JsonSchema
+
+
+ResponseFormat = Annotated[
+    TextFormat | JsonObjectFormat | JsonSchemaFormat, Field(discriminator="type")
+]
+
+_TEXT_ONLY = "is not served: this server answers in text."
+
+
+class ChatRequest(GenerationRequest):
+    messages: list[Message] = Field(min_length=1, max_length=MAX_MESSAGES)
+    max_completion_tokens: int | None = Field(
+        default=None, ge=1, le=MAX_TOKENS, description="The newer name of `max_tokens`."
+    )
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(default=None, ge=0, le=wire.MAX_LOGPROBS)
+    response_format: ResponseFormat | None = None
+    tools: list[Tool] | None = Field(default=None, max_length=MAX_TOOLS)
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    parallel_tool_calls: bool | None = Field(
+        default=None, description="False: at most one call an answer."
+    )
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = Field(
+        default=None, description="For models whose chat template knows it."
+    )
+    modalities: list[Literal["text"]] | None = Field(default=None, max_length=1)
+    store: Literal[False] | None = Field(default=None, description="Nothing is stored.")
+    metadata: dict[Name, Annotated[str, Field(max_length=512)]] | None = Field(
+        default=None, max_length=16, description="Not used."
+    )
+    service_tier: Literal["auto", "default"] | None = Field(default=None, description="Not used.")
+    prompt_cache_key: Name | None = Field(default=None, description="Not used.")
+    safety_identifier: Name | None = Field(default=None, description="Not used.")
+
+    refused: ClassVar[dict[str, str]] = {
+        "audio": _TEXT_ONLY,
+        "function_call": "is no longer a field of this convention: use 'tool_choice'",
+        "functions": "is no longer a field of this convention: use 'tools'",
+        "moderation": "is not served here",
+        "prediction": "is not served here",
+        "verbosity": "is not known to the models served here",
+        "web_search_options": "is not served: this server opens no pages",
+    }
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.max_tokens is not None and self.max_completion_tokens is not None:
+            raise ValueError("'max_tokens' and 'max_completion_tokens' mean the same: give one")
+        if self.top_logprobs is not None and not self.logprobs:
+            raise ValueError("'top_logprobs' needs \"logprobs\": true")
+        if self.tools is None and self.tool_choice not in (None, "none"):
+            raise ValueError("'tool_choice' needs 'tools'")
+        forms = [self.structured_outputs, self._asks_for_json or None]
+        if all(forms):
+            raise ValueError("'structured_outputs' and 'response_format' exclude each other")
+        if any(forms) and self.tool_choice not in (None, "none", "auto"):
+            raise ValueError("a tool that has to be called leaves no room for another form")
+        return self
+
+    @property
+    def _asks_for_json(self) -> bool:
+        return self.response_format is not None and self.response_format.type != "text"
+
+    def generation(self, answer: dict[str, Any]) -> Generation:
+        """The internal form. Raises `InvalidRequestError`."""
+        newer = self.max_completion_tokens
+        template: dict[str, Any] = {}
+        if self.reasoning_effort is not None:
+            template["reasoning_effort"] = self.reasoning_effort
+        return Generation(
+            api="chat",
+            prompts=[
+                Conversation(
+                    messages=for_template(self.messages), tools=self._tools(), template=template
+                )
+            ],
+            sampling=self.sampling(
+                max_tokens=self.max_tokens if newer is None else newer,
+                logprobs=(self.top_logprobs or 0) if self.logprobs else None,
+            ),
+            guide=self._guide(),
+            n=self.n or 1,
+            stream=bool(self.stream),
+            limit_field="max_tokens" if newer is None else "max_completion_tokens",
+            answer=answer | {"include_usage": self.include_usage},
+        )
+
+    def _tools(self) -> Tools | None:
+        if not self.tools:
+            return None
+        functions = checked_tools(self.tools)
+        parallel = self.parallel_tool_calls is not False
+        choice = self.tool_choice or "auto"
+        if not isinstance(choice, NamedTool):
+            # A form for the whole answer leaves no room for calls.
+            free = self._guide() is None
+            return Tools(functions=functions, choice=choice if free else "none", parallel=parallel)
+        name = choice.function.name
+        if all(one["function"]["name"] != name for one in functions):
+            raise InvalidRequestError(
+                f"'tool_choice' names '{name}', which is not among the tools.", param="tool_choice"
+            )
+        return Tools(functions=functions, choice="required", name=name, parallel=False)
+
+    def _guide(self) -> Guide | None:
+        if self.structured_outputs:
+            return self.structured_outputs.guide()
+        match self.response_format:
+            case JsonObjectFormat():
+                return Guide(kind="json_object", field="response_format")
+            case JsonSchemaFormat(json_schema=given):
+                schema = given.schema_ if given.schema_ is not None else {"type": "object"}
+                where = "response_format.json_schema.schema"
+                return Guide(kind="json_schema", value=schema, field=where)
+            case _:
+                return None
+
+
+class TopLogprob(BaseModel):
+    token: str
+    logprob: float
+    bytes: list[int] | None
+
+
+class TokenLogprob(TopLogprob):
+    top_logprobs: list[TopLogprob]
+
+
+class Logprobs(BaseModel):
+    content: list[TokenLogprob] | None
+    refusal: None = None
+
+
+class AnsweredFunction(BaseModel):
+    name: str
+    arguments: str = Field(description="JSON.")
+
+
+class AnsweredCall(BaseModel):
+    id: str
+    type: Literal["function"]
+    function: AnsweredFunction
+
+
+class AnsweredMessage(BaseModel):
+    role: Literal["assistant"]
+    content: str | None
+    refusal: None = None
+    reasoning_content: str | None = Field(
+        default=None, description="What the model wrote before its answer, where it does."
+    )
+    tool_calls: list[AnsweredCall] | None = None
+
+
+class Choice(BaseModel):
+    index: int
+    message: AnsweredMessage
+    logprobs: Logprobs | None
+    finish_reason: FinishReason
+
+
+class ChatCompletion(BaseModel):
+    id: str
+    object: Literal["chat.completion"]
+    created: int = Field(description="Unix seconds.")
+    model: str
+    choices: list[Choice]
+    usage: Usage

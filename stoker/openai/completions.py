@@ -1,0 +1,113 @@
+"""`POST /v1/completions`: the request and its answer."""
+
+from typing import Annotated, Any, ClassVar, Literal, Self, cast
+
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from stoker.openai.sampling import (
+    MAX_TEXT_CHARS,
+    MAX_TOKEN_ID,
+    FinishReason,
+    GenerationRequest,
+    Usage,
+)
+from stoker.replica.llm.wire import Generation
+
+MAX_PROMPTS = 128
+DEFAULT_TOKENS = 16
+"""As the convention has it."""
+EXAMPLE: dict[str, Any] = {"model": "tiny-chat", "prompt": "1, 2, 3, 4,", "max_tokens": 12}
+
+
+def _prompts(value: Any) -> Any:
+    """One prompt an item: a text, or tokens that are taken as they are."""
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, list) or not value:
+        raise _refusal()
+    given = cast("list[Any]", value)
+    if all(type(one) is int for one in given):
+        return [_tokens(given)]
+    return [one if isinstance(one, str) else _tokens(one) for one in given]
+
+
+def _tokens(value: Any) -> list[int]:
+    if not isinstance(value, list) or not value:
+        raise _refusal()
+    tokens = cast("list[Any]", value)
+    if not all(type(one) is int and 0 <= one <= MAX_TOKEN_ID for one in tokens):
+        raise _refusal()
+    return cast("list[int]", tokens)
+
+
+def _refusal() -> PydanticCustomError:
+    return PydanticCustomError(
+        "value_error", "must be a text, a list of texts, a list of token ids or a list of such"
+    )
+
+
+class CompletionRequest(GenerationRequest):
+    prompt: Annotated[
+        list[Annotated[str, Field(max_length=MAX_TEXT_CHARS)] | list[int]],
+        Field(max_length=MAX_PROMPTS, description="Texts, or lists of the model's own token ids."),
+        BeforeValidator(
+            _prompts, json_schema_input_type=str | list[str] | list[int] | list[list[int]]
+        ),
+    ]
+    logprobs: int | None = Field(
+        default=None, ge=0, le=5, description="How many alternatives to report beside each token."
+    )
+    echo: bool = Field(default=False, description="Begin the answer with the prompt.")
+    best_of: int | None = Field(
+        default=None, ge=1, le=128, description="Only where it asks for as many as `n`."
+    )
+
+    refused: ClassVar[dict[str, str]] = {"suffix": "is not served: models here write forwards"}
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.best_of is not None and self.best_of != (self.n or 1):
+            raise ValueError("'best_of' is not served: answers are not ranked; ask for 'n'")
+        if self.echo and self.logprobs is not None:
+            raise ValueError("'echo' with 'logprobs' is not served: prompts are not scored")
+        if self.echo and not all(isinstance(one, str) for one in self.prompt):
+            raise ValueError("'echo' takes prompts that are texts")
+        return self
+
+    def generation(self, answer: dict[str, Any]) -> Generation:
+        """The internal form."""
+        return Generation(
+            api="completions",
+            prompts=list(self.prompt),
+            sampling=self.sampling(
+                max_tokens=self.max_tokens or DEFAULT_TOKENS, logprobs=self.logprobs
+            ),
+            guide=self.structured_outputs.guide() if self.structured_outputs else None,
+            n=self.n or 1,
+            stream=bool(self.stream),
+            answer=answer | {"include_usage": self.include_usage, "echo": self.echo},
+        )
+
+
+class CompletionLogprobs(BaseModel):
+    tokens: list[str]
+    token_logprobs: list[float]
+    top_logprobs: list[dict[str, float]]
+    text_offset: list[int]
+
+
+class CompletionChoice(BaseModel):
+    index: int
+    text: str
+    logprobs: CompletionLogprobs | None
+    finish_reason: FinishReason
+
+
+class Completion(BaseModel):
+    id: str
+    object: Literal["text_completion"]
+    created: int = Field(description="Unix seconds.")
+    model: str
+    choices: list[CompletionChoice]
+    usage: Usage

@@ -1,0 +1,243 @@
+"""A conversation as OpenAI's clients send it, checked and in the form of chat templates."""
+
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import Field, field_validator
+
+from stoker.errors import InvalidRequestError
+from stoker.openai.sampling import MAX_TEXT_CHARS, Name, OpenAIRequest
+
+MAX_MESSAGES = 4096
+MAX_PARTS = 256
+MAX_TOOLS = 128
+FUNCTION_NAME = r"^[a-zA-Z0-9_-]{1,64}$"
+
+Text = Annotated[str, Field(max_length=MAX_TEXT_CHARS)]
+
+
+class TextPart(OpenAIRequest):
+    type: Literal["text"]
+    text: Text
+
+
+class RefusalPart(OpenAIRequest):
+    type: Literal["refusal"]
+    refusal: Text
+
+
+class ImageUrl(OpenAIRequest):
+    url: Annotated[str, Field(min_length=1, max_length=64 << 20)]
+    detail: Literal["auto", "low", "high", "original"] = "auto"
+
+
+class ImagePart(OpenAIRequest):
+    type: Literal["image_url"]
+    image_url: ImageUrl
+
+
+class OtherPart(OpenAIRequest):
+    type: Literal["input_audio", "file", "video_url"]
+
+
+Part = Annotated[TextPart | ImagePart | OtherPart, Field(discriminator="type")]
+AnsweredPart = Annotated[TextPart | RefusalPart, Field(discriminator="type")]
+Content = Text | Annotated[list[Part], Field(min_length=1, max_length=MAX_PARTS)]
+PlainContent = Text | Annotated[list[TextPart], Field(min_length=1, max_length=MAX_PARTS)]
+
+
+class CalledFunction(OpenAIRequest):
+    name: str = Field(pattern=FUNCTION_NAME)
+    arguments: Text
+
+
+class ToolCall(OpenAIRequest):
+    id: Name
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
+class SystemMessage(OpenAIRequest):
+    role: Literal["system", "developer"]
+    content: PlainContent
+    name: Name | None = None
+
+
+class UserMessage(OpenAIRequest):
+    role: Literal["user"]
+    content: Content
+    name: Name | None = None
+
+    @field_validator("content")
+    @classmethod
+    def _not_empty(cls, value: Content) -> Content:
+        if not value:
+            raise ValueError("must not be empty")
+        return value
+
+
+class AssistantMessage(OpenAIRequest):
+    role: Literal["assistant"]
+    content: Text | Annotated[list[AnsweredPart], Field(max_length=MAX_PARTS)] | None = None
+    reasoning_content: Text | None = None
+    refusal: Text | None = None
+    name: Name | None = None
+    tool_calls: Annotated[list[ToolCall], Field(max_length=MAX_TOOLS)] | None = None
+
+
+class ToolMessage(OpenAIRequest):
+    role: Literal["tool"]
+    content: PlainContent
+    tool_call_id: Name
+
+
+Message = Annotated[
+    SystemMessage | UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")
+]
+
+
+class FunctionDefinition(OpenAIRequest):
+    name: str = Field(pattern=FUNCTION_NAME)
+    description: Text | None = None
+    parameters: dict[str, Any] | None = Field(
+        default=None, max_length=4096, description="A JSON schema of an object."
+    )
+    strict: bool | None = Field(
+        default=None, description="Refuse a schema that cannot be enforced as a whole."
+    )
+
+
+class Tool(OpenAIRequest):
+    type: Literal["function"]
+    function: FunctionDefinition
+
+
+class NamedFunction(OpenAIRequest):
+    name: str = Field(pattern=FUNCTION_NAME)
+
+
+class NamedTool(OpenAIRequest):
+    type: Literal["function"]
+    function: NamedFunction
+
+
+def for_template(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """The messages as chat templates take them. Raises `InvalidRequestError` naming the field."""
+    known: set[str] = set()
+    open_calls: list[str] = []
+    found: list[dict[str, Any]] = []
+    for index, message in enumerate(messages):
+        place = f"messages[{index}]"
+        if isinstance(message, ToolMessage):
+            if message.tool_call_id not in open_calls:
+                raise _wrong(
+                    f"'{place}' answers no tool call: '{message.tool_call_id}' is not the id of "
+                    "a call of the assistant's message before it that still waits.",
+                    f"{place}.tool_call_id",
+                )
+            open_calls.remove(message.tool_call_id)
+        elif open_calls:
+            raise _wrong(
+                f"'{place}' comes before the answer to the tool call '{open_calls[0]}': a message "
+                "of the role 'tool' has to follow for each of them.",
+                place,
+            )
+        if isinstance(message, AssistantMessage):
+            open_calls = [call.id for call in message.tool_calls or []]
+            if len(set(open_calls)) < len(open_calls) or known & set(open_calls):
+                raise _wrong(f"'{place}' has a tool call whose id is taken.", f"{place}.tool_calls")
+            known |= set(open_calls)
+        found.append(_for_template(message, place))
+    if open_calls:
+        raise _wrong(
+            f"The tool call '{open_calls[0]}' has no answer: a message of the role 'tool' has to "
+            "follow.",
+            "messages",
+        )
+    return found
+
+
+def _for_template(message: Message, place: str) -> dict[str, Any]:
+    match message:
+        case SystemMessage():
+            # Templates know the older name of the two.
+            return {"role": "system", "content": _text(message.content, place)}
+        case UserMessage():
+            return {"role": "user", "content": _text(message.content, place)}
+        case ToolMessage():
+            content = _text(message.content, place)
+            return {"role": "tool", "tool_call_id": message.tool_call_id, "content": content}
+        case AssistantMessage():
+            return _assistant(message, place)
+
+
+def _assistant(message: AssistantMessage, place: str) -> dict[str, Any]:
+    if message.content is None and not message.tool_calls and message.refusal is None:
+        raise _wrong(f"'{place}' has neither content nor tool calls.", f"{place}.content")
+    found: dict[str, Any] = {
+        "role": "assistant",
+        "content": _text(message.content or message.refusal or "", place),
+    }
+    if message.reasoning_content:
+        found["reasoning_content"] = message.reasoning_content
+    if message.tool_calls:
+        found["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {
+                    "name": call.function.name,
+                    "arguments": _arguments(call.function.arguments, f"{place}.tool_calls[{at}]"),
+                },
+            }
+            for at, call in enumerate(message.tool_calls)
+        ]
+    return found
+
+
+def _arguments(text: str, place: str) -> dict[str, Any]:
+    """Templates write the arguments themselves: they take the object and not its JSON."""
+    try:
+        value = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        where = f"{place}.function.arguments"
+        raise _wrong(f"'{where}' is not the JSON of an object.", where)
+    return cast("dict[str, Any]", value)
+
+
+def _text(content: Any, place: str) -> str:
+    """Parts as one text: older templates know no others."""
+    if isinstance(content, str):
+        return content
+    texts: list[str] = []
+    for index, part in enumerate(cast("list[Part | AnsweredPart]", content)):
+        match part:
+            case TextPart():
+                texts.append(part.text)
+            case RefusalPart():
+                texts.append(part.refusal)
+            case _:
+                where = f"{place}.content[{index}]"
+                raise _wrong(
+                    f"'{where}' is of the type '{part.type}'; this model reads text only.", where
+                )
+    return "\n".join(texts)
+
+
+def checked_tools(tools: Sequence[Tool]) -> list[dict[str, Any]]:
+    """The tools as templates take them. Raises `InvalidRequestError` for names given twice."""
+    names = [tool.function.name for tool in tools]
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise _wrong(
+                f"'tools[{index}].function.name' is '{name}', as another tool's is.",
+                f"tools[{index}].function.name",
+            )
+    return [tool.model_dump(exclude_none=True) for tool in tools]
+
+
+def _wrong(message: str, param: str) -> InvalidRequestError:
+    return InvalidRequestError(message, param=param)

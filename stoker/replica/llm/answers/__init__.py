@@ -1,0 +1,11 @@
+"""Writes answers down in the conventions of the clients. One file a convention."""
+
+from stoker.replica.llm.answers.chat import ChatWriter
+from stoker.replica.llm.answers.completions import CompletionWriter
+from stoker.replica.llm.events import Writer
+from stoker.replica.llm.wire import Generation
+
+
+def writer(asked: Generation) -> Writer:
+    """What writes the answers to a request."""
+    return {"chat": ChatWriter, "completions": CompletionWriter}[asked.api](asked)

@@ -1,0 +1,214 @@
+"""Runs any decoder language model with transformers, in batches that change between steps.
+
+Sequences that draw a token are computed together: their keys and values lie in one cache, padded on
+the left. It is rebuilt only when a sequence joins or leaves. Prompts are computed by themselves.
+Architectures whose cache is more than keys and values of all positions (sliding windows, states)
+are computed one sequence at a time.
+"""
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import transformers
+from transformers.cache_utils import DynamicCache, DynamicLayer
+
+if TYPE_CHECKING:
+    from stoker.replica.llm.scheduler import Chunk
+
+
+@dataclass(eq=False)
+class _Group:
+    """Sequences whose next tokens are computed in one pass."""
+
+    ids: list[int]
+    lengths: list[int]
+    """Tokens of each in the cache."""
+    cache: Any
+    """Of shape (sequences, heads, longest, size) a layer."""
+
+    @property
+    def longest(self) -> int:
+        return max(self.lengths)
+
+
+@dataclass(eq=False)
+class _Alone:
+    """A sequence that is not in the group: at its prompt, or of a kind that shares no cache."""
+
+    cache: Any
+    length: int = 0
+
+
+class TorchRunner:
+    """See `Runner`."""
+
+    name = "torch"
+
+    def __init__(self, model: Any, *, threads: int, cache_tokens: int) -> None:
+        """
+        Args:
+            model: of transformers, with a language modelling head.
+            cache_tokens: most tokens that all sequences together may have.
+        """
+        self._model = model
+        self._threads = threads
+        text = model.config.get_text_config(decoder=True)
+        self.max_length = int(text.max_position_embeddings)
+        self.vocabulary = int(text.vocab_size)
+        self._cache_tokens = max(cache_tokens, self.max_length)
+        self._reserved: dict[int, int] = {}
+        self._alone: dict[int, _Alone] = {}
+        self._group: _Group | None = None
+        self._shares = True
+        accepted = inspect.signature(model.forward).parameters
+        self._positioned = "position_ids" in accepted
+        self._selects = "logits_to_keep" in accepted
+
+    def enter_thread(self) -> None:
+        # OpenMP keeps the number for each thread that opens parallel regions.
+        torch.set_num_threads(self._threads)
+
+    def admit(self, identifier: int, tokens: Sequence[int]) -> int | None:
+        self._reserved[identifier] = 0
+        if not self.reserve(identifier, len(tokens)):
+            del self._reserved[identifier]
+            return None
+        self._alone[identifier] = _Alone(DynamicCache(config=self._model.config))
+        return 0
+
+    def reserve(self, identifier: int, length: int) -> bool:
+        others = sum(self._reserved.values()) - self._reserved[identifier]
+        if others + length > self._cache_tokens:
+            return False
+        self._reserved[identifier] = length
+        return True
+
+    def release(self, identifier: int) -> None:
+        self._reserved.pop(identifier, None)
+        self._alone.pop(identifier, None)
+        group = self._group
+        if group and identifier in group.ids:
+            kept = [place for place, one in enumerate(group.ids) if one != identifier]
+            self._group = _kept(group, kept) if kept else None
+
+    @torch.inference_mode()
+    def forward(self, chunks: "Sequence[Chunk]") -> torch.Tensor:
+        rows: dict[int, torch.Tensor] = {}
+        stepping = [one for one in chunks if len(one.tokens) == 1 and one.start > 0]
+        if self._shares and len(stepping) > 1:
+            self._join(stepping)
+        grouped = [one for one in stepping if one.id not in self._alone]
+        if grouped:
+            rows |= self._together(grouped)
+        for chunk in chunks:
+            if chunk.id in self._alone:
+                rows[chunk.id] = self._by_itself(chunk)
+        found = [rows[chunk.id] for chunk in chunks if chunk.sampled]
+        return torch.stack(found) if found else torch.empty(0, self.vocabulary)
+
+    def _by_itself(self, chunk: "Chunk") -> torch.Tensor:
+        own = self._alone[chunk.id]
+        ids = torch.tensor([list(chunk.tokens)], device=self._model.device)
+        positions = torch.arange(own.length, own.length + ids.shape[1], device=ids.device)
+        found = self._run(ids, positions[None], own.cache, mask=None)
+        own.length += ids.shape[1]
+        if self._shares and not all(type(one) is DynamicLayer for one in own.cache.layers):
+            self._shares = False
+        return found[0]
+
+    def _together(self, chunks: "Sequence[Chunk]") -> dict[int, torch.Tensor]:
+        """One token of each sequence of the group; all of the group are among the chunks."""
+        group = self._group
+        given = {chunk.id: chunk.tokens[0] for chunk in chunks}
+        if group is None or set(given) != set(group.ids):
+            raise RuntimeError("a step leaves out a sequence that is drawing")
+        device = self._model.device
+        ids = torch.tensor([[given[one]] for one in group.ids], device=device)
+        lengths = torch.tensor(group.lengths, device=device)
+        places = torch.arange(group.longest + 1, device=device)
+        mask = (places[None, :] >= group.longest - lengths[:, None]).long()
+        found = self._run(ids, lengths[:, None], group.cache, mask=mask)
+        group.lengths = [length + 1 for length in group.lengths]
+        return dict(zip(group.ids, found, strict=True))
+
+    def _run(
+        self, ids: torch.Tensor, positions: torch.Tensor, cache: Any, mask: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Logits after the last token of each row, float32 (rows, vocabulary), on the CPU."""
+        options: dict[str, Any] = {"past_key_values": cache, "use_cache": True}
+        if mask is not None:
+            options["attention_mask"] = mask
+        if self._positioned:
+            options["position_ids"] = positions
+        if self._selects:
+            options["logits_to_keep"] = 1
+        return self._model(input_ids=ids, **options).logits[:, -1].float().cpu()
+
+    def _join(self, chunks: "Sequence[Chunk]") -> None:
+        """Move sequences that begin to draw into the group."""
+        joining = [one.id for one in chunks if one.id in self._alone]
+        if not joining:
+            return
+        members = [self._alone.pop(one) for one in joining]
+        caches = [one.cache for one in members]
+        lengths = [one.length for one in members]
+        if self._group:
+            caches.insert(0, self._group.cache)
+            ids, lengths = [*self._group.ids, *joining], [*self._group.lengths, *lengths]
+        else:
+            ids = joining
+        self._group = _Group(ids, lengths, _merged(caches, max(lengths)))
+
+
+def _merged(caches: Sequence[Any], longest: int) -> Any:
+    """Caches below one another, padded on the left to the longest."""
+    merged: Any = DynamicCache()
+    for layers in zip(*(cache.layers for cache in caches), strict=True):
+        keys = torch.cat([_stretched(layer.keys, longest) for layer in layers])
+        values = torch.cat([_stretched(layer.values, longest) for layer in layers])
+        merged.layers.append(_layer(keys, values))
+    return merged
+
+
+def _kept(group: _Group, rows: Sequence[int]) -> _Group:
+    lengths = [group.lengths[row] for row in rows]
+    longest = max(lengths)
+    cache: Any = DynamicCache()
+    for layer in group.cache.layers:
+        start = layer.keys.shape[2] - longest
+        cache.layers.append(_layer(layer.keys[rows, :, start:], layer.values[rows, :, start:]))
+    return _Group([group.ids[row] for row in rows], lengths, cache)
+
+
+def _stretched(part: torch.Tensor, longest: int) -> torch.Tensor:
+    return torch.nn.functional.pad(part, (0, 0, longest - part.shape[2], 0))
+
+
+def _layer(keys: torch.Tensor, values: torch.Tensor) -> Any:
+    layer: Any = DynamicLayer()
+    layer.keys, layer.values = keys, values
+    layer.dtype, layer.device = keys.dtype, keys.device
+    layer.is_initialized = True
+    return layer
+
+
+def load(folder: Path, dtype: torch.dtype, device: torch.device) -> Any:
+    """The folder's language model, on its device."""
+    library: Any = transformers
+    model = library.AutoModelForCausalLM.from_pretrained(
+        str(folder), local_files_only=True, use_safetensors=True, dtype=dtype
+    )
+    return model.to(device).eval()
+
+
+def cache_tokens(model: Any, memory_bytes: int) -> int:
+    """How many tokens' keys and values fit into memory, by the model's configuration."""
+    text = model.config.get_text_config(decoder=True)
+    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    a_token = 2 * text.num_hidden_layers * heads * size * model.dtype.itemsize
+    return memory_bytes // a_token

@@ -1,0 +1,96 @@
+"""What happens while an answer is generated, for whoever writes it in a client's convention."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+FinishReason = Literal["stop", "length", "tool_calls"]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """A token, or one that could have stood in its place."""
+
+    text: str
+    """Its bytes as UTF-8; what is not, replaced."""
+    content: bytes
+    value: float
+    """Log probability, natural."""
+    top: "Sequence[TokenLogprob]" = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """The next piece of the answer's text, or of the reasoning before it."""
+
+    text: str
+    reasoning: bool = False
+    logprobs: Sequence[TokenLogprob] = ()
+    """Of the tokens since the last piece, where they were asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallBegun:
+    """The model calls a tool."""
+
+    index: int
+    id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallArguments:
+    """The next piece of a call's arguments, which are JSON."""
+
+    index: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    reason: FinishReason
+
+
+Event = Text | CallBegun | CallArguments | Finished
+
+
+@dataclass
+class Usage:
+    """Counted tokens of a request, all of its answers together."""
+
+    prompt: int = 0
+    cached: int = 0
+    """Of the prompt's, those that were not computed anew."""
+    completion: int = 0
+    reasoning: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answering:
+    """What a writer knows of the answer that it writes."""
+
+    id: str
+    model: str
+    created: int
+    """Unix time, whole seconds."""
+    options: dict[str, object] = field(default_factory=dict[str, object])
+
+
+class Writer(Protocol):
+    """Writes a request's answers in a convention: as they come, or at the end."""
+
+    def begin(self) -> bytes:
+        """The stream's first part, once the request was accepted."""
+        ...
+
+    def add(self, choice: int, events: Sequence[Event]) -> bytes:
+        """Note what happened to one of the answers; with streaming, the next part, or nothing."""
+        ...
+
+    def end(self, usage: Usage) -> bytes:
+        """The stream's last part, or without streaming all of the answer."""
+        ...
+
+    def fail(self, code: str, message: str) -> bytes:
+        """The stream's last part after a failure."""
+        ...

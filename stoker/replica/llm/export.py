@@ -1,0 +1,226 @@
+"""Converts a decoder language model for OpenVINO.
+
+The result has the form that optimum-intel writes and OpenVINO's tools expect: keys and values are
+the model's state, attention is one ScaledDotProductAttention a layer. `torch.export` reads today's
+transformers directly, so no second environment with an older one is needed.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers.cache_utils import DynamicCache, DynamicLayer
+
+log = logging.getLogger(__name__)
+
+IR = "language_model.xml"
+_FACTS = "language_model.json"
+TOLERANCE = 1e-3
+"""Largest difference from torch, as a share of torch's largest logit."""
+_BATCH, _LENGTH, _PAST = 2, 3, 5
+"""Sizes to export with; all of them stay open in the result."""
+_PROBES = (7, 48, 200)
+"""Lengths to compare at, tokens; in chunks and in one batch."""
+
+
+class NotExportableError(Exception):
+    """The model stays with torch; the message tells why."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a runner has to know of a converted model."""
+
+    max_length: int
+    vocabulary: int
+
+    def write(self, folder: Path) -> None:
+        (folder / _FACTS).write_text(json.dumps(asdict(self)))
+
+    @classmethod
+    def read(cls, folder: Path) -> "Facts":
+        return cls(**json.loads((folder / _FACTS).read_text()))
+
+
+class _Step(torch.nn.Module):
+    """A forward pass with its keys and values as plain inputs and outputs."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        position_ids: torch.Tensor,
+        past: Sequence[torch.Tensor],
+    ) -> tuple[torch.Tensor, ...]:
+        cache: Any = DynamicCache()
+        for keys, values in zip(past[::2], past[1::2], strict=True):
+            layer: Any = DynamicLayer()
+            layer.keys, layer.values = keys, values
+            layer.dtype, layer.device = keys.dtype, keys.device
+            layer.is_initialized = True
+            cache.layers.append(layer)
+        places = torch.arange(attention_mask.shape[1])
+        # transformers takes a mask of four dimensions as it is; PagedAttention has its own.
+        seen = places[None, None, None, :] <= position_ids[:, None, :, None]
+        mask = seen & attention_mask[:, None, None, :].bool()
+        found = self.model(
+            input_ids=input_ids,
+            attention_mask=mask,
+            position_ids=position_ids,
+            past_key_values=cache,
+            use_cache=True,
+        )
+        present = [part for layer in cache.layers for part in (layer.keys, layer.values)]
+        return (found.logits, *present)
+
+
+def check(config: Any) -> None:
+    """Raise `NotExportableError` for what is known not to work, before time is spent on it."""
+    text = config.get_text_config(decoder=True)
+    kinds = set(getattr(text, "layer_types", None) or ["full_attention"])
+    if kinds != {"full_attention"}:
+        raise NotExportableError(f"Its layers are not all of full attention: {sorted(kinds)}.")
+    if getattr(text, "sliding_window", None) and getattr(text, "use_sliding_window", True):
+        raise NotExportableError("Its attention has a sliding window.")
+
+
+@torch.no_grad()
+def export(model_dir: Path, folder: Path, *, threads: int) -> float:
+    """Write the OpenVINO IR of a model folder's language model, and compare it with torch.
+
+    Returns:
+        The largest difference of a logit from torch's, as a share of torch's largest.
+
+    Raises:
+        NotExportableError: the model is of a kind that cannot be converted, or came out otherwise.
+    """
+    started = time.perf_counter()
+    library: Any = transformers
+    config = library.AutoConfig.from_pretrained(str(model_dir), local_files_only=True)
+    check(config)
+    model = library.AutoModelForCausalLM.from_pretrained(
+        str(model_dir),
+        local_files_only=True,
+        use_safetensors=True,
+        dtype=torch.float32,
+        attn_implementation="sdpa",
+    ).eval()
+    text = config.get_text_config(decoder=True)
+    layers = text.num_hidden_layers
+    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    ir = _converted(model, layers, heads, size)
+    _make_stateful(ir, layers, heads, size)
+    import openvino
+
+    openvino.save_model(ir, folder / IR, compress_to_fp16=False)
+    Facts(max_length=text.max_position_embeddings, vocabulary=text.vocab_size).write(folder)
+    log.info("exported in %.1f s", time.perf_counter() - started)
+    difference = _difference(model, folder, threads)
+    if not difference <= TOLERANCE:
+        raise NotExportableError(f"It differs from torch by {difference:.1e}.")
+    return difference
+
+
+def _converted(model: Any, layers: int, heads: int, size: int) -> Any:
+    import openvino
+
+    library: Any = openvino
+    auto = torch.export.Dim.AUTO
+    ids = torch.zeros(_BATCH, _LENGTH, dtype=torch.int64)
+    positions = torch.arange(_PAST, _PAST + _LENGTH).expand(_BATCH, -1).contiguous()
+    mask = torch.ones(_BATCH, _PAST + _LENGTH, dtype=torch.int64)
+    past = [torch.zeros(_BATCH, heads, _PAST, size) for _ in range(2 * layers)]
+    dynamic = (
+        *({0: auto, 1: auto} for _ in range(3)),
+        [{0: auto, 2: auto} for _ in past],
+    )
+    program = torch.export.export(
+        _Step(model), (ids, mask, positions, past), dynamic_shapes=dynamic, strict=False
+    )
+    return library.convert_model(program)
+
+
+def _make_stateful(ir: Any, layers: int, heads: int, size: int) -> None:
+    """Turn the keys and values from inputs and outputs into the model's state."""
+    import openvino
+    from openvino._offline_transformations import apply_make_stateful_transformation
+
+    opset: Any = openvino.opset13
+    parts = [f"{layer}.{part}" for layer in range(layers) for part in ("key", "value")]
+    inputs = ["input_ids", "attention_mask", "position_ids", *(f"past.{one}" for one in parts)]
+    outputs = ["logits", *(f"present.{one}" for one in parts)]
+    if len(ir.inputs) != len(inputs) or len(ir.outputs) != len(outputs):
+        raise NotExportableError("It takes or gives something else once it is converted.")
+    for port, name in zip(ir.inputs, inputs, strict=True):
+        port.get_tensor().set_names({name})
+        port.get_node().set_friendly_name(name)
+    for port, name in zip(ir.outputs, outputs, strict=True):
+        port.get_tensor().set_names({name})
+    # Beam search would reorder the state by it. PagedAttention's transformation looks for it.
+    beams = opset.parameter([-1], openvino.Type.i32, name="beam_idx")
+    beams.output(0).get_tensor().set_names({"beam_idx"})
+    ir.add_parameters([beams])
+    for one in parts:
+        place = ir.input(f"past.{one}").get_node()
+        place.set_partial_shape(openvino.PartialShape([-1, heads, -1, size]))
+        users = place.output(0).get_target_inputs()
+        reordered = opset.gather(place, beams, opset.constant(0))
+        for user in users:
+            user.replace_source_output(reordered.output(0))
+    ir.validate_nodes_and_infer_types()
+    apply_make_stateful_transformation(ir, {f"past.{one}": f"present.{one}" for one in parts})
+    # The state begins empty, in the batch's size.
+    batch = opset.gather(
+        opset.shape_of(ir.input("input_ids"), output_type="i64"),
+        opset.constant([0]),
+        opset.constant(0),
+    )
+    for node in ir.get_ops():
+        if node.get_type_name() == "ReadValue":
+            dimensions = [batch, *(opset.constant([one]) for one in (heads, 0, size))]
+            shape = opset.concat(dimensions, axis=0)
+            node.set_arguments([opset.broadcast(opset.constant(0.0, dtype="float32"), shape)])
+    ir.validate_nodes_and_infer_types()
+
+
+def _difference(model: Any, folder: Path, threads: int) -> float:
+    """Between the logits after prompts of several lengths that are computed in two chunks each."""
+    from stoker.replica.llm.engines.openvino import OpenVinoRunner
+    from stoker.replica.llm.scheduler import Chunk
+
+    runner = OpenVinoRunner(folder, threads=threads, precision="f32", cache_bytes=0)
+    drawn = torch.Generator().manual_seed(0)
+    longest = min(max(_PROBES), runner.max_length)
+    prompts: list[list[int]] = [
+        [int(one) for one in torch.randint(0, runner.vocabulary, (size,), generator=drawn)][
+            :longest
+        ]
+        for size in _PROBES
+    ]
+    parts = [(prompt[: len(prompt) // 2], prompt[len(prompt) // 2 :]) for prompt in prompts]
+    for number, (prompt, (first, _)) in enumerate(zip(prompts, parts, strict=True)):
+        if runner.admit(number, prompt) is None or not runner.reserve(number, len(prompt)):
+            raise NotExportableError("Its cache has no room for the comparison.")
+        runner.forward([Chunk(number, first, 0, sampled=False)])
+    ours = runner.forward(
+        [
+            Chunk(number, rest, len(first), sampled=True)
+            for number, (first, rest) in enumerate(parts)
+        ]
+    )
+    worst = 0.0
+    for row, prompt in zip(ours, prompts, strict=True):
+        theirs = model(torch.tensor([prompt])).logits[0, -1]
+        worst = max(worst, float((row - theirs).abs().max() / theirs.abs().max().clamp(min=1e-6)))
+    return worst

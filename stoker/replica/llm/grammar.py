@@ -1,0 +1,229 @@
+"""Forms that an answer has to have, enforced while it is drawn (llguidance).
+
+A form comes from a client: its size is bounded before it is compiled, the compiler's and the
+lexer's work by llguidance's own limits. Compiling lets the other threads run.
+"""
+
+import json
+import re
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import llguidance
+import llguidance.hf
+import torch
+
+from stoker.replica.llm.formats import Format, Rule
+from stoker.replica.llm.sampling import DrawError
+from stoker.replica.llm.wire import Guide, Tools
+from stoker.replica.stages import InputError
+
+MAX_CHARS = 64 << 10
+MAX_DEPTH = 32
+MAX_NODES = 2048
+"""Objects, lists and plain values of a schema together."""
+MAX_KEPT = 64
+"""Compiled forms that are kept for the next request."""
+
+# The defaults allow a step of seconds; whoever shares the batch would wait as long.
+_LIMITS = llguidance.LLParserLimits(
+    initial_lexer_fuel=500_000,
+    step_lexer_fuel=100_000,
+    step_max_items=25_000,
+    max_lexer_states=50_000,
+    max_grammar_size=100_000,
+    verbose_errors=False,
+)
+# As `json.dumps` writes: what a model may put between values, it may put there for ever.
+_JSON: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+_TEXT = re.compile("«(.*?)»", re.DOTALL)
+
+
+class Matcher:
+    """How far one answer has come in its form."""
+
+    def __init__(self, matcher: llguidance.LLMatcher, tokens: int) -> None:
+        self._matcher = matcher
+        self._bits = torch.zeros(-(-tokens // 32), dtype=torch.int32)
+
+    def mask(self, logits: torch.Tensor) -> None:
+        """Rule out, in place, the tokens that cannot come next.
+
+        Args:
+            logits: (vocabulary,), float32, on the CPU.
+
+        Raises:
+            DrawError: the form asks for more work than a step may cost.
+        """
+        self._matcher.unsafe_compute_mask_ptr(self._bits.data_ptr(), self._bits.numel() * 4)
+        if self._matcher.is_error():
+            why = _line(self._matcher.get_error())
+            raise DrawError(f"The form of the answer could not be followed: {why}.")
+        allowed = _unpacked(self._bits)[: logits.numel()]
+        logits[: allowed.numel()].masked_fill_(~allowed, -torch.inf)
+        logits[allowed.numel() :] = -torch.inf
+
+    def took(self, token: int) -> bool:
+        """Note the token that was drawn; whether the form is complete and nothing can follow."""
+        self._matcher.consume_token(token)
+        return self._matcher.is_stopped()
+
+
+def _unpacked(bits: torch.Tensor) -> torch.Tensor:
+    """One boolean a bit, the lowest first."""
+    places = torch.arange(32, dtype=torch.int32)
+    return ((bits[:, None] >> places) & 1).bool().flatten()
+
+
+class Grammars:
+    """Compiles forms for one tokenizer."""
+
+    def __init__(self, tokenizer: Any, vocabulary: int, ends: Sequence[int]) -> None:
+        """
+        Args:
+            tokenizer: of transformers, a fast one.
+            vocabulary: width of the logits.
+            ends: tokens by which the model ends its answer.
+        """
+        self._tokens = llguidance.hf.from_tokenizer(
+            tokenizer, n_vocab=max(vocabulary, len(tokenizer)), eos_token=list(ends) or None
+        )
+        # Special tokens never match text in a grammar.
+        self._ids = {
+            token: place
+            for token, place in tokenizer.get_added_vocab().items()
+            if self._tokens.is_special_token(place)
+        }
+        longest_first = sorted(self._ids, key=len, reverse=True)
+        names = "|".join(re.escape(token) for token in longest_first)
+        self._special = re.compile(f"({names})") if names else None
+        self._kept: OrderedDict[str, llguidance.LLMatcher] = OrderedDict()
+
+    def bytes_of(self, token: int) -> bytes:
+        return self._tokens.decode_bytes([token])
+
+    def calls(self, form: Format, tools: Tools) -> str:
+        """The form of answers that may call tools, or have to. Raises `InputError`."""
+        bodies = [
+            self._expression(form.body(*self._function(one["function"], place)))
+            for place, one in enumerate(tools.functions)
+            if tools.name in (None, one["function"]["name"])
+        ]
+        trigger = self._literal(form.trigger)
+        several = form.several and tools.parallel
+        lines = ["%llguidance {}", f"body: {' | '.join(f'({one})' for one in bodies)}"]
+        if tools.choice == "required":
+            lines.append('start: call ("\\n" call)*' if several else "start: call")
+            lines.append(f"call: {trigger} body")
+        else:
+            lines.append("start: call* TEXT" if several else "start: call | TEXT")
+            lines.append(r"TEXT: /(.|\n)*/")
+            if trigger.startswith("<"):
+                lines.append(f"call: TEXT {trigger} body")
+            else:
+                lines.append(f"head[lazy]: TEXT {trigger}")
+                lines.append("call: head body")
+        return llguidance.LLMatcher.grammar_from_lark("\n".join(lines))
+
+    def _function(
+        self, function: Mapping[str, Any], place: int
+    ) -> tuple[str, Mapping[str, Any], Rule]:
+        schema: Any = function.get("parameters") or {"type": "object", "properties": {}}
+        check_schema(schema, f"tools[{place}].function.parameters")
+        # What is not enforced the client checks, as it has to where it did not ask for `strict`.
+        lenient = not function.get("strict")
+        return function["name"], schema, lambda one: json_rule(one, lenient=lenient)
+
+    def _expression(self, rule: str) -> str:
+        return _TEXT.sub(lambda found: self._literal(found[1]), rule)
+
+    def _literal(self, text: str) -> str:
+        """Text as Lark writes it; special tokens can only be named by their numbers."""
+        parts = self._special.split(text) if self._special else [text]
+        return " ".join(
+            f"<[{self._ids[part]}]>" if part in self._ids else json.dumps(part)
+            for part in parts
+            if part
+        )
+
+    def matcher(self, grammar: str, field: str) -> Matcher:
+        """The start of a form, given as llguidance's own JSON. Raises `InputError`."""
+        if (known := self._kept.get(grammar)) is None:
+            known = llguidance.LLMatcher(self._tokens, grammar, log_level=0, limits=_LIMITS)
+            if known.is_error():
+                raise _refusal(f"cannot be enforced: {_line(known.get_error())}", field)
+            # Computed here, on the thread that prepares, because the first one costs most.
+            known.compute_bitmask()
+            if known.is_error():
+                raise _refusal(f"is too complex: {_line(known.get_error())}", field)
+            self._kept[grammar] = known
+            if len(self._kept) > MAX_KEPT:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(grammar)
+        return Matcher(known.deep_copy(), self._tokens.vocab_size)
+
+
+def compiled(guide: Guide, field: str) -> str:
+    """A client's form as llguidance's own JSON. Raises `InputError` naming the field."""
+    value: Any = guide.value
+    match guide.kind:
+        case "json_object":
+            return json_grammar({"type": "object"})
+        case "json_schema":
+            check_schema(value, field)
+            return json_grammar(value)
+        case "choice":
+            return llguidance.LLMatcher.grammar_from_lark(
+                "start: " + " | ".join(json.dumps(one) for one in value)
+            )
+        case "regex":
+            _check_length(value, field)
+            return llguidance.LLMatcher.grammar_from_regex(value)
+        case "grammar":
+            _check_length(value, field)
+            return llguidance.grammar_from("grammar", value)
+
+
+def json_grammar(schema: Mapping[str, Any]) -> str:
+    return llguidance.LLMatcher.grammar_from_json_schema(dict(schema), overrides=_JSON)
+
+
+def json_rule(schema: Mapping[str, Any], *, lenient: bool) -> str:
+    """A JSON value as a Lark expression.
+
+    Args:
+        lenient: leave out what the compiler does not know, instead of refusing the schema.
+    """
+    return f"%json {json.dumps({**schema, 'x-guidance': {**_JSON, 'lenient': lenient}})}"
+
+
+def check_schema(schema: Any, field: str) -> None:
+    """Raise `InputError` for a schema that is too large to be compiled."""
+    _check_length(json.dumps(schema), field)
+    nodes = 0
+    waiting: list[tuple[Any, int]] = [(schema, 1)]
+    while waiting:
+        value, depth = waiting.pop()
+        nodes += 1
+        if depth > MAX_DEPTH:
+            raise _refusal(f"is nested more than {MAX_DEPTH} levels deep", field)
+        if nodes > MAX_NODES:
+            raise _refusal(f"has more than {MAX_NODES} values", field)
+        if isinstance(value, dict):
+            waiting += [(one, depth + 1) for one in cast("dict[str, Any]", value).values()]
+        elif isinstance(value, list):
+            waiting += [(one, depth + 1) for one in cast("list[Any]", value)]
+
+
+def _check_length(text: str, field: str) -> None:
+    if len(text) > MAX_CHARS:
+        raise _refusal(f"has {len(text)} characters; the limit is {MAX_CHARS}", field)
+
+
+def _refusal(what: str, field: str) -> InputError:
+    return InputError(f"'{field}' {what}.", field=field, of_item=False)
+
+
+def _line(message: str) -> str:
+    return (message.strip().splitlines() or [""])[0][:300].rstrip(".")

@@ -1,0 +1,101 @@
+"""What a language model does for a replica: tokens in, tokens out, in steps.
+
+One step is one forward pass over whatever is running. An engine with a loop of its own (vLLM) is a
+`LanguageModel`; those that only run forward passes are `Runner`s, which `Scheduler` makes one of.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from stoker.replica.llm.wire import Sampling
+
+if TYPE_CHECKING:
+    from stoker.replica.llm.grammar import Matcher
+
+Finish = Literal["stop", "length"]
+
+
+@dataclass(frozen=True, slots=True)
+class Logprob:
+    """The log probability, natural, of a token by the model's own distribution."""
+
+    token: int
+    value: float
+    top: Sequence[tuple[int, float]] = ()
+    """The likeliest tokens in its place, falling."""
+
+
+@dataclass(slots=True)
+class Output:
+    """What one step gave one sequence."""
+
+    id: int
+    tokens: list[int]
+    """Without the token that ended it."""
+    logprobs: list[Logprob]
+    """One a token, where they were asked for."""
+    finish: Finish | None = None
+    cached: int = 0
+    """Tokens of the prompt that were found computed; told once, with the first output."""
+    error: str = ""
+    """Why it failed; nothing more will come."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submission:
+    """A sequence to be continued."""
+
+    id: int
+    prompt: Sequence[int]
+    sampling: Sampling
+    """Without open choices: whoever submits has filled in the model's own."""
+    matcher: "Matcher | None" = None
+    """Rules out tokens, where the answer has to have a form."""
+    after: int | None = None
+    """A sequence with the same prompt, whose computation this one waits for and shares."""
+    media: Any = None
+
+
+class LanguageModel(Protocol):
+    """Continues token sequences. Not thread-safe: one thread calls it."""
+
+    @property
+    def name(self) -> str:
+        """What runs the model now."""
+        ...
+
+    @property
+    def max_length(self) -> int:
+        """Most tokens of a sequence, prompt and answer."""
+        ...
+
+    @property
+    def vocabulary(self) -> int:
+        """Width of the logits."""
+        ...
+
+    def enter_thread(self) -> None:
+        """Called once on the thread that will call the others."""
+        ...
+
+    def submit(self, submission: Submission) -> None:
+        """Add a sequence; it takes part from the next step on."""
+        ...
+
+    def cancel(self, identifier: int) -> None:
+        """Forget a sequence and free what it holds, at once; an unknown one is no error."""
+        ...
+
+    def step(self) -> list[Output]:
+        """Run one forward pass and return what it gave; waiting sequences may get nothing."""
+        ...
+
+    def abandon(self, why: str) -> list[Output]:
+        """Forget all that is running, after a step has failed: one output each, with the error."""
+        ...
+
+    @property
+    def running(self) -> int:
+        """Sequences that have not finished, waiting ones included."""
+        ...

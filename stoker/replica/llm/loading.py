@@ -1,0 +1,73 @@
+"""Loads a language model: the converted one where there is one, else with transformers."""
+
+import logging
+from pathlib import Path
+
+import psutil
+import torch
+
+from stoker.replica.engines.interface import Progress
+from stoker.replica.engines.openvino import Verdict
+from stoker.replica.engines.torch import device_of, dtype_of
+from stoker.replica.flight import FlightRecord
+from stoker.replica.llm.engines import openvino as openvino_engine
+from stoker.replica.llm.engines import torch as torch_engine
+from stoker.replica.llm.prompts import Prompts
+from stoker.replica.llm.scheduler import Runner, Scheduler
+from stoker.replica.llm.worker import LanguageWorker
+from stoker.replica.protocol import VERDICT, ReplicaSpec
+from stoker.replica.serving import Send
+
+log = logging.getLogger(__name__)
+
+CACHE_SHARE = 4
+"""The cache of keys and values takes at most this part of the memory that is free."""
+MOST_CACHE_BYTES = 2 << 30
+
+
+def load_language_model(
+    spec: ReplicaSpec, send: Send, flight: FlightRecord, progress: Progress
+) -> LanguageWorker:
+    """What serves a language model. Raises whatever the libraries raise."""
+    runner = _runner(spec, progress)
+    prompts = Prompts(
+        Path(spec.model_dir), max_length=runner.max_length, vocabulary=runner.vocabulary
+    )
+    scheduler = Scheduler(runner, prompts.defaults.ends)
+
+    def adopt(folder: Path) -> None:
+        if Verdict.read(folder).forms:
+            scheduler.adopt(_converted(spec, folder))
+
+    convertible = (
+        runner.name == "torch"
+        and device_of(spec.device).type == "cpu"
+        and dtype_of(spec.dtype, device_of("cpu")) is not torch.float16
+    )
+    return LanguageWorker(scheduler, prompts, send, flight, adopt if convertible else None)
+
+
+def _runner(spec: ReplicaSpec, progress: Progress) -> Runner:
+    converted = Path(spec.converted)
+    if spec.converted and (converted / VERDICT).exists() and Verdict.read(converted).forms:
+        progress(0.1, "compiling")
+        return _converted(spec, converted)
+    progress(0.1, "reading weights")
+    device = device_of(spec.device)
+    model = torch_engine.load(Path(spec.model_dir), dtype_of(spec.dtype, device), device)
+    return torch_engine.TorchRunner(
+        model, threads=spec.threads, cache_tokens=torch_engine.cache_tokens(model, _cache_bytes())
+    )
+
+
+def _converted(spec: ReplicaSpec, folder: Path) -> Runner:
+    return openvino_engine.OpenVinoRunner(
+        folder,
+        threads=spec.threads,
+        precision=openvino_engine.precision_of(spec.dtype),
+        cache_bytes=_cache_bytes(),
+    )
+
+
+def _cache_bytes() -> int:
+    return min(MOST_CACHE_BYTES, psutil.virtual_memory().available // CACHE_SHARE)

@@ -1,0 +1,174 @@
+"""Makes token sequences of prompts: chat templates, texts, token lists, with their limits."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import jinja2
+import msgspec
+import transformers
+
+from stoker.replica.llm.wire import Conversation, Generation, Prompt, Sampling
+from stoker.replica.stages import InputError
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A prompt as the model takes it."""
+
+    tokens: list[int]
+    text: str
+    """Its end, which may have begun the answer."""
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What the model's generation_config.json says of drawing tokens."""
+
+    temperature: float
+    top_p: float
+    top_k: int
+    min_p: float
+    repetition_penalty: float
+    ends: frozenset[int]
+
+    @classmethod
+    def read(cls, folder: Path, tokenizer: Any) -> "Defaults":
+        path = folder / "generation_config.json"
+        own: Mapping[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+        ends = own.get("eos_token_id", tokenizer.eos_token_id)
+        found = cast("list[int | None]", ends if isinstance(ends, list) else [ends])
+        greedy = own.get("do_sample") is False
+        return cls(
+            temperature=0.0 if greedy else _number(own, "temperature", 1.0),
+            top_p=_number(own, "top_p", 1.0),
+            top_k=int(_number(own, "top_k", 0)),
+            min_p=_number(own, "min_p", 0.0),
+            repetition_penalty=_number(own, "repetition_penalty", 1.0),
+            ends=frozenset(token for token in found if token is not None),
+        )
+
+    def filled(self, given: Sampling) -> Sampling:
+        """A request's wishes, with the model's own where it left them open."""
+        changes: dict[str, Any] = {
+            name: getattr(self, name)
+            for name in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+            if getattr(given, name) is None
+        }
+        return msgspec.structs.replace(given, **changes)
+
+
+class Prompts:
+    """Prepares prompts for one model."""
+
+    def __init__(self, folder: Path, *, max_length: int, vocabulary: int) -> None:
+        library: Any = transformers
+        self.tokenizer: Any = library.AutoTokenizer.from_pretrained(
+            str(folder), local_files_only=True
+        )
+        self.defaults = Defaults.read(folder, self.tokenizer)
+        self._max_length = max_length
+        self._vocabulary = vocabulary
+        self.hidden = frozenset(self._unseen())
+        """Tokens that stand for nothing in an answer's text."""
+
+    def prepare(self, prompt: Prompt, place: str) -> Prepared:
+        """A prompt's tokens.
+
+        Args:
+            place: the request's field that it stands in, for errors.
+
+        Raises:
+            InputError: it cannot be made, is empty or has tokens that the model does not know.
+        """
+        if isinstance(prompt, Conversation):
+            text = self._rendered(prompt)
+            tokens = self._encoded(text, special=False)
+        elif isinstance(prompt, str):
+            text = prompt
+            tokens = self._encoded(prompt, special=True)
+        else:
+            text, tokens = "", prompt
+            self._known(tokens, place)
+        if not tokens:
+            raise _refusal("is empty: the model needs at least one token to go on from.", place)
+        return Prepared(tokens, text[-64:])
+
+    def limited(self, prompt: Prepared, asked: Generation, place: str) -> Sampling:
+        """The sampling with its number of tokens settled. Raises `InputError` on an overflow."""
+        size, most = len(prompt.tokens), self._max_length
+        if size >= most:
+            raise _refusal(
+                f"has {size} tokens; this model takes {most}, prompt and answer together.", place
+            )
+        sampling = asked.sampling
+        wished = sampling.max_tokens
+        if wished is not None and size + wished > most:
+            raise _refusal(
+                f"is {wished}, and the prompt has {size} tokens: together {size + wished}; "
+                f"this model takes {most}.",
+                asked.limit_field,
+            )
+        self._known(sampling.logit_bias, "logit_bias")
+        self._known(sampling.stop_token_ids, "stop_token_ids")
+        filled = self.defaults.filled(sampling)
+        return msgspec.structs.replace(filled, max_tokens=wished or most - size)
+
+    def _known(self, tokens: Iterable[int], place: str) -> None:
+        """Raise `InputError` for a token that the model does not have."""
+        for token in tokens:
+            if not 0 <= token < self._vocabulary:
+                raise _refusal(
+                    f"has the token {token}; the model knows 0 to {self._vocabulary - 1}.", place
+                )
+
+    def _encoded(self, text: str, *, special: bool) -> list[int]:
+        return self.tokenizer(text, add_special_tokens=special)["input_ids"]
+
+    def _rendered(self, prompt: Conversation) -> str:
+        if not getattr(self.tokenizer, "chat_template", None):
+            raise _refusal(
+                "cannot be used: this model has no chat template. Use /v1/completions.", "messages"
+            )
+        for name in prompt.template:
+            if name not in str(self.tokenizer.chat_template):
+                raise _refusal("is not known to this model's chat template.", name)
+        tools = prompt.tools
+        try:
+            return self.tokenizer.apply_chat_template(
+                prompt.messages,
+                tools=tools.functions if tools and tools.choice != "none" else None,
+                add_generation_prompt=True,
+                tokenize=False,
+                **prompt.template,
+            )
+        except jinja2.TemplateError as error:
+            # Templates refuse what they do not know, such as roles out of order, by raising.
+            raise _refusal(f"cannot be rendered: {_line(error)}", "messages") from error
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise _refusal("do not fit the model's chat template.", "messages") from error
+
+    def _unseen(self) -> Iterable[int]:
+        """Special tokens, but for those that have a meaning for whoever reads the answer."""
+        added: Mapping[int, Any] = self.tokenizer.added_tokens_decoder
+        for token, one in added.items():
+            if one.special and not any(mark in one.content for mark in _MARKS):
+                yield token
+
+
+_MARKS = ("tool_call", "TOOL_CALLS", "think", "THINK", "python_tag")
+
+
+def _number(own: Mapping[str, Any], name: str, default: float) -> float:
+    value = own.get(name)
+    return float(value) if isinstance(value, int | float) else default
+
+
+def _refusal(what: str, field: str) -> InputError:
+    return InputError(f"'{field}' {what}", field=field, of_item=False)
+
+
+def _line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

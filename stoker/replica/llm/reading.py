@@ -1,0 +1,219 @@
+"""Tells the text, the reasoning and the tool calls of an answer apart while it is written."""
+
+import json
+import logging
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from transformers.utils import chat_parsing
+from transformers.utils.chat_parsing import response_templates
+
+from stoker.replica.llm.events import CallArguments, CallBegun, Event, Text, TokenLogprob
+from stoker.replica.llm.formats import (
+    Call,
+    Format,
+    MalformedCallError,
+    Template,
+    format_of,
+    response_template,
+)
+
+log = logging.getLogger(__name__)
+
+# The library gives its dictionaries no types.
+ResponseParser: Any = chat_parsing.ResponseParser
+load_response_template: Any = response_templates.load_response_template  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+
+_REASONING_FIELDS = frozenset({"reasoning", "reasoning_content", "thinking"})
+_CALLS = "tool_calls"
+_MARK = "<think>"
+
+
+class Dialect:
+    """How a model writes answers, told once from its tokenizer."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        chat_template: Any = getattr(tokenizer, "chat_template", None) or ""
+        if isinstance(chat_template, dict):
+            named = cast("Mapping[str, str]", chat_template)
+            chat_template = named.get("tool_use") or next(iter(named.values()), "")
+        self.format: Format | None = format_of(chat_template)
+        own: Any = getattr(tokenizer, "response_template", None)
+        self._reasons = "</think>" in chat_template or "</think>" in tokenizer.get_vocab()
+        template: Template = own or response_template(None)
+        self._own = own is not None and self.format is None
+        if self.format:
+            template = self.format.template
+        self._with_calls = load_response_template(dict(template))
+        self._without_calls = load_response_template(dict(response_template(None)))
+
+    @property
+    def calls(self) -> bool:
+        """Whether the model is known to write tool calls."""
+        return self.format is not None or self._own
+
+    def reader(self, prompt: str, *, tools: Sequence[Mapping[str, Any]]) -> "Reader | None":
+        """What reads one answer; None: it is all text.
+
+        Args:
+            prompt: its end may have begun the reasoning already.
+            tools: functions that may be called, as the client gave them.
+        """
+        if not tools and not self._reasons:
+            return None
+        spec = self._with_calls if tools else self._without_calls
+        # The template may have begun the reasoning.
+        prefix = _MARK if prompt.rstrip().endswith(_MARK) else ""
+        parser = ResponseParser(spec, prefix, tools=[dict(one) for one in tools] or None)
+        reader = Reader(parser, self.format if tools else None)
+        reader.reasoning = bool(prefix)
+        return reader
+
+
+class Reader:
+    """Reads one answer. Pieces go in, events come out."""
+
+    def __init__(self, parser: Any, form: Format | None) -> None:
+        self._parser = parser
+        self._format = form
+        self._body = ""
+        """Of the call that is being written, as far as it has come."""
+        self._streamed: _Arguments | None = None
+        self._logprobs: list[TokenLogprob] = []
+        self.calls = 0
+        """How many have begun."""
+        self.reasoning = False
+        """Whether the answer is at its reasoning."""
+
+    def add(self, text: str, logprobs: Sequence[TokenLogprob] = ()) -> list[Event]:
+        self._logprobs += logprobs
+        return self._events(self._parser.feed(text))
+
+    def finish(self) -> list[Event]:
+        try:
+            _, found = self._parser.finalize()
+        except ValueError:
+            # A call in the model's own format that ends too early: what came of it is text.
+            return [Text(self._body)] if self._body else []
+        return self._events(found)
+
+    def _events(self, found: Sequence[Mapping[str, Any]]) -> list[Event]:
+        events: list[Event] = []
+        for one in found:
+            if one["field"] == _CALLS:
+                events += self._call(one)
+                continue
+            self.reasoning = one["field"] in _REASONING_FIELDS and one["type"] != "region_close"
+            if one["type"] == "region_chunk" and (self.reasoning or one["field"] == "content"):
+                events.append(Text(one["text"], self.reasoning, tuple(self._logprobs)))
+                self._logprobs.clear()
+        return events
+
+    def _call(self, one: Mapping[str, Any]) -> list[Event]:
+        match one["type"]:
+            case "region_open":
+                self._body = ""
+                key = self._format.arguments_key if self._format else None
+                self._streamed = _Arguments(key) if key else None
+                return []
+            case "region_chunk":
+                self._body += one["text"]
+                return self._stream(one["text"])
+            case _:
+                return self._close(one["value"])
+
+    def _stream(self, text: str) -> list[Event]:
+        if self._streamed is None:
+            return []
+        begins = self._streamed.name is None
+        piece = self._streamed.add(text)
+        events: list[Event] = []
+        if begins and self._streamed.name is not None:
+            events.append(self._begun(self._streamed.name))
+        if piece:
+            events.append(CallArguments(self.calls - 1, piece))
+        return events
+
+    def _close(self, value: Any) -> list[Event]:
+        body, self._body = self._body, ""
+        if self._streamed and self._streamed.name is not None:
+            return []
+        try:
+            calls = self._format.read(body) if self._format else _own_calls(value)
+        except MalformedCallError:
+            # Nothing that was written is kept from the client.
+            return [Text(body)]
+        events: list[Event] = []
+        for call in calls:
+            events.append(self._begun(call.name))
+            arguments = json.dumps(call.arguments, ensure_ascii=False)
+            events.append(CallArguments(self.calls - 1, arguments))
+        return events
+
+    def _begun(self, name: str) -> Event:
+        self.calls += 1
+        return CallBegun(self.calls - 1, f"call_{secrets.token_hex(12)}", name)
+
+
+def _own_calls(value: Any) -> list[Call]:
+    """Calls as a tokenizer's own response template gives them."""
+    values = cast("list[Any]", value) if isinstance(value, list) else [value]
+    calls: list[Call] = []
+    for one in values:
+        whole = cast("dict[str, Any]", one) if isinstance(one, dict) else {}
+        body: dict[str, Any] = whole.get("function", whole)
+        name: Any = body.get("name")
+        arguments: Any = body.get("arguments") or {}
+        if not isinstance(name, str) or not isinstance(arguments, dict):
+            raise MalformedCallError
+        calls.append(Call(name=name, arguments=cast("dict[str, Any]", arguments)))
+    return calls
+
+
+_HEAD = r'\{{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"{key}"\s*:\s*(?=\{{)'
+
+
+class _Arguments:
+    """Finds the arguments in `{"name": …, "arguments": {…}}` while it is written."""
+
+    def __init__(self, key: str) -> None:
+        self._head = re.compile(_HEAD.format(key=key))
+        self._text = ""
+        self._depth = 0
+        self._in_string = self._escaped = self._done = False
+        self.name: str | None = None
+        """Once it and the beginning of the arguments are there."""
+
+    def add(self, text: str) -> str:
+        """The next piece of the arguments."""
+        if self.name is None:
+            self._text += text
+            found = self._head.match(self._text)
+            if not found:
+                return ""
+            self.name = json.loads(found[1])
+            text = self._text[found.end() :]
+        return "" if self._done else text[: self._taken(text)]
+
+    def _taken(self, text: str) -> int:
+        """How much of the text belongs to the arguments: they end with their outermost brace."""
+        for place, character in enumerate(text):
+            if self._in_string:
+                if self._escaped:
+                    self._escaped = False
+                elif character == "\\":
+                    self._escaped = True
+                elif character == '"':
+                    self._in_string = False
+            elif character == '"':
+                self._in_string = True
+            elif character in "{[":
+                self._depth += 1
+            elif character in "}]":
+                self._depth -= 1
+                if self._depth == 0:
+                    self._done = True
+                    return place + 1
+        return len(text)

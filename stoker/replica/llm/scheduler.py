@@ -1,0 +1,266 @@
+"""Continuous batching: sequences join and leave between forward passes.
+
+Every step gives each sequence that has its prompt computed one token, and spends what is left of
+the step's budget on prompts, first come first served; long prompts are computed in pieces, so they
+never hold the others up for long. Where the cache is full, the youngest sequence gives its place
+back and is computed again later: what was drawn is kept.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from stoker.replica.llm.interface import Finish, Logprob, Output, Submission
+from stoker.replica.llm.sampling import DrawError, Draws, draw
+
+if TYPE_CHECKING:
+    import torch
+
+log = logging.getLogger(__name__)
+
+STEP_TOKENS = 256
+"""Most tokens of a forward pass: more is hardly faster on a CPU, and makes those who wait for their
+next token wait longer."""
+MAX_RUNNING = 256
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Tokens of one sequence that a forward pass computes."""
+
+    id: int
+    tokens: Sequence[int]
+    start: int
+    """Position of the first one: so many are in the cache."""
+    sampled: bool
+    """Whether the logits after the last one are wanted."""
+
+
+class Runner(Protocol):
+    """A model that computes chunks of sequences and keeps their keys and values."""
+
+    name: str
+    max_length: int
+    vocabulary: int
+
+    def enter_thread(self) -> None:
+        """Called once on the thread that will call the others."""
+        ...
+
+    def admit(self, identifier: int, tokens: Sequence[int]) -> int | None:
+        """Take a sequence: how many of its leading tokens are computed already, fewer than all.
+
+        None where there is no room for it now.
+        """
+        ...
+
+    def reserve(self, identifier: int, length: int) -> bool:
+        """Have room for so many tokens of a sequence; False where there is none."""
+        ...
+
+    def forward(self, chunks: Sequence[Chunk]) -> "torch.Tensor":
+        """The logits after each sampled chunk, float32 (sampled, vocabulary), on the CPU."""
+        ...
+
+    def release(self, identifier: int) -> None:
+        """Forget a sequence."""
+        ...
+
+
+@dataclass(eq=False)
+class Running:
+    """A sequence in the scheduler's hands."""
+
+    submission: Submission
+    draws: Draws
+    ends: frozenset[int]
+    tokens: list[int]
+    """The prompt and what was drawn."""
+    runner: Runner
+    computed: int = 0
+    """Leading tokens whose keys and values are in the runner's cache."""
+    cached: int = 0
+    """Of the prompt's, those that were computed for another sequence before."""
+
+    @property
+    def id(self) -> int:
+        return self.submission.id
+
+    @property
+    def generated(self) -> int:
+        return len(self.tokens) - len(self.submission.prompt)
+
+
+class Scheduler:
+    """A `LanguageModel` of anything that can compute chunks of sequences."""
+
+    def __init__(
+        self, runner: Runner, ends: Iterable[int], *, max_running: int = MAX_RUNNING
+    ) -> None:
+        """
+        Args:
+            ends: tokens by which the model ends its answer.
+        """
+        self._runner = runner
+        self._ends = frozenset(ends)
+        self._max_running = max_running
+        self._waiting: deque[Running] = deque()
+        self._active: list[Running] = []
+        """In the order of admission."""
+
+    @property
+    def name(self) -> str:
+        return self._runner.name
+
+    @property
+    def max_length(self) -> int:
+        return self._runner.max_length
+
+    @property
+    def vocabulary(self) -> int:
+        return self._runner.vocabulary
+
+    def enter_thread(self) -> None:
+        self._runner.enter_thread()
+
+    @property
+    def running(self) -> int:
+        return len(self._waiting) + len(self._active)
+
+    def adopt(self, runner: Runner) -> None:
+        """Go on with another runner of the same model; what has begun ends where it is."""
+        self._runner = runner
+
+    def submit(self, submission: Submission) -> None:
+        sampling = submission.sampling
+        ends = frozenset(sampling.stop_token_ids)
+        if not sampling.ignore_eos:
+            ends |= self._ends
+        draws = Draws(
+            sampling, submission.prompt, ends, self._runner.vocabulary, submission.matcher
+        )
+        self._waiting.append(
+            Running(submission, draws, ends, list(submission.prompt), self._runner)
+        )
+
+    def cancel(self, identifier: int) -> None:
+        for one in self._active:
+            if one.id == identifier:
+                self._active.remove(one)
+                one.runner.release(identifier)
+                return
+        self._waiting = deque(one for one in self._waiting if one.id != identifier)
+
+    def step(self) -> list[Output]:
+        self._admit()
+        chunks = self._chunks()
+        outputs: list[Output] = []
+        for runner in {id(one.runner): one.runner for one, _ in chunks}.values():
+            outputs += self._forward(runner, [pair for pair in chunks if pair[0].runner is runner])
+        return outputs
+
+    def abandon(self, why: str) -> list[Output]:
+        outputs = [Output(one.id, [], [], error=why) for one in self._active]
+        for output in outputs:
+            self.cancel(output.id)
+        return outputs
+
+    # --- admission ---
+
+    def _admit(self) -> None:
+        """Let waiting sequences in, in turn, while there is room."""
+        held: list[Running] = []
+        while self._waiting and len(self._active) < self._max_running:
+            one = self._waiting.popleft()
+            if one.submission.after is not None and self._computing(one.submission.after):
+                # It will find the prompt computed; those behind it need not wait for that.
+                held.append(one)
+                continue
+            one.runner = self._runner
+            computed = one.runner.admit(one.id, one.tokens)
+            if computed is None:
+                self._waiting.appendleft(one)
+                break
+            one.computed = computed
+            if not one.generated:
+                one.cached = computed
+            self._active.append(one)
+        self._waiting.extendleft(reversed(held))
+
+    def _computing(self, identifier: int) -> bool:
+        """Whether a sequence waits or is still at its prompt."""
+        return any(one.id == identifier for one in self._waiting) or any(
+            one.id == identifier and one.computed < len(one.submission.prompt)
+            for one in self._active
+        )
+
+    # --- one step ---
+
+    def _chunks(self) -> list[tuple[Running, Chunk]]:
+        """What to compute: those that draw a token first, then prompts."""
+        budget = STEP_TOKENS
+        found: list[tuple[Running, Chunk]] = []
+        for one in sorted(self._active, key=lambda one: len(one.tokens) - one.computed > 1):
+            # It may have been preempted for one before it.
+            if one not in self._active or budget <= 0:
+                continue
+            size = min(budget, len(one.tokens) - one.computed)
+            if not self._reserve(one, one.computed + size):
+                continue
+            end = one.computed + size
+            chunk = Chunk(
+                one.id, one.tokens[one.computed : end], one.computed, end == len(one.tokens)
+            )
+            found.append((one, chunk))
+            budget -= size
+        return [pair for pair in found if pair[0] in self._active]
+
+    def _reserve(self, one: Running, length: int) -> bool:
+        """Make room, at the cost of those that came later."""
+        while not one.runner.reserve(one.id, length):
+            others = [other for other in self._active if other.runner is one.runner]
+            youngest = others[-1]
+            self._active.remove(youngest)
+            youngest.runner.release(youngest.id)
+            youngest.computed = 0
+            self._waiting.appendleft(youngest)
+            log.info("the cache is full: a sequence of %d tokens waits", len(youngest.tokens))
+            if youngest is one:
+                return False
+        return True
+
+    def _forward(self, runner: Runner, pairs: list[tuple[Running, Chunk]]) -> list[Output]:
+        logits = runner.forward([chunk for _, chunk in pairs])
+        for one, chunk in pairs:
+            one.computed += len(chunk.tokens)
+        drawing = [one for one, chunk in pairs if chunk.sampled]
+        drawn = draw(logits, [one.draws for one in drawing]) if drawing else []
+        outputs: list[Output] = []
+        for one, found in zip(drawing, drawn, strict=True):
+            if isinstance(found, DrawError):
+                self.cancel(one.id)
+                outputs.append(Output(one.id, [], [], error=str(found)))
+            else:
+                outputs.append(self._took(one, *found))
+        return outputs
+
+    def _took(self, one: Running, token: int, logprob: Logprob | None) -> Output:
+        cached, one.cached = one.cached, 0
+        if token in one.ends:
+            self.cancel(one.id)
+            return Output(one.id, [], [], "stop", cached)
+        one.tokens.append(token)
+        matcher = one.submission.matcher
+        finish: Finish | None = None
+        if matcher is not None and matcher.took(token):
+            finish = "stop"
+        elif (
+            one.generated == one.submission.sampling.max_tokens
+            or len(one.tokens) >= one.runner.max_length
+        ):
+            finish = "length"
+        if finish:
+            self.cancel(one.id)
+        return Output(one.id, [token], [logprob] if logprob else [], finish, cached)

@@ -1,0 +1,105 @@
+"""What the gateway asks a replica to generate. Light: both sides import it."""
+
+from typing import Any, Literal
+
+import msgspec
+
+MAX_STOPS = 16
+MAX_CHOICES = 128
+MAX_LOGPROBS = 20
+MAX_LOGIT_BIAS = 1024
+
+
+class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How tokens are drawn. None: what the model's generation_config.json says."""
+
+    max_tokens: int | None = None
+    """Most tokens of the answer; None: as many as the context has room for."""
+    min_tokens: int = 0
+    """The model cannot end its answer before it has so many."""
+    temperature: float | None = None
+    """0: the likeliest token."""
+    top_p: float | None = None
+    top_k: int | None = None
+    """0: any."""
+    min_p: float | None = None
+    seed: int | None = None
+    stop: list[str] = []
+    stop_token_ids: list[int] = []
+    ignore_eos: bool = False
+    """Go on after the model's own end; for measuring."""
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    repetition_penalty: float | None = None
+    logit_bias: dict[int, float] = {}
+    """Token → added to its logit."""
+    logprobs: int | None = None
+    """How many alternatives to report beside each token's own log probability; None: nothing."""
+
+    def of(self, number: int) -> "Sampling":
+        """The sampling of one of several answers: a seed must not make them all alike."""
+        if self.seed is None or number == 0:
+            return self
+        return msgspec.structs.replace(self, seed=self.seed + number)
+
+
+class Guide(msgspec.Struct, frozen=True, kw_only=True):
+    """What the whole answer has to be, enforced while it is drawn."""
+
+    kind: Literal["json_object", "json_schema", "regex", "choice", "grammar"]
+    field: str
+    """The request's field that asks for it, for errors."""
+    value: Any = None
+    """The JSON schema, the regular expression, the texts to choose from, or a Lark grammar."""
+
+
+class Tools(msgspec.Struct, frozen=True, kw_only=True):
+    """Functions that the model may call."""
+
+    functions: list[dict[str, Any]]
+    """As the client gave them: `{"type": "function", "function": {"name", …}}`."""
+    choice: Literal["auto", "none", "required"] = "auto"
+    name: str | None = None
+    """With `required`: the one function to call."""
+    parallel: bool = True
+
+
+class Conversation(msgspec.Struct, frozen=True, kw_only=True):
+    """A prompt that the model's chat template makes of messages."""
+
+    messages: list[dict[str, Any]]
+    tools: Tools | None = None
+    template: dict[str, Any] = {}
+    """Further variables of the template, such as `reasoning_effort`."""
+
+
+Prompt = str | list[int] | Conversation
+
+
+class Generation(msgspec.Struct, frozen=True, kw_only=True):
+    """One request for generated text: `n` answers to each of its prompts."""
+
+    api: Literal["chat", "completions", "responses"]
+    """Which convention the answer follows."""
+    prompts: list[Prompt]
+    sampling: Sampling
+    guide: Guide | None = None
+    n: int = 1
+    stream: bool = False
+    limit_field: str = "max_tokens"
+    """The request's field that bounds the answer, for errors."""
+    answer: dict[str, Any] = {}
+    """What the answer's writer needs: its id, the model's, and the convention's own options."""
+
+    @property
+    def tools(self) -> Tools | None:
+        first = self.prompts[0]
+        return first.tools if isinstance(first, Conversation) else None
+
+    def place(self, index: int) -> str:
+        """The request's field that a prompt stands in."""
+        if self.api == "chat":
+            return "messages"
+        if self.api == "responses":
+            return "input"
+        return "prompt" if len(self.prompts) == 1 else f"prompt[{index}]"

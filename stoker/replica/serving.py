@@ -1,0 +1,79 @@
+"""What a replica does with the requests that reach it, by the kind of its model."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from stoker.replica.engines.interface import Progress
+from stoker.replica.flight import FlightRecord
+from stoker.replica.protocol import FromReplica, ReplicaSpec
+
+Send = Callable[[FromReplica, bytes | None], None]
+
+
+class Serving(Protocol):
+    """Works on requests in threads of its own; answers go out by the `Send` that it was given."""
+
+    progress: int
+    """Grows with every step of work done."""
+    busy_s: float
+    """Time spent in forward passes."""
+
+    @property
+    def accepted(self) -> int:
+        """Requests that have no answer yet."""
+        ...
+
+    @property
+    def engine(self) -> str:
+        """What runs the model now."""
+        ...
+
+    @property
+    def convertible(self) -> bool:
+        """Whether a conversion of the model may be tried."""
+        ...
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None:
+        """Finish what was accepted, then end the threads."""
+        ...
+
+    def submit(self, message: Any) -> None: ...
+
+    def cancel(self, request_id: int) -> None: ...
+
+    def adopt(self, folder: Path) -> None:
+        """Go on with the converted model, between two passes."""
+        ...
+
+    def measured(self) -> tuple[str, int] | None:
+        """An engine and its batch budget, when it was newly measured."""
+        ...
+
+
+def serving(spec: ReplicaSpec, send: Send, flight: FlightRecord, progress: Progress) -> Serving:
+    """Load a model and return what serves it. Raises whatever the libraries raise."""
+    from stoker.tasks.registry import GENERATING
+
+    progress(0.0, "reading the tokenizer")
+    if spec.pipeline in GENERATING:
+        from stoker.replica.llm.loading import load_language_model
+
+        return load_language_model(spec, send, flight, progress)
+    return _stages(spec, send, flight, progress)
+
+
+def _stages(spec: ReplicaSpec, send: Send, flight: FlightRecord, progress: Progress) -> Serving:
+    from stoker.replica.calibration import Calibration
+    from stoker.replica.engines.registry import create
+    from stoker.replica.worker import Worker
+    from stoker.tasks.registry import STAGES
+
+    folder = Path(spec.model_dir)
+    stages = STAGES[spec.pipeline](folder)
+    stages.limits = spec.limits
+    engine = create(spec)
+    stages.attach(engine.load(folder, stages, progress))
+    return Worker(engine, stages, send, flight, Calibration(spec.batch_budgets))
