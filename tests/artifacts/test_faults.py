@@ -26,20 +26,26 @@ from tests.support.server import WITHOUT_MODELS, Server, running
 SMALL_PARTS = {"STOKER_UPLOAD_PART_MIB": "1", **WITHOUT_MODELS}
 
 
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server to be harmed, and mended again."""
+    with running(tmp_path_factory.mktemp("own") / "data", **SMALL_PARTS) as server:
+        yield server
+
+
 class TestKilledServer:
-    def test_upload_goes_on(self, tmp_path: Path, bert: Path) -> None:
+    def test_upload_goes_on(self, own: Server, bert: Path) -> None:
         weights = _large_weights(bert)
-        with running(tmp_path / "data", **SMALL_PARTS) as server:
-            client = server.account()
-            upload = Uploading.open(server, client)
+        with own.account() as client:
+            upload = Uploading.open(own, client)
             for path in bert.iterdir():
                 if path.name != "model.safetensors":
                     upload.put(path.name, path.read_bytes()).raise_for_status()
             with upload.beginning("model.safetensors", len(weights), weights[: 9 * MIB // 2]):
                 assert eventually(lambda: upload.offset("model.safetensors") >= 3 * MIB)
-                server.kill()
-            server.start()
-            client.base_url = server.base_url
+                own.kill()
+            own.start()
+            client.base_url = own.base_url
             offset = upload.offset("model.safetensors")
             assert 3 * MIB <= offset <= 4 * MIB
             headers = sent_range(offset, len(weights), len(weights))
@@ -52,10 +58,9 @@ class TestKilledServer:
             assert upload.complete().json()["artifact"]["status"] == "ready"
             assert weights in upload.stored()
 
-    def test_in_the_middle_of_completing(self, tmp_path: Path, bert: Path) -> None:
-        with running(tmp_path / "data", **WITHOUT_MODELS) as server:
-            client = server.account()
-            upload = Uploading.open(server, client)
+    def test_in_the_middle_of_completing(self, own: Server, bert: Path) -> None:
+        with own.account() as client:
+            upload = Uploading.open(own, client)
             upload.put_folder(bert)
             # Text is read to its end, so that inspection takes a moment.
             upload.put("notes.txt", b"all work and no play\n" * 2_500_000).raise_for_status()
@@ -67,9 +72,9 @@ class TestKilledServer:
                 )
                 raw.send(head.encode())
                 assert eventually(lambda: upload.get()["status"] != "open")
-                server.kill()
-            server.start()
-            client.base_url = server.base_url
+                own.kill()
+            own.start()
+            client.base_url = own.base_url
             assert upload.get()["status"] in {"open", "ready"}
             assert upload.complete().json()["artifact"]["status"] == "ready"
 
@@ -158,19 +163,16 @@ class TestAtOnce:
 
 
 class TestFullDisk:
-    def test_file_size_limit(self, tmp_path: Path) -> None:
+    def test_file_size_limit(self, own: Server) -> None:
         """A disk that takes no more, by a limit that can be lifted again."""
         content = data(6 * MIB)
-        with running(tmp_path / "data", **SMALL_PARTS) as server, server.account() as client:
-            upload = Uploading.open(server, client)
-            pid = server.process.pid  # type: ignore[union-attr]
-            unlimited = resource.prlimit(pid, resource.RLIMIT_FSIZE)
-            resource.prlimit(pid, resource.RLIMIT_FSIZE, (5 * MIB // 2, unlimited[1]))
-            error(upload.put("a.txt", content), 503, "insufficient_storage")
-            error(upload.put_part("b.txt", 4, content[:MIB]), 503, "insufficient_storage")
-            assert upload.offset("a.txt") == 2 * MIB
-            assert upload.file("b.txt")["parts"] == []
-            resource.prlimit(pid, resource.RLIMIT_FSIZE, unlimited)
+        with own.account() as client:
+            upload = Uploading.open(own, client)
+            with _small_files(own, 5 * MIB // 2):
+                error(upload.put("a.txt", content), 503, "insufficient_storage")
+                error(upload.put_part("b.txt", 4, content[:MIB]), 503, "insufficient_storage")
+                assert upload.offset("a.txt") == 2 * MIB
+                assert upload.file("b.txt")["parts"] == []
             headers = sent_range(2 * MIB, 6 * MIB, 6 * MIB)
             assert upload.put("a.txt", content[2 * MIB :], **headers).json()["complete"]
             assert upload.stored()[0] == content
@@ -222,6 +224,18 @@ def _large_weights(bert: Path) -> bytes:
     tensors = load_file(bert / "model.safetensors")
     tensors["padding"] = torch.randn(1_500_000, generator=torch.Generator().manual_seed(0))
     return save(tensors, metadata={"format": "pt"})
+
+
+@contextlib.contextmanager
+def _small_files(server: Server, size: int) -> Iterator[None]:
+    """A server that can write no file longer than that."""
+    pid = server.process.pid  # type: ignore[union-attr]
+    unlimited = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, unlimited[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, unlimited)
 
 
 @contextlib.contextmanager

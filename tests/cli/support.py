@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -14,7 +15,7 @@ from typing import Any
 from unittest import mock
 
 from stoker.cli.main import main
-from tests.support.server import WITHOUT_MODELS, Server
+from tests.support.server import Server
 
 
 def environment(**given: str) -> dict[str, str]:
@@ -46,6 +47,9 @@ class Cli:
             stderr=subprocess.PIPE,
             text=True,
             env=self.environment,
+            # A shell without job control has what it starts in the background ignore Ctrl-C, and
+            # that is inherited.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
             **options,
         )
 
@@ -80,17 +84,7 @@ def account_cli(server: Server, name: str) -> Cli:
 
 def restart(server: Server) -> None:
     """Start a server again on the port and the data folder that it had."""
-    port = server.base_url.rsplit(":", 1)[1]
-    (server.data_dir / "server.json").unlink()
-    arguments = ["serve", "--port", port, "--data-dir", str(server.data_dir)]
-    with server.log.open("ab") as log:
-        server.process = subprocess.Popen(
-            [sys.executable, "-m", "stoker", *arguments],
-            stdout=log,
-            stderr=log,
-            env=os.environ | WITHOUT_MODELS,
-        )
-    until((server.data_dir / "server.json").exists)
+    server.start(port=int(server.base_url.rsplit(":", 1)[1]))
 
 
 def until(condition: Callable[[], object], timeout: float = 60) -> None:

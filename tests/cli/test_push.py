@@ -33,10 +33,11 @@ def large(tagger: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def own(tmp_path: Path) -> Iterator[Server]:
-    """A server of the test's own, to be harmed. Its parts are small, so that there are many."""
-    with running(tmp_path / "data", STOKER_UPLOAD_PART_MIB="1", **WITHOUT_MODELS) as server:
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server to be harmed and started again. Its parts are small, so that there are many."""
+    data_dir = tmp_path_factory.mktemp("push") / "data"
+    with running(data_dir, STOKER_UPLOAD_PART_MIB="1", **WITHOUT_MODELS) as server:
         yield server
 
 
