@@ -104,6 +104,9 @@ class Worker(ResponseModel):
     memory_bytes: int | None = Field(description="Proportional set size, bytes.")
     progress: float = Field(description="How far loading has come, 0 to 1.")
     engine: str = Field(description="What runs the model now; empty before it is loaded.")
+    cache_usage: float | None = Field(
+        description="The share of the key-value cache that requests hold, 0 to 1; null: no cache."
+    )
 
 
 class Deployment(ResponseModel):

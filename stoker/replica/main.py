@@ -86,7 +86,14 @@ def _serve(spec: ReplicaSpec, link: "Link") -> int:
                 next_weighing = time.monotonic() + WEIGHING_S
                 memory = _memory_bytes()
             link.send_now(
-                Heartbeat(worker.progress, worker.accepted, memory, worker.busy_s, worker.engine)
+                Heartbeat(
+                    worker.progress,
+                    worker.accepted,
+                    memory,
+                    worker.busy_s,
+                    worker.engine,
+                    worker.cache_usage,
+                )
             )
             if news := worker.measured():
                 link.send_now(Calibrated(*news))

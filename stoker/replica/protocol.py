@@ -182,6 +182,8 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     busy_s: float
     """Time spent in forward passes since the start."""
     engine: str
+    cache_usage: float | None
+    """The share of the key-value cache that requests hold, of language models."""
 
 
 class Calibrated(msgspec.Struct, frozen=True, tag="calibrated"):

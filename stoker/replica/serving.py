@@ -34,6 +34,11 @@ class Serving(Protocol):
         """Whether a conversion of the model may be tried."""
         ...
 
+    @property
+    def cache_usage(self) -> float | None:
+        """The share of the key-value cache that requests hold, of language models."""
+        ...
+
     def start(self) -> None: ...
 
     def stop(self) -> None:

@@ -92,6 +92,10 @@ class Worker:
     def convertible(self) -> bool:
         return self._engine.convertible
 
+    @property
+    def cache_usage(self) -> float | None:
+        return None
+
     def measured(self) -> tuple[str, int] | None:
         return self._calibration.news()
 

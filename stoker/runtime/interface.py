@@ -100,6 +100,8 @@ class ReplicaStats:
     """How far loading has come, 0 to 1."""
     engine: str
     """What runs the model now; empty before it is loaded."""
+    cache_usage: float | None = None
+    """The share of the key-value cache that requests hold, of language models."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,6 +46,11 @@ class BlockCache:
         """Blocks that can be had."""
         return len(self._free) + len(self._idle)
 
+    @property
+    def usage(self) -> float:
+        """The share of the blocks that sequences hold."""
+        return len(self._holders) / (len(self._holders) + self.free)
+
     def table(self, identifier: int) -> Sequence[int]:
         return self._tables[identifier].blocks
 

@@ -96,6 +96,11 @@ class LanguageModel(Protocol):
         ...
 
     @property
+    def usage(self) -> float:
+        """The share of the key-value cache that sequences hold, 0 to 1."""
+        ...
+
+    @property
     def running(self) -> int:
         """Sequences that have not finished, waiting ones included."""
         ...

@@ -68,6 +68,11 @@ class Runner(Protocol):
         """Forget a sequence."""
         ...
 
+    @property
+    def usage(self) -> float:
+        """The share of the cache that sequences hold, 0 to 1."""
+        ...
+
 
 @dataclass(eq=False)
 class Running:
@@ -121,6 +126,10 @@ class Scheduler:
     @property
     def vocabulary(self) -> int:
         return self._runner.vocabulary
+
+    @property
+    def usage(self) -> float:
+        return self._runner.usage
 
     def enter_thread(self) -> None:
         self._runner.enter_thread()

@@ -142,6 +142,10 @@ class LanguageWorker:
     def convertible(self) -> bool:
         return self._adopt is not None
 
+    @property
+    def cache_usage(self) -> float | None:
+        return self._model.usage
+
     def measured(self) -> tuple[str, int] | None:
         return None
 

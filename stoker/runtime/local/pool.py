@@ -371,6 +371,7 @@ class Pool:
                     memory_bytes=one.memory_bytes,
                     progress=one.progress,
                     engine=one.engine,
+                    cache_usage=one.cache_usage,
                 )
                 for one in self.replicas.values()
             ],

@@ -72,6 +72,8 @@ class Replica:
     memory_bytes: int | None = None
     engine: str = ""
     """What runs the model now."""
+    cache_usage: float | None = None
+    """The share of the key-value cache that requests hold, of language models."""
     busy_s: float = 0.0
     """Time spent in forward passes."""
     convertible: bool = False
@@ -219,6 +221,7 @@ class Replica:
         self.memory_bytes = beat.memory_bytes
         self.busy_s = beat.busy_s
         self.engine = beat.engine
+        self.cache_usage = beat.cache_usage
         if beat.progress != self._work_done or not beat.accepted:
             self._work_done = beat.progress
             self._moved_at = self._beat_at

@@ -78,6 +78,10 @@ class OpenVinoRunner:
     def release(self, identifier: int) -> None:
         self._cache.release(identifier)
 
+    @property
+    def usage(self) -> float:
+        return self._cache.usage
+
     def forward(self, chunks: "Sequence[Chunk]") -> torch.Tensor:
         ends = np.cumsum([len(chunk.tokens) for chunk in chunks])
         tables = [

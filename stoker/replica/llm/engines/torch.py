@@ -95,6 +95,10 @@ class TorchRunner:
             kept = [place for place, one in enumerate(group.ids) if one != identifier]
             self._group = _kept(group, kept) if kept else None
 
+    @property
+    def usage(self) -> float:
+        return sum(self._reserved.values()) / self._cache_tokens
+
     @torch.inference_mode()
     def forward(self, chunks: "Sequence[Chunk]") -> torch.Tensor:
         rows: dict[int, torch.Tensor] = {}
