@@ -238,4 +238,4 @@ def from_validation(errors: list[Mapping[str, Any]], known: Iterable[str]) -> In
 
 
 def _is_union_member(part: object) -> bool:
-    return isinstance(part, str) and (part.startswith("<") or "[" in part)
+    return isinstance(part, str) and (part.startswith(("<", "constrained-")) or "[" in part)

@@ -1,8 +1,8 @@
 """Converts a decoder language model for OpenVINO.
 
 The result has the form that optimum-intel writes and OpenVINO's tools expect: keys and values are
-the model's state, attention is one ScaledDotProductAttention a layer. `torch.export` reads today's
-transformers directly, so no second environment with an older one is needed.
+the model's state, attention is one ScaledDotProductAttention a layer. It is made of today's transformers
+directly, so no second environment with an older one is needed.
 """
 
 import json
@@ -136,19 +136,13 @@ def _converted(model: Any, layers: int, heads: int, size: int) -> Any:
     import openvino
 
     library: Any = openvino
-    auto = torch.export.Dim.AUTO
     ids = torch.zeros(_BATCH, _LENGTH, dtype=torch.int64)
     positions = torch.arange(_PAST, _PAST + _LENGTH).expand(_BATCH, -1).contiguous()
     mask = torch.ones(_BATCH, _PAST + _LENGTH, dtype=torch.int64)
     past = [torch.zeros(_BATCH, heads, _PAST, size) for _ in range(2 * layers)]
-    dynamic = (
-        *({0: auto, 1: auto} for _ in range(3)),
-        [{0: auto, 2: auto} for _ in past],
-    )
-    program = torch.export.export(
-        _Step(model), (ids, mask, positions, past), dynamic_shapes=dynamic, strict=False
-    )
-    return library.convert_model(program)
+    # Traced: `torch.export` takes four times as long, for its symbolic shapes. What a trace could
+    # bake in, a length above all, the comparison would show.
+    return library.convert_model(_Step(model), example_input=(ids, mask, positions, past))
 
 
 def _make_stateful(ir: Any, layers: int, heads: int, size: int) -> None:
