@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field, Tag, model_validator
 
 from stoker.errors import InvalidRequestError
 from stoker.openai.messages import (
@@ -22,8 +22,10 @@ from stoker.openai.sampling import (
     OpenAIRequest,
     Usage,
 )
+from stoker.openai.unions import one_of
 from stoker.replica.llm import wire
 from stoker.replica.llm.wire import Conversation, Generation, Guide, Tools
+from stoker.tasks.base import refusal
 
 EXAMPLE: dict[str, Any] = {
     "model": "tiny-chat",
@@ -52,7 +54,15 @@ class JsonSchemaFormat(OpenAIRequest):
 
 
 ResponseFormat = Annotated[
-    TextFormat | JsonObjectFormat | JsonSchemaFormat, Field(discriminator="type")
+    Annotated[TextFormat, Tag("<text>")]
+    | Annotated[JsonObjectFormat, Tag("<json_object>")]
+    | Annotated[JsonSchemaFormat, Tag("<json_schema>")],
+    one_of(
+        "text",
+        "json_object",
+        "json_schema",
+        must_be="a form of the type 'text', 'json_object' or 'json_schema'",
+    ),
 ]
 
 _TEXT_ONLY = "is not served: this server answers in text."
@@ -96,16 +106,16 @@ class ChatRequest(GenerationRequest):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.max_tokens is not None and self.max_completion_tokens is not None:
-            raise ValueError("'max_tokens' and 'max_completion_tokens' mean the same: give one")
+            raise refusal("means the same as 'max_tokens': give one", "max_completion_tokens")
         if self.top_logprobs is not None and not self.logprobs:
-            raise ValueError("'top_logprobs' needs \"logprobs\": true")
+            raise refusal('needs "logprobs": true', "top_logprobs")
         if self.tools is None and self.tool_choice not in (None, "none"):
-            raise ValueError("'tool_choice' needs 'tools'")
+            raise refusal("needs 'tools'", "tool_choice")
         forms = [self.structured_outputs, self._asks_for_json or None]
         if all(forms):
-            raise ValueError("'structured_outputs' and 'response_format' exclude each other")
+            raise refusal("and 'response_format' exclude each other", "structured_outputs")
         if any(forms) and self.tool_choice not in (None, "none", "auto"):
-            raise ValueError("a tool that has to be called leaves no room for another form")
+            raise refusal("leaves no room for another form of the answer", "tool_choice")
         return self
 
     @property
@@ -115,14 +125,13 @@ class ChatRequest(GenerationRequest):
     def generation(self, answer: dict[str, Any]) -> Generation:
         """The internal form. Raises `InvalidRequestError`."""
         newer = self.max_completion_tokens
-        template: dict[str, Any] = {}
-        if self.reasoning_effort is not None:
-            template["reasoning_effort"] = self.reasoning_effort
         return Generation(
             api="chat",
             prompts=[
                 Conversation(
-                    messages=for_template(self.messages), tools=self._tools(), template=template
+                    messages=for_template(self.messages),
+                    tools=self._tools(),
+                    effort=self.reasoning_effort,
                 )
             ],
             sampling=self.sampling(

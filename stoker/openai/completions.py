@@ -13,6 +13,7 @@ from stoker.openai.sampling import (
     Usage,
 )
 from stoker.replica.llm.wire import Generation
+from stoker.tasks.base import refusal
 
 MAX_PROMPTS = 128
 DEFAULT_TOKENS = 16
@@ -68,11 +69,11 @@ class CompletionRequest(GenerationRequest):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.best_of is not None and self.best_of != (self.n or 1):
-            raise ValueError("'best_of' is not served: answers are not ranked; ask for 'n'")
+            raise refusal("is not served: answers are not ranked; ask for 'n'", "best_of")
         if self.echo and self.logprobs is not None:
-            raise ValueError("'echo' with 'logprobs' is not served: prompts are not scored")
+            raise refusal("with 'logprobs' is not served: prompts are not scored", "echo")
         if self.echo and not all(isinstance(one, str) for one in self.prompt):
-            raise ValueError("'echo' takes prompts that are texts")
+            raise refusal("takes prompts that are texts", "echo")
         return self
 
     def generation(self, answer: dict[str, Any]) -> Generation:

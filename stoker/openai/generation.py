@@ -31,6 +31,7 @@ from stoker.inference import (
     wait_seconds,
 )
 from stoker.openai import chat, completions
+from stoker.openai import responses as responses_api
 from stoker.replica.llm.answers import sse
 from stoker.replica.llm.wire import Generation
 from stoker.tasks.registry import TEXT_GENERATION
@@ -61,7 +62,7 @@ CONVENTIONS = (
         summary="Create a chat completion",
         request=chat.ChatRequest,
         answer=chat.ChatCompletion,
-        prefix="chatcmpl",
+        prefix="chatcmpl-",
         example=chat.EXAMPLE,
     ),
     Convention(
@@ -69,8 +70,16 @@ CONVENTIONS = (
         summary="Create a completion",
         request=completions.CompletionRequest,
         answer=completions.Completion,
-        prefix="cmpl",
+        prefix="cmpl-",
         example=completions.EXAMPLE,
+    ),
+    Convention(
+        path="/v1/responses",
+        summary="Create a response",
+        request=responses_api.ResponseRequest,
+        answer=responses_api.ResponseObject,
+        prefix="resp_",
+        example=responses_api.EXAMPLE,
     ),
 )
 
@@ -86,7 +95,7 @@ def _handler(convention: Convention) -> Callable[..., Awaitable[Response]]:
         entry = services.directory.resolve(caller, body.model)
         check_pipeline(entry, (TEXT_GENERATION,))
         answer = {
-            "id": f"{convention.prefix}-{secrets.token_hex(12)}",
+            "id": f"{convention.prefix}{secrets.token_hex(12)}",
             "created": int(time.time()),
             "model": entry.model,
         }
@@ -116,26 +125,7 @@ def _parsed(convention: Convention, body: bytes) -> Asked:
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
-        errors: list[Mapping[str, Any]] = [
-            {**one, "loc": _untagged(one["loc"])} for one in error.errors()
-        ]
-        raise from_validation(errors, model.model_fields) from error
-
-
-def _untagged(place: tuple[str | int, ...]) -> tuple[str | int, ...]:
-    """A place without the tags of unions, which pydantic writes between a value and its fields."""
-    return tuple(
-        part
-        for at, part in enumerate(place)
-        if not isinstance(part, str) or at == 0 or not _tagged(place[:at])
-    )
-
-
-def _tagged(before: tuple[str | int, ...]) -> bool:
-    """Whether what follows is the tag of a message, of a part of its content or of a form."""
-    return before == ("response_format",) or (
-        before[0] == "messages" and isinstance(before[-1], int)
-    )
+        raise from_validation([*error.errors()], model.model_fields) from error
 
 
 class EventStream(Response):

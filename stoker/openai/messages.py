@@ -4,10 +4,11 @@ import json
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import Field, field_validator
+from pydantic import Field, Tag, field_validator
 
 from stoker.errors import InvalidRequestError
 from stoker.openai.sampling import MAX_TEXT_CHARS, Name, OpenAIRequest
+from stoker.openai.unions import attribute, one_of
 
 MAX_MESSAGES = 4096
 MAX_PARTS = 256
@@ -37,14 +38,28 @@ class ImagePart(OpenAIRequest):
     image_url: ImageUrl
 
 
-class OtherPart(OpenAIRequest):
-    type: Literal["input_audio", "file", "video_url"]
-
-
-Part = Annotated[TextPart | ImagePart | OtherPart, Field(discriminator="type")]
-AnsweredPart = Annotated[TextPart | RefusalPart, Field(discriminator="type")]
-Content = Text | Annotated[list[Part], Field(min_length=1, max_length=MAX_PARTS)]
-PlainContent = Text | Annotated[list[TextPart], Field(min_length=1, max_length=MAX_PARTS)]
+Part = Annotated[
+    Annotated[TextPart, Tag("<text>")] | Annotated[ImagePart, Tag("<image_url>")],
+    one_of("text", "image_url", must_be="a part of the type 'text' or 'image_url'"),
+]
+AnsweredPart = Annotated[
+    Annotated[TextPart, Tag("<text>")] | Annotated[RefusalPart, Tag("<refusal>")],
+    one_of("text", "refusal", must_be="a part of the type 'text' or 'refusal'"),
+]
+_TEXT_OR_PARTS = one_of(must_be="a text or a list of parts")
+_Plain = Annotated[Text, Tag("<str>")]
+Content = Annotated[
+    _Plain | Annotated[list[Part], Field(min_length=1, max_length=MAX_PARTS), Tag("<list>")],
+    _TEXT_OR_PARTS,
+]
+PlainContent = Annotated[
+    _Plain | Annotated[list[TextPart], Field(min_length=1, max_length=MAX_PARTS), Tag("<list>")],
+    _TEXT_OR_PARTS,
+]
+AnsweredContent = Annotated[
+    _Plain | Annotated[list[AnsweredPart], Field(max_length=MAX_PARTS), Tag("<list>")],
+    _TEXT_OR_PARTS,
+]
 
 
 class CalledFunction(OpenAIRequest):
@@ -79,7 +94,7 @@ class UserMessage(OpenAIRequest):
 
 class AssistantMessage(OpenAIRequest):
     role: Literal["assistant"]
-    content: Text | Annotated[list[AnsweredPart], Field(max_length=MAX_PARTS)] | None = None
+    content: AnsweredContent | None = None
     reasoning_content: Text | None = None
     refusal: Text | None = None
     name: Name | None = None
@@ -92,8 +107,24 @@ class ToolMessage(OpenAIRequest):
     tool_call_id: Name
 
 
+def _role(value: Any) -> Any:
+    role = attribute(value, "role")
+    return "system" if role == "developer" else role
+
+
 Message = Annotated[
-    SystemMessage | UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")
+    Annotated[SystemMessage, Tag("<system>")]
+    | Annotated[UserMessage, Tag("<user>")]
+    | Annotated[AssistantMessage, Tag("<assistant>")]
+    | Annotated[ToolMessage, Tag("<tool>")],
+    one_of(
+        "system",
+        "user",
+        "assistant",
+        "tool",
+        must_be="a message whose role is system, developer, user, assistant or tool",
+        kind=_role,
+    ),
 ]
 
 
@@ -188,7 +219,9 @@ def _assistant(message: AssistantMessage, place: str) -> dict[str, Any]:
                 "type": "function",
                 "function": {
                     "name": call.function.name,
-                    "arguments": _arguments(call.function.arguments, f"{place}.tool_calls[{at}]"),
+                    "arguments": arguments_of(
+                        call.function.arguments, f"{place}.tool_calls[{at}].function.arguments"
+                    ),
                 },
             }
             for at, call in enumerate(message.tool_calls)
@@ -196,14 +229,13 @@ def _assistant(message: AssistantMessage, place: str) -> dict[str, Any]:
     return found
 
 
-def _arguments(text: str, place: str) -> dict[str, Any]:
+def arguments_of(text: str, where: str) -> dict[str, Any]:
     """Templates write the arguments themselves: they take the object and not its JSON."""
     try:
         value = json.loads(text or "{}")
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        where = f"{place}.function.arguments"
         raise _wrong(f"'{where}' is not the JSON of an object.", where)
     return cast("dict[str, Any]", value)
 

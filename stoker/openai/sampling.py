@@ -136,7 +136,7 @@ class GenerationRequest(OpenAIRequest):
     @model_validator(mode="after")
     def _streamed(self) -> Self:
         if self.stream_options is not None and not self.stream:
-            raise ValueError("'stream_options' needs \"stream\": true")
+            raise refusal('needs "stream": true', "stream_options")
         return self
 
     @property

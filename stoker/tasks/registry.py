@@ -73,7 +73,7 @@ STAGES: Mapping[str, Callable[[Path], Stages]] = {
 
 TEXT_GENERATION = "text-generation"
 GENERATING: Mapping[str, Sequence[str]] = {
-    TEXT_GENERATION: ("/v1/chat/completions", "/v1/completions"),
+    TEXT_GENERATION: ("/v1/chat/completions", "/v1/completions", "/v1/responses"),
 }
 """Pipelines of language models, which are no tasks (answers may be streamed) → the paths."""
 

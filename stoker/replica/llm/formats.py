@@ -28,6 +28,13 @@ class MalformedCallError(Exception):
     """What the model wrote as a call is none."""
 
 
+class UnwritableCallError(Exception):
+    """A name that this family of models cannot write."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"this model cannot write the name '{name}'")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Call:
     name: str
@@ -76,11 +83,29 @@ def response_template(calls: Mapping[str, Any] | None) -> Template:
     return {"start_anchor_pattern": _ANY_ANCHOR, "fields": fields}
 
 
+def arguments_text(arguments: Mapping[str, Any]) -> str:
+    """A call's arguments as JSON. Raises `MalformedCallError` where JSON has no such value."""
+    try:
+        text = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
+        # Half of a surrogate pair is no character: written as an escape it is JSON at least.
+        return text if _encodable(text) else json.dumps(arguments, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise MalformedCallError from error
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _json_calls(text: str) -> list[Call]:
     """A call as a JSON object, or a list of such."""
     try:
         value = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise MalformedCallError from error
     values = cast("list[Any]", value) if isinstance(value, list) else [value]
     return [_json_call(one) for one in values]
@@ -95,7 +120,7 @@ def _json_call(value: Any) -> Call:
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise MalformedCallError from error
     if not isinstance(name, str) or not isinstance(arguments, dict | None):
         raise MalformedCallError
@@ -115,15 +140,42 @@ def _python_calls(text: str) -> list[Call]:
 def _python_call(node: ast.expr) -> Call:
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.args:
         raise MalformedCallError
-    arguments = {str(one.arg): _python_constant(one.value) for one in node.keywords}
+    arguments: dict[str, Any] = {}
+    for one in node.keywords:
+        if one.arg is None:
+            raise MalformedCallError
+        arguments[one.arg] = _python_value(one.value)
     return Call(name=node.func.id, arguments=arguments)
 
 
-def _python_constant(node: ast.expr) -> Any:
-    """A literal; JSON's names for constants are taken as well."""
-    if isinstance(node, ast.Name) and node.id in _CONSTANTS:
-        return _CONSTANTS[node.id]
-    return ast.literal_eval(node)
+def _python_value(node: ast.expr) -> Any:
+    """A value that JSON has too; its names for constants are taken as well."""
+    match node:
+        case ast.Constant(value=str() as text):
+            # JSON's escapes write characters beyond the first plane as pairs.
+            return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        case ast.Constant(value=bool() | int() | float() | None as value):
+            return value
+        case ast.Name(id=name) if name in _CONSTANTS:
+            return _CONSTANTS[name]
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
+            return -value
+        case ast.List(elts=elements) | ast.Tuple(elts=elements):
+            return [_python_value(one) for one in elements]
+        case ast.Dict(keys=keys, values=values):
+            return {
+                _python_key(key): _python_value(value)
+                for key, value in zip(keys, values, strict=True)
+            }
+        case _:
+            raise MalformedCallError
+
+
+def _python_key(node: ast.expr | None) -> str:
+    key = _python_value(node) if node is not None else None
+    if not isinstance(key, str):
+        raise MalformedCallError
+    return key
 
 
 _CONSTANTS: Mapping[str, Any] = {"true": True, "false": False, "null": None}
@@ -145,8 +197,16 @@ def _python_body(name: str, schema: Mapping[str, Any], rule: Rule) -> str:
     """Its required arguments, by name and in the schema's order."""
     properties: Mapping[str, Any] = schema.get("properties") or {}
     required = [one for one in properties if one in (schema.get("required") or [])]
-    parts = [f"«{one}=» {rule(properties[one])}" for one in required if one.isidentifier()]
+    if unwritable := [one for one in (name, *required) if not one.isidentifier()]:
+        raise UnwritableCallError(unwritable[0])
+    shared = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
+    parts = [f"«{one}=» {rule(_with(properties[one], shared))}" for one in required]
     return f"«{name}(» {' «, » '.join(parts)} «)]»"
+
+
+def _with(schema: Any, shared: Mapping[str, Any]) -> Any:
+    """A property's schema with the definitions that it may refer to."""
+    return {**cast("dict[str, Any]", schema), **shared} if isinstance(schema, dict) else schema
 
 
 _NAMED = r'\{\s*"name"\s*:'

@@ -14,7 +14,7 @@ import llguidance
 import llguidance.hf
 import torch
 
-from stoker.replica.llm.formats import Format, Rule
+from stoker.replica.llm.formats import Format, UnwritableCallError
 from stoker.replica.llm.sampling import DrawError
 from stoker.replica.llm.wire import Guide, Tools
 from stoker.replica.stages import InputError
@@ -23,6 +23,7 @@ MAX_CHARS = 64 << 10
 MAX_DEPTH = 32
 MAX_NODES = 2048
 """Objects, lists and plain values of a schema together."""
+MAX_MULTIPLE = 10_000
 MAX_KEPT = 64
 """Compiled forms that are kept for the next request."""
 
@@ -37,14 +38,26 @@ _LIMITS = llguidance.LLParserLimits(
 )
 # As `json.dumps` writes: what a model may put between values, it may put there for ever.
 _JSON: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+NO_PARAMETERS: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {},
+    "additionalProperties": False,
+}
 _TEXT = re.compile("«(.*?)»", re.DOTALL)
 
 
 class Matcher:
     """How far one answer has come in its form."""
 
-    def __init__(self, matcher: llguidance.LLMatcher, tokens: int) -> None:
+    def __init__(
+        self, matcher: llguidance.LLMatcher, tokens: int, after: int | None = None
+    ) -> None:
+        """
+        Args:
+            after: the form begins behind this token; before it, anything goes.
+        """
         self._matcher = matcher
+        self._after = after
         self._bits = torch.zeros(-(-tokens // 32), dtype=torch.int32)
 
     def mask(self, logits: torch.Tensor) -> None:
@@ -56,6 +69,8 @@ class Matcher:
         Raises:
             DrawError: the form asks for more work than a step may cost.
         """
+        if self._after is not None:
+            return
         self._matcher.unsafe_compute_mask_ptr(self._bits.data_ptr(), self._bits.numel() * 4)
         if self._matcher.is_error():
             why = _line(self._matcher.get_error())
@@ -66,8 +81,12 @@ class Matcher:
 
     def took(self, token: int) -> bool:
         """Note the token that was drawn; whether the form is complete and nothing can follow."""
+        if self._after is not None:
+            self._after = None if token == self._after else self._after
+            return False
         self._matcher.consume_token(token)
-        return self._matcher.is_stopped()
+        # After an error it has stopped too; the next mask tells of that.
+        return self._matcher.is_stopped() and not self._matcher.is_error()
 
 
 def _unpacked(bits: torch.Tensor) -> torch.Tensor:
@@ -106,7 +125,7 @@ class Grammars:
     def calls(self, form: Format, tools: Tools) -> str:
         """The form of answers that may call tools, or have to. Raises `InputError`."""
         bodies = [
-            self._expression(form.body(*self._function(one["function"], place)))
+            self._expression(self._body(form, one["function"], tools.schema_field.format(place)))
             for place, one in enumerate(tools.functions)
             if tools.name in (None, one["function"]["name"])
         ]
@@ -126,14 +145,19 @@ class Grammars:
                 lines.append("call: head body")
         return llguidance.LLMatcher.grammar_from_lark("\n".join(lines))
 
-    def _function(
-        self, function: Mapping[str, Any], place: int
-    ) -> tuple[str, Mapping[str, Any], Rule]:
-        schema: Any = function.get("parameters") or {"type": "object", "properties": {}}
-        check_schema(schema, f"tools[{place}].function.parameters")
+    def _body(self, form: Format, function: Mapping[str, Any], field: str) -> str:
+        schema: Any = function.get("parameters") or NO_PARAMETERS
+        check_schema(schema, field)
         # What is not enforced the client checks, as it has to where it did not ask for `strict`.
         lenient = not function.get("strict")
-        return function["name"], schema, lambda one: json_rule(one, lenient=lenient)
+
+        def rule(one: Any) -> str:
+            return json_rule(one, lenient=lenient)
+
+        try:
+            return form.body(function["name"], schema, rule)
+        except UnwritableCallError as error:
+            raise _refusal(f"cannot be called: {error}", field) from error
 
     def _expression(self, rule: str) -> str:
         return _TEXT.sub(lambda found: self._literal(found[1]), rule)
@@ -147,8 +171,11 @@ class Grammars:
             if part
         )
 
-    def matcher(self, grammar: str, field: str) -> Matcher:
-        """The start of a form, given as llguidance's own JSON. Raises `InputError`."""
+    def matcher(self, grammar: str, field: str, after: int | None = None) -> Matcher:
+        """The start of a form, given as llguidance's own JSON, behind a token where one is given.
+
+        Raises `InputError`.
+        """
         if (known := self._kept.get(grammar)) is None:
             known = llguidance.LLMatcher(self._tokens, grammar, log_level=0, limits=_LIMITS)
             if known.is_error():
@@ -161,7 +188,7 @@ class Grammars:
             if len(self._kept) > MAX_KEPT:
                 self._kept.popitem(last=False)
         self._kept.move_to_end(grammar)
-        return Matcher(known.deep_copy(), self._tokens.vocab_size)
+        return Matcher(known.deep_copy(), self._tokens.vocab_size, after)
 
 
 def compiled(guide: Guide, field: str) -> str:
@@ -182,25 +209,30 @@ def compiled(guide: Guide, field: str) -> str:
             return llguidance.LLMatcher.grammar_from_regex(value)
         case "grammar":
             _check_length(value, field)
-            return llguidance.grammar_from("grammar", value)
+            try:
+                return llguidance.grammar_from("grammar", value)
+            except ValueError as error:
+                raise _refusal(f"cannot be enforced: {_line(str(error))}", field) from error
 
 
 def json_grammar(schema: Mapping[str, Any]) -> str:
     return llguidance.LLMatcher.grammar_from_json_schema(dict(schema), overrides=_JSON)
 
 
-def json_rule(schema: Mapping[str, Any], *, lenient: bool) -> str:
+def json_rule(schema: Mapping[str, Any] | bool, *, lenient: bool) -> str:
     """A JSON value as a Lark expression.
 
     Args:
+        schema: true stands for anything.
         lenient: leave out what the compiler does not know, instead of refusing the schema.
     """
+    if isinstance(schema, bool):
+        schema = {} if schema else {"enum": []}
     return f"%json {json.dumps({**schema, 'x-guidance': {**_JSON, 'lenient': lenient}})}"
 
 
 def check_schema(schema: Any, field: str) -> None:
     """Raise `InputError` for a schema that is too large to be compiled."""
-    _check_length(json.dumps(schema), field)
     nodes = 0
     waiting: list[tuple[Any, int]] = [(schema, 1)]
     while waiting:
@@ -211,9 +243,18 @@ def check_schema(schema: Any, field: str) -> None:
         if nodes > MAX_NODES:
             raise _refusal(f"has more than {MAX_NODES} values", field)
         if isinstance(value, dict):
-            waiting += [(one, depth + 1) for one in cast("dict[str, Any]", value).values()]
+            members = cast("dict[str, Any]", value)
+            _check_multiple(members.get("multipleOf"), field)
+            waiting += [(one, depth + 1) for one in members.values()]
         elif isinstance(value, list):
             waiting += [(one, depth + 1) for one in cast("list[Any]", value)]
+    _check_length(json.dumps(schema), field)
+
+
+def _check_multiple(value: Any, field: str) -> None:
+    """An automaton of the multiples of a large number has as many states."""
+    if isinstance(value, int | float) and abs(value) > MAX_MULTIPLE:
+        raise _refusal(f"has a 'multipleOf' above {MAX_MULTIPLE}", field)
 
 
 def _check_length(text: str, field: str) -> None:

@@ -84,7 +84,7 @@ class Prompts:
             InputError: it cannot be made, is empty or has tokens that the model does not know.
         """
         if isinstance(prompt, Conversation):
-            text = self._rendered(prompt)
+            text = self._rendered(prompt, place)
             tokens = self._encoded(text, special=False)
         elif isinstance(prompt, str):
             text = prompt
@@ -127,14 +127,17 @@ class Prompts:
     def _encoded(self, text: str, *, special: bool) -> list[int]:
         return self.tokenizer(text, add_special_tokens=special)["input_ids"]
 
-    def _rendered(self, prompt: Conversation) -> str:
+    def _rendered(self, prompt: Conversation, place: str) -> str:
         if not getattr(self.tokenizer, "chat_template", None):
             raise _refusal(
-                "cannot be used: this model has no chat template. Use /v1/completions.", "messages"
+                "cannot be used: this model has no chat template. Use /v1/completions.", place
             )
-        for name in prompt.template:
-            if name not in str(self.tokenizer.chat_template):
-                raise _refusal("is not known to this model's chat template.", name)
+        further: dict[str, Any] = {}
+        if prompt.effort is not None:
+            if _EFFORT not in str(self.tokenizer.chat_template):
+                why = "is not known to this model's chat template."
+                raise _refusal(why, prompt.effort_field)
+            further[_EFFORT] = prompt.effort
         tools = prompt.tools
         try:
             return self.tokenizer.apply_chat_template(
@@ -142,13 +145,13 @@ class Prompts:
                 tools=tools.functions if tools and tools.choice != "none" else None,
                 add_generation_prompt=True,
                 tokenize=False,
-                **prompt.template,
+                **further,
             )
         except jinja2.TemplateError as error:
             # Templates refuse what they do not know, such as roles out of order, by raising.
-            raise _refusal(f"cannot be rendered: {_line(error)}", "messages") from error
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise _refusal("do not fit the model's chat template.", "messages") from error
+            raise _refusal(f"cannot be rendered: {_line(error)}", place) from error
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            raise _refusal("do not fit the model's chat template.", place) from error
 
     def _unseen(self) -> Iterable[int]:
         """Special tokens, but for those that have a meaning for whoever reads the answer."""
@@ -158,6 +161,7 @@ class Prompts:
                 yield token
 
 
+_EFFORT = "reasoning_effort"
 _MARKS = ("tool_call", "TOOL_CALLS", "think", "THINK", "python_tag")
 
 

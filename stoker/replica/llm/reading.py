@@ -16,6 +16,7 @@ from stoker.replica.llm.formats import (
     Format,
     MalformedCallError,
     Template,
+    arguments_text,
     format_of,
     response_template,
 )
@@ -28,7 +29,7 @@ load_response_template: Any = response_templates.load_response_template  # pyrig
 
 _REASONING_FIELDS = frozenset({"reasoning", "reasoning_content", "thinking"})
 _CALLS = "tool_calls"
-_MARK = "<think>"
+_MARK, _END_MARK = "<think>", "</think>"
 
 
 class Dialect:
@@ -41,13 +42,18 @@ class Dialect:
             chat_template = named.get("tool_use") or next(iter(named.values()), "")
         self.format: Format | None = format_of(chat_template)
         own: Any = getattr(tokenizer, "response_template", None)
-        self._reasons = "</think>" in chat_template or "</think>" in tokenizer.get_vocab()
+        self._end_of_reasoning: int | None = tokenizer.get_vocab().get(_END_MARK)
+        self._reasons = _END_MARK in chat_template or self._end_of_reasoning is not None
         template: Template = own or response_template(None)
         self._own = own is not None and self.format is None
         if self.format:
             template = self.format.template
         self._with_calls = load_response_template(dict(template))
         self._without_calls = load_response_template(dict(response_template(None)))
+
+    def end_of_reasoning(self, prompt: str) -> int | None:
+        """The token that ends the reasoning which a prompt has begun, if it has."""
+        return self._end_of_reasoning if _begins_reasoning(prompt) else None
 
     @property
     def calls(self) -> bool:
@@ -65,11 +71,15 @@ class Dialect:
             return None
         spec = self._with_calls if tools else self._without_calls
         # The template may have begun the reasoning.
-        prefix = _MARK if prompt.rstrip().endswith(_MARK) else ""
+        prefix = _MARK if _begins_reasoning(prompt) else ""
         parser = ResponseParser(spec, prefix, tools=[dict(one) for one in tools] or None)
         reader = Reader(parser, self.format if tools else None)
         reader.reasoning = bool(prefix)
         return reader
+
+
+def _begins_reasoning(prompt: str) -> bool:
+    return prompt.rstrip().endswith(_MARK)
 
 
 class Reader:
@@ -82,6 +92,8 @@ class Reader:
         """Of the call that is being written, as far as it has come."""
         self._streamed: _Arguments | None = None
         self._logprobs: list[TokenLogprob] = []
+        self._plain = False
+        """Whether the rest is taken as text."""
         self.calls = 0
         """How many have begun."""
         self.reasoning = False
@@ -89,9 +101,18 @@ class Reader:
 
     def add(self, text: str, logprobs: Sequence[TokenLogprob] = ()) -> list[Event]:
         self._logprobs += logprobs
-        return self._events(self._parser.feed(text))
+        if self._plain:
+            return [Text(text, logprobs=self._taken_logprobs())]
+        try:
+            return self._events(self._parser.feed(text))
+        except ValueError:
+            # A call in a format of the tokenizer's own that is none; what follows is text.
+            self._plain = True
+            return [Text(self._body + text, logprobs=self._taken_logprobs())]
 
     def finish(self) -> list[Event]:
+        if self._plain:
+            return []
         try:
             _, found = self._parser.finalize()
         except ValueError:
@@ -107,9 +128,12 @@ class Reader:
                 continue
             self.reasoning = one["field"] in _REASONING_FIELDS and one["type"] != "region_close"
             if one["type"] == "region_chunk" and (self.reasoning or one["field"] == "content"):
-                events.append(Text(one["text"], self.reasoning, tuple(self._logprobs)))
-                self._logprobs.clear()
+                events.append(Text(one["text"], self.reasoning, self._taken_logprobs()))
         return events
+
+    def _taken_logprobs(self) -> Sequence[TokenLogprob]:
+        taken, self._logprobs = self._logprobs, []
+        return taken
 
     def _call(self, one: Mapping[str, Any]) -> list[Event]:
         match one["type"]:
@@ -141,14 +165,14 @@ class Reader:
         if self._streamed and self._streamed.name is not None:
             return []
         try:
-            calls = self._format.read(body) if self._format else _own_calls(value)
+            found = self._format.read(body) if self._format else _own_calls(value)
+            calls = [(call.name, arguments_text(call.arguments)) for call in found]
         except MalformedCallError:
             # Nothing that was written is kept from the client.
             return [Text(body)]
         events: list[Event] = []
-        for call in calls:
-            events.append(self._begun(call.name))
-            arguments = json.dumps(call.arguments, ensure_ascii=False)
+        for name, arguments in calls:
+            events.append(self._begun(name))
             events.append(CallArguments(self.calls - 1, arguments))
         return events
 

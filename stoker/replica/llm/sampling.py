@@ -18,6 +18,9 @@ from stoker.replica.llm.wire import Sampling
 if TYPE_CHECKING:
     from stoker.replica.llm.grammar import Matcher
 
+_NOTHING = "The model gave no token that could be drawn."
+_COLDEST = 1e-6
+"""Below it logits would overflow, and the likeliest token has all of the probability anyway."""
 _CANDIDATES = 256
 """Likeliest tokens that are sorted before the whole vocabulary is: they nearly always suffice."""
 
@@ -119,7 +122,11 @@ def draw(logits: torch.Tensor, rows: Sequence[Draws]) -> list[Drawn | DrawError]
         For a row that nothing can be drawn from, the error; the others are unaffected.
     """
     if all(one.plain for one in rows):
-        found: list[Drawn | DrawError] = [(int(one), None) for one in logits.argmax(-1)]
+        values, tokens = logits.max(-1)
+        found: list[Drawn | DrawError] = [
+            (int(token), None) if torch.isfinite(value) else DrawError(_NOTHING)
+            for value, token in zip(values, tokens, strict=True)
+        ]
     else:
         found = [_attempted(logits[place], one) for place, one in enumerate(rows)]
     for one, drawn in zip(rows, found, strict=True):
@@ -138,7 +145,7 @@ def _attempted(logits: torch.Tensor, one: Draws) -> Drawn | DrawError:
 def _drawn(logits: torch.Tensor, one: Draws) -> tuple[int, Logprob | None]:
     row = logits if one.plain else one.shaped(logits)
     if not torch.isfinite(row.max()):
-        raise DrawError("The model gave no token that could be drawn.")
+        raise DrawError(_NOTHING)
     token = int(row.argmax()) if one.greedy else _sampled(row, one)
     if one.sampling.logprobs is None:
         return token, None
@@ -147,7 +154,8 @@ def _drawn(logits: torch.Tensor, one: Draws) -> tuple[int, Logprob | None]:
 
 def _sampled(row: torch.Tensor, one: Draws) -> int:
     sampling = one.sampling
-    probabilities = torch.softmax(row / (sampling.temperature or 1.0), dim=-1)
+    temperature = max(sampling.temperature or 1.0, _COLDEST)
+    probabilities = torch.softmax((row - row.max()) / temperature, dim=-1)
     top_k, top_p, min_p = sampling.top_k or 0, sampling.top_p or 1.0, sampling.min_p or 0.0
     if not top_k and top_p >= 1.0 and not min_p:
         return _inverse(probabilities, one.uniform())
@@ -163,7 +171,9 @@ def _likeliest(
     for candidates in (min(_CANDIDATES, size), size):
         values, tokens = torch.topk(probabilities, candidates)
         kept = candidates if not top_k else min(top_k, candidates)
-        before = values.cumsum(-1) - values
+        # What top_k leaves is a distribution of its own.
+        left = values[:kept]
+        before = (left.cumsum(-1) - left) / (left.sum() if top_k else 1.0)
         # A token is kept while those before it have not reached top_p: the first always is.
         kept = min(kept, max(1, int((before < top_p).sum())))
         kept = min(kept, max(1, int((values >= min_p * values[0]).sum())))

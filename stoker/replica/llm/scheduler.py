@@ -88,6 +88,8 @@ class Running:
     """Leading tokens whose keys and values are in the runner's cache."""
     cached: int = 0
     """Of the prompt's, those that were computed for another sequence before."""
+    begun: bool = False
+    """Whether it was admitted before."""
 
     @property
     def id(self) -> int:
@@ -193,8 +195,8 @@ class Scheduler:
                 self._waiting.appendleft(one)
                 break
             one.computed = computed
-            if not one.generated:
-                one.cached = computed
+            if not one.begun:
+                one.begun, one.cached = True, computed
             self._active.append(one)
         self._waiting.extendleft(reversed(held))
 

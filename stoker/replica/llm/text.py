@@ -54,10 +54,13 @@ class Stops:
         if not self._strings:
             return text, False
         text = self._held + text
-        places = [place for one in self._strings if (place := text.find(one)) >= 0]
-        if places:
+        found = [
+            (place + len(one), place) for one in self._strings if (place := text.find(one)) >= 0
+        ]
+        if found:
+            # The first that is complete: wherever the pieces' borders are, it is the same one.
             self._held = ""
-            return text[: min(places)], True
+            return text[: min(found)[1]], True
         kept = max(_overlap(text, one) for one in self._strings)
         self._held = text[len(text) - kept :]
         return text[: len(text) - kept], False

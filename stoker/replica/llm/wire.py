@@ -62,6 +62,8 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None = None
     """With `required`: the one function to call."""
     parallel: bool = True
+    schema_field: str = "tools[{}].function.parameters"
+    """Where a function's schema stands in the request, for errors."""
 
 
 class Conversation(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,8 +71,10 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
 
     messages: list[dict[str, Any]]
     tools: Tools | None = None
-    template: dict[str, Any] = {}
-    """Further variables of the template, such as `reasoning_effort`."""
+    effort: str | None = None
+    """The template's `reasoning_effort`, where it knows it."""
+    effort_field: str = "reasoning_effort"
+    """Where that stands in the request, for errors."""
 
 
 Prompt = str | list[int] | Conversation

@@ -180,6 +180,7 @@ class LanguageWorker:
             prepared = self._prompts.prepare(prompt, field_name)
             sampling = self._prompts.limited(prepared, asked, field_name)
             request.usage.prompt += len(prepared.tokens)
+            after = self._dialect.end_of_reasoning(prepared.text)
             first: int | None = None
             for number in range(asked.n):
                 choice = self._choice(request, place * asked.n + number, prompt, prepared)
@@ -188,7 +189,7 @@ class LanguageWorker:
                         id=choice.sequence,
                         prompt=prepared.tokens,
                         sampling=sampling.of(number),
-                        matcher=self._grammars.matcher(*grammar) if grammar else None,
+                        matcher=self._grammars.matcher(*grammar, after) if grammar else None,
                         after=first,
                     )
                 )

@@ -2,10 +2,12 @@
 
 from stoker.replica.llm.answers.chat import ChatWriter
 from stoker.replica.llm.answers.completions import CompletionWriter
+from stoker.replica.llm.answers.responses import ResponseWriter
 from stoker.replica.llm.events import Writer
 from stoker.replica.llm.wire import Generation
 
 
 def writer(asked: Generation) -> Writer:
     """What writes the answers to a request."""
-    return {"chat": ChatWriter, "completions": CompletionWriter}[asked.api](asked)
+    writers = {"chat": ChatWriter, "completions": CompletionWriter, "responses": ResponseWriter}
+    return writers[asked.api](asked)

@@ -155,10 +155,10 @@ def logprob(one: TokenLogprob) -> dict[str, Any]:
 
 
 def _token(one: TokenLogprob) -> dict[str, Any]:
-    return {"token": one.text, "logprob": _finite(one.value), "bytes": list(one.content)}
+    return {"token": one.text, "logprob": finite(one.value), "bytes": list(one.content)}
 
 
-def _finite(value: float) -> float:
+def finite(value: float) -> float:
     """JSON has no infinity; OpenAI writes -9999 for what is out of the question."""
     return max(value, -9999.0)
 

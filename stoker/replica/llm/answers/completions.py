@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stoker.replica.llm.answers import sse
-from stoker.replica.llm.answers.chat import counts
+from stoker.replica.llm.answers.chat import counts, finite
 from stoker.replica.llm.events import Event, Finished, Text, TokenLogprob, Usage
 from stoker.replica.llm.wire import Generation
 
@@ -97,9 +97,9 @@ class CompletionWriter:
             answer.length += len(one.text)
         return {
             "tokens": [one.text for one in given],
-            "token_logprobs": [one.value for one in given],
+            "token_logprobs": [finite(one.value) for one in given],
             "top_logprobs": [
-                {other.text: other.value for other in (*one.top, one)} for one in given
+                {other.text: finite(other.value) for other in (*one.top, one)} for one in given
             ],
             "text_offset": offsets,
         }

@@ -102,7 +102,8 @@ class TorchRunner:
     @torch.inference_mode()
     def forward(self, chunks: "Sequence[Chunk]") -> torch.Tensor:
         rows: dict[int, torch.Tensor] = {}
-        stepping = [one for one in chunks if len(one.tokens) == 1 and one.start > 0]
+        # Only who draws goes on with one token a step; a prompt's last piece may be as short.
+        stepping = [one for one in chunks if len(one.tokens) == 1 and one.start > 0 and one.sampled]
         if self._shares and len(stepping) > 1:
             self._join(stepping)
         grouped = [one for one in stepping if one.id not in self._alone]

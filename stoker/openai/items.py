@@ -1,0 +1,267 @@
+"""The items of a response's input, and the messages that chat templates take of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    Tag,
+    model_validator,
+)
+from pydantic.json_schema import SkipJsonSchema
+
+from stoker.errors import InvalidRequestError
+from stoker.openai.messages import (
+    FUNCTION_NAME,
+    MAX_MESSAGES,
+    MAX_PARTS,
+    RefusalPart,
+    Text,
+    arguments_of,
+)
+from stoker.openai.sampling import Name, OpenAIRequest
+from stoker.openai.unions import one_of, typed
+from stoker.tasks.base import refusal
+
+
+def served_only(*taken: Any, why: str) -> BeforeValidator:
+    """Takes null and these values, and says of all others why they are not served."""
+
+    def check(value: Any) -> Any:
+        if value is not None and value not in taken:
+            raise ValueError(why)
+        return value
+
+    return BeforeValidator(check)
+
+
+def _other_part(value: str) -> str:
+    raise ValueError(f"'{value}' is not served: models here read text only")
+
+
+def _other_item(value: str) -> str:
+    if value == "item_reference":
+        raise ValueError("nothing is stored that an item could refer to: send the item itself")
+    raise ValueError(
+        f"'{value}' is not served; items are of the type 'message', 'function_call', "
+        "'function_call_output' or 'reasoning'"
+    )
+
+
+_NO_TEMPLATE = "is not served: chat templates know nothing of it"
+_ENCRYPTED = "is not served: what was encrypted elsewhere cannot be read here"
+
+
+class WrittenPart(OpenAIRequest):
+    type: Literal["input_text", "output_text"]
+    text: Text
+
+
+class OtherContent(OpenAIRequest):
+    type: Annotated[str, Field(max_length=64), AfterValidator(_other_part)]
+
+
+_Other = Annotated[SkipJsonSchema[OtherContent], Tag("<other>")]
+_Written = (
+    Annotated[WrittenPart, Tag("<input_text>")] | Annotated[WrittenPart, Tag("<output_text>")]
+)
+ItemPart = Annotated[
+    _Written | Annotated[RefusalPart, Tag("<refusal>")] | _Other,
+    one_of("input_text", "output_text", "refusal", must_be="an object with a 'type'"),
+]
+ItemContent = Annotated[
+    Annotated[Text, Tag("<str>")]
+    | Annotated[list[ItemPart], Field(min_length=1, max_length=MAX_PARTS), Tag("<list>")],
+    one_of(must_be="a text or a list"),
+]
+
+
+class MessageItem(OpenAIRequest):
+    type: Literal["message"] = "message"
+    role: Literal["user", "system", "developer", "assistant"]
+    content: ItemContent
+    phase: Annotated[None, served_only(why=_NO_TEMPLATE)] = None
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> Self:
+        if self.role == "user" and not self.content:
+            raise refusal("must not be empty", "content")
+        return self
+
+
+class FunctionCallItem(OpenAIRequest):
+    type: Literal["function_call"]
+    call_id: Name
+    name: str = Field(pattern=FUNCTION_NAME)
+    arguments: Text
+    namespace: Annotated[None, served_only(why=_NO_TEMPLATE)] = None
+
+
+class FunctionOutputItem(OpenAIRequest):
+    type: Literal["function_call_output"]
+    call_id: Name
+    output: ItemContent
+
+
+class ReasoningText(OpenAIRequest):
+    type: Literal["reasoning_text"]
+    text: Text
+
+
+class ReasoningItem(OpenAIRequest):
+    """What the model wrote before an answer, for templates that show it again."""
+
+    type: Literal["reasoning"]
+    content: Annotated[list[ReasoningText], Field(max_length=MAX_PARTS)] | None = None
+    encrypted_content: Annotated[None, served_only(why=_ENCRYPTED)] = None
+
+
+class OtherItem(OpenAIRequest):
+    type: Annotated[str, Field(max_length=64), AfterValidator(_other_item)]
+
+
+InputItem = Annotated[
+    Annotated[MessageItem, Tag("<message>")]
+    | Annotated[FunctionCallItem, Tag("<function_call>")]
+    | Annotated[FunctionOutputItem, Tag("<function_call_output>")]
+    | Annotated[ReasoningItem, Tag("<reasoning>")]
+    | Annotated[SkipJsonSchema[OtherItem], Tag("<other>")],
+    one_of(
+        "message",
+        "function_call",
+        "function_call_output",
+        "reasoning",
+        must_be="an object with a 'type' or a 'role'",
+        kind=typed,
+    ),
+]
+Input = Annotated[
+    Annotated[Text, Field(min_length=1), Tag("<str>")]
+    | Annotated[list[InputItem], Field(min_length=1, max_length=MAX_MESSAGES), Tag("<list>")],
+    one_of(must_be="a text or a list"),
+]
+
+
+def for_template(given: Input, instructions: str | None) -> list[dict[str, Any]]:
+    """The messages as chat templates take them. Raises `InvalidRequestError` naming the field."""
+    if isinstance(given, str):
+        given = [MessageItem(role="user", content=given)]
+    messages = _Messages()
+    if instructions:
+        messages.found.append({"role": "system", "content": instructions})
+    for index, item in enumerate(given):
+        messages.add(item, f"input[{index}]")
+    if messages.open_calls:
+        raise _wrong(
+            f"The function call '{messages.open_calls[0]}' has no output: an item of the type "
+            "'function_call_output' has to follow.",
+            "input",
+        )
+    return messages.found
+
+
+@dataclass
+class _Messages:
+    """Makes messages of items: what the assistant wrote in a row, calls too, is one of them."""
+
+    found: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    turn: dict[str, Any] | None = None
+    """The assistant's message, while more may belong to it."""
+    open_calls: list[str] = field(default_factory=list[str])
+    """The ids of those that wait for their output."""
+    known: set[str] = field(default_factory=set[str])
+
+    def add(self, item: InputItem, place: str) -> None:
+        if isinstance(item, FunctionOutputItem):
+            self._output(item, place)
+            return
+        if self.open_calls and (self.turn is None or isinstance(item, MessageItem)):
+            raise _wrong(
+                f"'{place}' comes before the output of the function call '{self.open_calls[0]}'.",
+                place,
+            )
+        match item:
+            case MessageItem(role="assistant"):
+                self._written(item)
+            case MessageItem():
+                self._message(item)
+            case FunctionCallItem():
+                self._call(item, place)
+            case ReasoningItem():
+                self._reasoning(item)
+            case OtherItem():  # Refused when it was read.
+                return
+
+    def _message(self, item: MessageItem) -> None:
+        self.turn = None
+        role = "user" if item.role == "user" else "system"
+        text = _text(item.content)
+        if role == "system" and len(self.found) == 1 and self.found[0]["role"] == "system":
+            # Often beside the instructions: templates know one system message, the first.
+            self.found[0]["content"] += f"\n\n{text}"
+        else:
+            self.found.append({"role": role, "content": text})
+
+    def _written(self, item: MessageItem) -> None:
+        if self.turn and (self.turn["content"] or "tool_calls" in self.turn):
+            self.turn = None
+        self._assistant()["content"] = _text(item.content)
+
+    def _reasoning(self, item: ReasoningItem) -> None:
+        text = "\n".join(part.text for part in item.content or [])
+        if text:
+            turn = self._assistant()
+            before = f"{turn['reasoning_content']}\n" if "reasoning_content" in turn else ""
+            turn["reasoning_content"] = before + text
+
+    def _call(self, item: FunctionCallItem, place: str) -> None:
+        if item.call_id in self.known:
+            raise _wrong(f"'{place}.call_id' is another call's, too.", f"{place}.call_id")
+        self.known.add(item.call_id)
+        self.open_calls.append(item.call_id)
+        arguments = arguments_of(item.arguments, f"{place}.arguments")
+        function = {"name": item.name, "arguments": arguments}
+        calls: list[Any] = self._assistant().setdefault("tool_calls", [])
+        calls.append({"id": item.call_id, "type": "function", "function": function})
+
+    def _output(self, item: FunctionOutputItem, place: str) -> None:
+        self.turn = None
+        if item.call_id not in self.open_calls:
+            raise _wrong(
+                f"'{place}' answers no function call: '{item.call_id}' is not the 'call_id' of "
+                "one before it that still waits.",
+                f"{place}.call_id",
+            )
+        self.open_calls.remove(item.call_id)
+        content = _text(item.output)
+        self.found.append({"role": "tool", "tool_call_id": item.call_id, "content": content})
+
+    def _assistant(self) -> dict[str, Any]:
+        """The assistant's message that is being put together."""
+        if self.turn is None:
+            self.turn = {"role": "assistant", "content": ""}
+            self.found.append(self.turn)
+        return self.turn
+
+
+def _text(content: str | Sequence[WrittenPart | RefusalPart | OtherContent]) -> str:
+    """Parts as one text: older templates know no others."""
+    if isinstance(content, str):
+        return content
+    texts: list[str] = []
+    for part in content:
+        match part:
+            case WrittenPart():
+                texts.append(part.text)
+            case RefusalPart():
+                texts.append(part.refusal)
+            case OtherContent():  # Refused when it was read.
+                continue
+    return "\n".join(texts)
+
+
+def _wrong(message: str, param: str) -> InvalidRequestError:
+    return InvalidRequestError(message, param=param)

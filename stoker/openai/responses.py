@@ -1,0 +1,392 @@
+"""`POST /v1/responses`: the request and its answer. Nothing is stored: `input` is all there is."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, Field, Tag, model_validator
+
+from stoker.openai.chat import JsonObjectFormat, JsonSchema, TextFormat, TokenLogprob
+from stoker.openai.items import Input, for_template, served_only
+from stoker.openai.messages import FUNCTION_NAME, MAX_TOOLS, Text
+from stoker.openai.sampling import MAX_TOKENS, GenerationRequest, Name, OpenAIRequest
+from stoker.openai.unions import one_of
+from stoker.replica.llm import wire
+from stoker.replica.llm.wire import Conversation, Generation, Guide, Tools
+from stoker.tasks.base import refusal
+
+EXAMPLE: dict[str, Any] = {"model": "tiny-chat", "input": "What is the capital of France?"}
+LOGPROBS = "message.output_text.logprobs"
+
+
+def _own_function(value: Any) -> Any:
+    if isinstance(value, str) and value != "function":
+        raise ValueError(f"'{value}' is not served: the tools here are functions of your own")
+    return value
+
+
+_NO_PROGRAMS = "is not served: models here call functions and run no programs that do"
+_NO_SEARCH = "is not served: no tools are searched for; send those that may be called"
+
+
+class FunctionTool(OpenAIRequest):
+    type: Annotated[Literal["function"], BeforeValidator(_own_function)]
+    name: str = Field(pattern=FUNCTION_NAME)
+    description: Text | None = None
+    parameters: dict[str, Any] | None = Field(
+        default=None, max_length=4096, description="A JSON schema of an object."
+    )
+    strict: bool | None = Field(
+        default=None, description="Refuse a schema that cannot be enforced as a whole."
+    )
+    allowed_callers: Annotated[
+        list[Literal["direct"]] | None, served_only(["direct"], why=_NO_PROGRAMS)
+    ] = Field(default=None, max_length=1)
+    defer_loading: Annotated[Literal[False] | None, served_only(False, why=_NO_SEARCH)] = None
+    async_: Annotated[Literal[False] | None, served_only(False, why="is not served here")] = Field(
+        default=None, alias="async"
+    )
+    output_schema: Annotated[None, served_only(why=_NO_PROGRAMS)] = None
+
+    def for_template(self) -> dict[str, Any]:
+        given = {"name", "description", "parameters", "strict"}
+        return {"type": "function", "function": self.model_dump(include=given, exclude_none=True)}
+
+    def echo(self) -> dict[str, Any]:
+        given = {"type", "name", "description", "parameters"}
+        return {**self.model_dump(include=given), "strict": bool(self.strict)}
+
+
+class ChosenFunction(OpenAIRequest):
+    type: Annotated[Literal["function"], BeforeValidator(_own_function)]
+    name: str = Field(pattern=FUNCTION_NAME)
+
+
+class SchemaFormat(JsonSchema):
+    type: Literal["json_schema"]
+
+
+_FORMATS = "an object of the type 'text', 'json_object' or 'json_schema'"
+
+
+class TextConfig(OpenAIRequest):
+    format: (
+        Annotated[
+            Annotated[TextFormat, Tag("<text>")]
+            | Annotated[JsonObjectFormat, Tag("<json_object>")]
+            | Annotated[SchemaFormat, Tag("<json_schema>")],
+            one_of("text", "json_object", "json_schema", must_be=_FORMATS),
+        ]
+        | None
+    ) = None
+    verbosity: Annotated[None, served_only(why="is not known to the models served here")] = None
+
+
+_UNSUMMARIZED = "is not served: the reasoning itself is in the answer, where the model writes it"
+
+
+class ReasoningConfig(OpenAIRequest):
+    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = Field(
+        default=None, description="For models whose chat template knows `reasoning_effort`."
+    )
+    summary: Annotated[None, served_only(why=_UNSUMMARIZED)] = None
+    generate_summary: Annotated[None, served_only(why=_UNSUMMARIZED)] = None
+    context: Annotated[
+        Literal["auto"] | None,
+        served_only("auto", why="is not served: the chat template settles it; leave it out"),
+    ] = None
+    mode: Annotated[
+        Literal["standard"] | None,
+        served_only("standard", why="is not served: models here have one mode; leave it out"),
+    ] = None
+
+
+_NOT_STORED = "is not served: nothing is stored; send the whole conversation as 'input'"
+
+
+_SCHEMA_FIELD = "tools[{}].parameters"
+
+
+class ResponseRequest(GenerationRequest):
+    input: Input = Field(description="A text, or the whole conversation as items.")
+    instructions: Text | None = Field(
+        default=None, description="A system message before the input."
+    )
+    max_output_tokens: int | None = Field(default=None, ge=1, le=MAX_TOKENS)
+    top_logprobs: int | None = Field(default=None, ge=0, le=wire.MAX_LOGPROBS)
+    include: list[Literal["message.output_text.logprobs", "reasoning.encrypted_content"]] | None = (
+        Field(
+            default=None,
+            max_length=8,
+            description="Reasoning is in the answer as it was written, and never encrypted.",
+        )
+    )
+    tools: list[FunctionTool] | None = Field(default=None, max_length=MAX_TOOLS)
+    tool_choice: (
+        Annotated[
+            Annotated[Literal["none", "auto", "required"], Tag("<str>")]
+            | Annotated[ChosenFunction, Tag("<other>")],
+            one_of(must_be="'none', 'auto', 'required' or one function"),
+        ]
+        | None
+    ) = None
+    parallel_tool_calls: bool | None = Field(
+        default=None, description="False: at most one call an answer."
+    )
+    text: TextConfig | None = None
+    reasoning: ReasoningConfig | None = None
+    truncation: Annotated[
+        Literal["disabled"] | None,
+        served_only("disabled", why="is not served: what does not fit the model is refused"),
+    ] = None
+    background: Annotated[
+        Literal[False] | None,
+        served_only(False, why="is not served: nothing is stored to be fetched later; stream it"),
+    ] = None
+    store: Annotated[
+        Literal[False] | None,
+        served_only(False, why="is not served: nothing is stored; leave it out or send false"),
+    ] = None
+    metadata: dict[Name, Annotated[str, Field(max_length=512)]] | None = Field(
+        default=None, max_length=16, description="Repeated in the answer."
+    )
+    service_tier: Literal["auto", "default"] | None = Field(default=None, description="Not used.")
+    prompt_cache_key: Name | None = Field(default=None, description="Not used.")
+    prompt_cache_retention: Literal["in_memory"] | None = Field(
+        default=None, description="What is kept of prompts is kept in memory only."
+    )
+    safety_identifier: Name | None = Field(default=None, description="Not used.")
+    n: int | None = Field(default=None, ge=1, le=1, description="One answer a request.")
+    max_tokens: int | None = Field(
+        default=None, ge=1, le=MAX_TOKENS, description="Refused: use `max_output_tokens`."
+    )
+
+    refused: ClassVar[dict[str, str]] = {
+        "access_programs": "is not served here",
+        "context_management": "is not served: what does not fit the model is refused",
+        "conversation": _NOT_STORED,
+        "image": "is not served: models here read text only",
+        "max_tokens": "is not a field of this convention: use 'max_output_tokens'",
+        "max_tool_calls": "counts calls of hosted tools, which are not served here",
+        "messages": "is not a field of this convention: use 'input'",
+        "moderation": "is not served here",
+        "previous_response_id": _NOT_STORED,
+        "prompt": "is not served: no prompts are stored; use 'instructions' and 'input'",
+        "prompt_cache_options": "is not served: beginnings of prompts are kept as they come",
+        "response_format": "is not a field of this convention: use 'text.format'",
+    }
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.top_logprobs and LOGPROBS not in (self.include or []):
+            raise refusal(f'needs "include": ["{LOGPROBS}"]', "top_logprobs")
+        if not self.tools and self.tool_choice not in (None, "none", "auto"):
+            raise refusal("needs 'tools'", "tool_choice")
+        for index, tool in enumerate(self.tools or []):
+            if any(tool.name == other.name for other in (self.tools or [])[:index]):
+                raise refusal(f"'{tool.name}' is another tool's, too", "tools", index, "name")
+        if isinstance(self.tool_choice, ChosenFunction) and all(
+            one.name != self.tool_choice.name for one in self.tools or []
+        ):
+            raise refusal("is not among the tools", "tool_choice", "name")
+        return self._of_one_form()
+
+    def _of_one_form(self) -> Self:
+        own, json = self.structured_outputs, self._format.type != "text"
+        if own and json:
+            raise refusal("and 'text.format' exclude each other", "structured_outputs")
+        if (own or json) and self.tool_choice not in (None, "none", "auto"):
+            raise refusal("leaves no room for the form of the text", "tool_choice")
+        return self
+
+    @property
+    def _format(self) -> TextFormat | JsonObjectFormat | SchemaFormat:
+        return (self.text and self.text.format) or TextFormat(type="text")
+
+    def generation(self, answer: dict[str, Any]) -> Generation:
+        """The internal form. Raises `InvalidRequestError`."""
+        wanted = LOGPROBS in (self.include or [])
+        return Generation(
+            api="responses",
+            prompts=[
+                Conversation(
+                    messages=for_template(self.input, self.instructions),
+                    tools=self._tools(),
+                    effort=self.reasoning.effort if self.reasoning else None,
+                    effort_field="reasoning.effort",
+                )
+            ],
+            sampling=self.sampling(
+                max_tokens=self.max_output_tokens,
+                logprobs=(self.top_logprobs or 0) if wanted else None,
+            ),
+            guide=self._guide(),
+            stream=bool(self.stream),
+            limit_field="max_output_tokens",
+            answer=answer | {"settings": self._settings()},
+        )
+
+    def _tools(self) -> Tools | None:
+        if not self.tools:
+            return None
+        functions = [tool.for_template() for tool in self.tools]
+        if isinstance(self.tool_choice, ChosenFunction):
+            name = self.tool_choice.name
+            return Tools(
+                functions=functions,
+                choice="required",
+                name=name,
+                parallel=False,
+                schema_field=_SCHEMA_FIELD,
+            )
+        # A form for the whole answer leaves no room for calls.
+        choice = (self.tool_choice or "auto") if self._guide() is None else "none"
+        parallel = self.parallel_tool_calls is not False
+        return Tools(
+            functions=functions, choice=choice, parallel=parallel, schema_field=_SCHEMA_FIELD
+        )
+
+    def _guide(self) -> Guide | None:
+        if self.structured_outputs:
+            return self.structured_outputs.guide()
+        match self._format:
+            case JsonObjectFormat():
+                return Guide(kind="json_object", field="text.format")
+            case SchemaFormat(schema_=schema):
+                value = schema if schema is not None else {"type": "object"}
+                return Guide(kind="json_schema", value=value, field="text.format.schema")
+            case _:
+                return None
+
+    def _settings(self) -> dict[str, Any]:
+        """What the answer repeats of the request. None: as the model has it."""
+        choice = self.tool_choice or "auto"
+        return {
+            "background": False,
+            "instructions": self.instructions,
+            "max_output_tokens": self.max_output_tokens,
+            "max_tool_calls": None,
+            "metadata": self.metadata or {},
+            "parallel_tool_calls": self.parallel_tool_calls is not False,
+            "previous_response_id": None,
+            "prompt_cache_key": self.prompt_cache_key,
+            "reasoning": {
+                "effort": self.reasoning.effort if self.reasoning else None,
+                "summary": None,
+            },
+            "safety_identifier": self.safety_identifier,
+            "service_tier": "default",
+            "store": False,
+            "temperature": self.temperature,
+            "text": {"format": self._format.model_dump(by_alias=True)},
+            "tool_choice": choice if isinstance(choice, str) else choice.model_dump(),
+            "tools": [tool.echo() for tool in self.tools or []],
+            "top_logprobs": self.top_logprobs or 0,
+            "top_p": self.top_p,
+            "truncation": "disabled",
+            "user": self.user,
+        }
+
+
+Status = Literal["in_progress", "completed", "incomplete"]
+
+
+class OutputText(BaseModel):
+    type: Literal["output_text"]
+    text: str
+    annotations: list[None] = Field(description="Always empty.")
+    logprobs: list[TokenLogprob]
+
+
+class OutputMessage(BaseModel):
+    type: Literal["message"]
+    id: str
+    status: Status
+    role: Literal["assistant"]
+    content: list[OutputText]
+
+
+class OutputCall(BaseModel):
+    type: Literal["function_call"]
+    id: str
+    status: Status
+    call_id: str = Field(description="What its `function_call_output` has to repeat.")
+    name: str
+    arguments: str = Field(description="JSON.")
+
+
+class OutputReasoningText(BaseModel):
+    type: Literal["reasoning_text"]
+    text: str
+
+
+class OutputReasoning(BaseModel):
+    """What the model wrote before its answer, where it does."""
+
+    type: Literal["reasoning"]
+    id: str
+    status: Status
+    summary: list[None] = Field(description="Always empty.")
+    content: list[OutputReasoningText]
+
+
+class IncompleteDetails(BaseModel):
+    reason: Literal["max_output_tokens"]
+
+
+class FailureDetails(BaseModel):
+    code: Literal["server_error"]
+    message: str
+
+
+class InputTokensDetails(BaseModel):
+    cached_tokens: int = Field(description="Found computed: the beginning was a known one.")
+    cache_write_tokens: int = Field(description="Always 0: keeping them costs nothing.")
+
+
+class OutputTokensDetails(BaseModel):
+    reasoning_tokens: int
+
+
+class ResponseUsage(BaseModel):
+    input_tokens: int
+    input_tokens_details: InputTokensDetails
+    output_tokens: int
+    output_tokens_details: OutputTokensDetails
+    total_tokens: int
+
+
+class ResponseObject(BaseModel):
+    """A response. What the request set is repeated; null: as the model has it."""
+
+    id: str
+    object: Literal["response"]
+    created_at: int = Field(description="Unix seconds.")
+    completed_at: int | None
+    status: Literal["in_progress", "completed", "incomplete", "failed"]
+    error: FailureDetails | None
+    incomplete_details: IncompleteDetails | None
+    model: str
+    output: list[
+        Annotated[OutputMessage | OutputCall | OutputReasoning, Field(discriminator="type")]
+    ]
+    usage: ResponseUsage | None = Field(description="Null until the end of the answer.")
+    background: Literal[False]
+    instructions: str | None
+    max_output_tokens: int | None
+    max_tool_calls: None
+    metadata: dict[str, str]
+    parallel_tool_calls: bool
+    previous_response_id: None
+    prompt_cache_key: str | None
+    reasoning: dict[str, str | None]
+    safety_identifier: str | None
+    service_tier: Literal["default"]
+    store: Literal[False]
+    temperature: float | None
+    text: dict[str, Any]
+    tool_choice: str | dict[str, str]
+    tools: Sequence[dict[str, Any]]
+    top_logprobs: int
+    top_p: float | None
+    truncation: Literal["disabled"]
+    user: str | None

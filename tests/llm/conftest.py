@@ -1,0 +1,31 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.llm.support import tiny_llama
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    """The models are so small that threads would only wait for one another."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_llama(tmp_path_factory.mktemp("llama"))
+
+
+@pytest.fixture(scope="session")
+def converted(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same model as OpenVINO's IR: made once, it takes the longest."""
+    from stoker.replica.llm.export import TOLERANCE, export
+
+    folder = tmp_path_factory.mktemp("converted")
+    assert export(llama, folder, threads=1) <= TOLERANCE
+    return folder

@@ -1,0 +1,297 @@
+"""Tiny language models with random weights, and a toy one that shows what a cache holds."""
+
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from stoker.replica.llm import scheduler as scheduling
+from stoker.replica.llm.blocks import BlockCache
+from stoker.replica.llm.events import CallArguments, CallBegun, Event, Finished, Text
+from stoker.replica.llm.interface import Output, Submission
+from stoker.replica.llm.scheduler import Chunk, Scheduler
+from stoker.replica.llm.wire import Sampling
+
+library: Any = transformers
+
+TEXT = (
+    "The model answers what it was asked: the weather in Paris is 21 degrees, and the river is "
+    'cold. {"name": "get_weather", "arguments": {"city": "Paris"}} true false null'
+)
+CHATML = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+HERMES = (
+    "{% if tools %}<|im_start|>system\n"
+    "{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}"
+    "Call them within <tool_call></tool_call>.<|im_end|>\n{% endif %}" + CHATML
+)
+TEMPLATES: Mapping[str, str] = {
+    "hermes": HERMES,
+    "mistral": CHATML + "{# [TOOL_CALLS] #}",
+    "llama3": CHATML + '{# {"name": function, "parameters": {}} #}',
+    "pythonic": CHATML + "{# [func_name1(params_name1=params_value1)] #}",
+}
+THINKING = CHATML + "{# <think> </think> #}"
+SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "[TOOL_CALLS]", "<|python_tag|>")
+VOCABULARY = 400
+"""Of the models: wider than what the tokenizer has, as it is with real ones."""
+
+
+def tokenizer(
+    template: str | None = HERMES,
+    *,
+    special: Sequence[str] = SPECIAL,
+    added: Sequence[str] = ("<tool_call>", "</tool_call>", "<think>", "</think>"),
+) -> Any:
+    """Byte-level BPE, as Qwen and Llama 3 have it: every text has tokens.
+
+    Args:
+        added: tokens that are never split but count as text, as Qwen's `<tool_call>`.
+    """
+    made: Any = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=320,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    made.train_from_iterator([TEXT] * 4, trainer)
+    made.add_special_tokens([*special])
+    made.add_tokens([AddedToken(one, normalized=False) for one in added])
+    return library.PreTrainedTokenizerFast(
+        tokenizer_object=made, eos_token="<|im_end|>", chat_template=template
+    )
+
+
+def tiny_llama(folder: Path, *, positions: int = 320) -> Path:
+    """Save a Llama of two layers with its tokenizer, as `save_pretrained` does."""
+    transformers.set_seed(1)
+    config = library.LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=positions,
+        # Wide enough that answers depend on all of the prompt, and that no two tokens tie.
+        initializer_range=0.3,
+        bos_token_id=None,
+        eos_token_id=None,
+    )
+    model = library.LlamaForCausalLM(config).eval()
+    model.save_pretrained(folder)
+    tokenizer().save_pretrained(folder)
+    return folder
+
+
+def generated(model: Any, prompt: Sequence[int], count: int) -> list[int]:
+    """What transformers itself answers, greedily."""
+    with torch.inference_mode():
+        found = model.generate(
+            torch.tensor([list(prompt)]),
+            attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+            max_new_tokens=count,
+            do_sample=False,
+            eos_token_id=None,
+            pad_token_id=0,
+        )
+    return found[0, len(prompt) :].tolist()
+
+
+GREEDY = Sampling(
+    temperature=0.0, top_p=1.0, top_k=0, min_p=0.0, repetition_penalty=1.0, max_tokens=8
+)
+
+
+def submission(
+    identifier: int, prompt: Iterable[int], sampling: Sampling = GREEDY, **more: Any
+) -> Submission:
+    return Submission(id=identifier, prompt=list(prompt), sampling=sampling, **more)
+
+
+class Answers:
+    """What a scheduler gave, added up; and that it keeps its word while it gives."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
+        self.tokens: dict[int, list[int]] = {}
+        self.finish: dict[int, str] = {}
+        self.errors: dict[int, str] = {}
+        self.cached: dict[int, int] = {}
+        self.order: list[int] = []
+        """The sequences in the order in which they ended."""
+
+    def step(self) -> list[Output]:
+        outputs = self.scheduler.step()
+        for output in outputs:
+            self.note(output)
+        return outputs
+
+    def note(self, output: Output) -> None:
+        assert output.id not in self.finish, "an output after the last"
+        assert output.id not in self.errors, "an output after an error"
+        first = output.id not in self.tokens
+        assert first or output.cached == 0, "the cached tokens are told twice"
+        self.tokens.setdefault(output.id, []).extend(output.tokens)
+        self.cached[output.id] = self.cached.get(output.id, 0) + output.cached
+        if output.error:
+            self.errors[output.id] = output.error
+        if output.finish:
+            self.finish[output.id] = output.finish
+        if output.finish or output.error:
+            self.order.append(output.id)
+
+    def drain(self, steps: int = 5000) -> "Answers":
+        """Step until nothing runs."""
+        for _ in range(steps):
+            if not self.scheduler.running:
+                return self
+            self.step()
+        raise AssertionError(f"{self.scheduler.running} sequences still run")
+
+
+_ROWS = torch.randn(97, 50, generator=torch.Generator().manual_seed(3)) * 3
+"""The toy's logits: which row comes next depends on all tokens before."""
+
+
+def toy_logits(tokens: Sequence[int]) -> torch.Tensor:
+    return _ROWS[zlib.crc32(repr(list(tokens)).encode()) % len(_ROWS)]
+
+
+def toy_answer(
+    prompt: Sequence[int], count: int, *, ends: Iterable[int] = (), max_length: int = 10**6
+) -> tuple[list[int], str]:
+    """What the toy answers greedily, and why it ends."""
+    tokens = list(prompt)
+    stops = set(ends)
+    while True:
+        token = int(toy_logits(tokens).argmax())
+        if token in stops:
+            return tokens[len(prompt) :], "stop"
+        tokens.append(token)
+        if len(tokens) - len(prompt) == count or len(tokens) >= max_length:
+            return tokens[len(prompt) :], "length"
+
+
+class ToyRunner:
+    """A `Runner` whose keys and values are the tokens themselves, in blocks that may be shared.
+
+    The logits are computed from what the blocks hold, so a wrong block gives a wrong answer.
+    """
+
+    name = "toy"
+    vocabulary = 50
+
+    def __init__(self, blocks: int = 64, *, max_length: int = 64, block_tokens: int = 4) -> None:
+        self.max_length = max_length
+        self.blocks = blocks
+        self.cache = BlockCache(blocks, block_tokens)
+        self.memory = [[-1] * block_tokens for _ in range(blocks)]
+        self.length: dict[int, int] = {}
+        """Sequence → its tokens that are computed."""
+        self.steps: list[list[Chunk]] = []
+        self.spoil: Callable[[int, torch.Tensor], torch.Tensor] = lambda _, row: row
+
+    @property
+    def usage(self) -> float:
+        return self.cache.usage
+
+    def enter_thread(self) -> None: ...
+
+    def admit(self, identifier: int, tokens: Sequence[int]) -> int | None:
+        assert identifier not in self.length, "a sequence is admitted twice"
+        found = self.cache.admit(identifier, tokens)
+        if found is not None:
+            assert 0 <= found < len(tokens)
+            self.length[identifier] = found
+            assert self.read(identifier) == list(tokens[:found]), "shared blocks hold other tokens"
+        return found
+
+    def reserve(self, identifier: int, length: int) -> bool:
+        assert length <= self.max_length
+        return self.cache.reserve(identifier, length)
+
+    def release(self, identifier: int) -> None:
+        self.length.pop(identifier, None)
+        self.cache.release(identifier)
+
+    def read(self, identifier: int) -> list[int]:
+        table = self.cache.table(identifier)
+        tokens = [token for block in table for token in self.memory[block]]
+        return tokens[: self.length[identifier]]
+
+    def forward(self, chunks: Sequence[Chunk]) -> torch.Tensor:
+        self.steps.append(list(chunks))
+        assert len({chunk.id for chunk in chunks}) == len(chunks) > 0
+        assert 0 < sum(len(chunk.tokens) for chunk in chunks) <= scheduling.STEP_TOKENS
+        size = self.cache.block_tokens
+        for chunk in chunks:
+            assert chunk.start == self.length[chunk.id], "a chunk does not begin at the last's end"
+            table = self.cache.table(chunk.id)
+            for place, token in enumerate(chunk.tokens, start=chunk.start):
+                block = table[place // size]
+                holders = [one for one in self.length if block in self.cache.table(one)]
+                assert holders == [chunk.id], "a shared block is written to"
+                self.memory[block][place % size] = token
+            self.length[chunk.id] += len(chunk.tokens)
+        rows = [
+            self.spoil(chunk.id, toy_logits(self.read(chunk.id)))
+            for chunk in chunks
+            if chunk.sampled
+        ]
+        for chunk in chunks:
+            self.cache.computed(chunk.id, self.length[chunk.id])
+        return torch.stack(rows) if rows else torch.empty(0, self.vocabulary)
+
+
+@dataclass
+class Called:
+    index: int
+    id: str
+    name: str
+    arguments: str = ""
+
+
+@dataclass
+class Joined:
+    """What an answer's events come to."""
+
+    text: str = ""
+    reasoning: str = ""
+    calls: list[Called] = field(default_factory=list[Called])
+
+    @property
+    def plain(self) -> tuple[str, str, list[tuple[str, str]]]:
+        """Without the calls' ids, which are random."""
+        return self.text, self.reasoning, [(one.name, one.arguments) for one in self.calls]
+
+
+def joined(events: Iterable[Event]) -> Joined:
+    """Add events up; each call begins once, in turn, before its arguments."""
+    answer = Joined()
+    for event in events:
+        match event:
+            case Text():
+                if event.reasoning:
+                    answer.reasoning += event.text
+                else:
+                    answer.text += event.text
+            case CallBegun():
+                assert event.index == len(answer.calls)
+                assert event.id not in [one.id for one in answer.calls]
+                answer.calls.append(Called(event.index, event.id, event.name))
+            case CallArguments():
+                answer.calls[event.index].arguments += event.text
+                assert event.index == len(answer.calls) - 1
+            case Finished():
+                pass
+    return answer

@@ -1,0 +1,246 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stoker.replica.llm.prompts import Defaults, Prepared, Prompts
+from stoker.replica.llm.wire import Conversation, Generation, Prompt, Sampling, Tools
+from stoker.replica.stages import InputError
+from tests.llm.support import CHATML, HERMES, tokenizer
+
+VOCABULARY = 400
+USER: dict[str, Any] = {"role": "user", "content": "Hello"}
+REFUSING = (
+    "{% for message in messages %}{% if message.role == 'system' %}"
+    "{{ raise_exception('No system messages, please.') }}{% endif %}{{ message.content }}"
+    "{% endfor %}"
+)
+
+
+def folder(path: Path, template: str | None = HERMES, **config: Any) -> Path:
+    tokenizer(template).save_pretrained(path)
+    if config:
+        (path / "generation_config.json").write_text(json.dumps(config))
+    return path
+
+
+@pytest.fixture(scope="module")
+def prompts(tmp_path_factory: pytest.TempPathFactory) -> Prompts:
+    return Prompts(folder(tmp_path_factory.mktemp("prompts")), max_length=64, vocabulary=VOCABULARY)
+
+
+def prompts_of(path: Path, template: str | None) -> Prompts:
+    return Prompts(folder(path, template), max_length=64, vocabulary=VOCABULARY)
+
+
+def talk(*messages: dict[str, Any], **more: Any) -> Conversation:
+    return Conversation(messages=list(messages) or [USER], **more)
+
+
+def asked(prompt: Prompt = "x", **sampling: Any) -> Generation:
+    return Generation(api="completions", prompts=[prompt], sampling=Sampling(**sampling))
+
+
+def refusal(prompts: Prompts, prompt: Prompt, place: str = "prompt") -> InputError:
+    with pytest.raises(InputError) as found:
+        prompts.prepare(prompt, place)
+    assert not found.value.of_item
+    return found.value
+
+
+class TestPrepare:
+    def test_a_conversation(self, prompts: Prompts) -> None:
+        found = prompts.prepare(talk(), "messages")
+        text = "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
+        assert prompts.tokenizer.decode(found.tokens) == text
+        assert found.text == text[-64:]
+        assert found.tokens.count(prompts.tokenizer.convert_tokens_to_ids("<|im_start|>")) == 2
+
+    def test_a_text(self, prompts: Prompts) -> None:
+        found = prompts.prepare("Once upon a time", "prompt")
+        assert found.tokens == prompts.tokenizer("Once upon a time")["input_ids"]
+
+    def test_the_tokenizers_own_first_token_comes_once(self, tmp_path: Path) -> None:
+        """Texts begin with it; chat templates write it themselves."""
+        from tokenizers.processors import TemplateProcessing
+
+        made = tokenizer("<|endoftext|>" + CHATML)
+        first = made.convert_tokens_to_ids("<|endoftext|>")
+        made.backend_tokenizer.post_processor = TemplateProcessing(
+            single="<|endoftext|> $A", special_tokens=[("<|endoftext|>", first)]
+        )
+        made.save_pretrained(tmp_path)
+        own = Prompts(tmp_path, max_length=64, vocabulary=VOCABULARY)
+        assert own.prepare("Hello", "prompt").tokens[0] == first
+        for prompt in ("Hello", talk()):
+            assert own.prepare(prompt, "prompt").tokens.count(first) == 1
+
+    def test_tokens(self, prompts: Prompts) -> None:
+        assert prompts.prepare([5, 6, 399], "prompt") == Prepared([5, 6, 399], "")
+
+    @pytest.mark.parametrize("token", [VOCABULARY, -1, 10**9])
+    def test_unknown_tokens(self, token: int, prompts: Prompts) -> None:
+        error = refusal(prompts, [5, token], "prompt[3]")
+        assert error.field == "prompt[3]"
+        assert error.message == (
+            f"'prompt[3]' has the token {token}; the model knows 0 to {VOCABULARY - 1}."
+        )
+
+    @pytest.mark.parametrize("prompt", ["", []])
+    def test_an_empty_one(self, prompt: Prompt, prompts: Prompts) -> None:
+        error = refusal(prompts, prompt)
+        assert error.field == "prompt"
+        assert "is empty" in error.message
+
+    def test_tools_reach_the_template(self, prompts: Prompts) -> None:
+        function = {"type": "function", "function": {"name": "get_weather"}}
+        wishes: list[tuple[Any, bool]] = [("auto", True), ("required", True), ("none", False)]
+        for choice, expected in wishes:
+            given = Tools(functions=[function], choice=choice)
+            found = prompts.prepare(talk(tools=given), "messages")
+            assert ("get_weather" in prompts.tokenizer.decode(found.tokens)) is expected
+
+    def test_without_a_template(self, tmp_path: Path) -> None:
+        error = refusal(prompts_of(tmp_path, None), talk(), "messages")
+        assert error.field == "messages"
+        assert "no chat template" in error.message
+
+    def test_variables_of_the_template(self, tmp_path: Path) -> None:
+        own = prompts_of(tmp_path, CHATML + "{{ reasoning_effort }}")
+        found = own.prepare(talk(effort="high"), "messages")
+        assert found.text.endswith("assistant\nhigh")
+
+    def test_variables_that_it_does_not_know(self, prompts: Prompts) -> None:
+        error = refusal(prompts, talk(effort="high"), "messages")
+        assert error.field == "reasoning_effort"
+
+    def test_what_the_template_refuses(self, tmp_path: Path) -> None:
+        own = prompts_of(tmp_path, REFUSING)
+        assert own.prepare(talk(), "messages").text == "Hello"
+        error = refusal(own, talk({"role": "system", "content": "x"}), "messages")
+        assert error.field == "messages"
+        assert "No system messages, please." in error.message
+
+    @pytest.mark.parametrize(
+        "template",
+        [
+            "{{ messages[0].content.nothing.more }}",
+            "{{ messages[0].content + 1 }}",
+            "{{ messages[0].content.index('zzz') }}",
+            "{{ 1 // 0 }}",
+            "{{ [].pop() }}",
+            "{{ messages[0].content.__class__.__mro__ }}",
+            "{% if %}",
+        ],
+    )
+    def test_what_does_not_fit_the_template(self, template: str, tmp_path: Path) -> None:
+        """Errors of any kind within a template are the request's, not the server's."""
+        assert refusal(prompts_of(tmp_path, template), talk(), "messages").field == "messages"
+
+
+class TestLimited:
+    def limited(self, prompts: Prompts, size: int, **sampling: Any) -> Sampling:
+        return prompts.limited(Prepared([1] * size, ""), asked(**sampling), "prompt")
+
+    def refused(self, prompts: Prompts, size: int, **sampling: Any) -> InputError:
+        with pytest.raises(InputError) as found:
+            self.limited(prompts, size, **sampling)
+        return found.value
+
+    def test_what_there_is_room_for(self, prompts: Prompts) -> None:
+        assert self.limited(prompts, 50).max_tokens == 14
+        assert self.limited(prompts, 63).max_tokens == 1
+        assert self.limited(prompts, 50, max_tokens=14).max_tokens == 14
+        assert self.limited(prompts, 50, max_tokens=3).max_tokens == 3
+
+    @pytest.mark.parametrize("size", [64, 90])
+    def test_a_prompt_that_is_too_long(self, size: int, prompts: Prompts) -> None:
+        error = self.refused(prompts, size)
+        assert error.field == "prompt"
+        assert error.message == (
+            f"'prompt' has {size} tokens; this model takes 64, prompt and answer together."
+        )
+
+    def test_an_answer_that_is_too_long(self, prompts: Prompts) -> None:
+        error = self.refused(prompts, 50, max_tokens=15)
+        assert error.field == "max_tokens"
+        assert error.message == (
+            "'max_tokens' is 15, and the prompt has 50 tokens: together 65; this model takes 64."
+        )
+
+    def test_names_the_field_that_was_given(self, prompts: Prompts) -> None:
+        given = Generation(
+            api="chat",
+            prompts=["x"],
+            sampling=Sampling(max_tokens=100),
+            limit_field="max_completion_tokens",
+        )
+        with pytest.raises(InputError) as found:
+            prompts.limited(Prepared([1], ""), given, "messages")
+        assert found.value.field == "max_completion_tokens"
+
+    @pytest.mark.parametrize("token", [VOCABULARY, -1])
+    def test_tokens_that_there_are_not(self, token: int, prompts: Prompts) -> None:
+        assert self.refused(prompts, 5, logit_bias={token: 1.0}).field == "logit_bias"
+        assert self.refused(prompts, 5, stop_token_ids=[1, token]).field == "stop_token_ids"
+
+
+class TestDefaults:
+    def read(self, path: Path, **config: Any) -> Defaults:
+        return Defaults.read(folder(path, **config), tokenizer())
+
+    def test_without_a_file(self, tmp_path: Path) -> None:
+        end = tokenizer().eos_token_id
+        assert self.read(tmp_path) == Defaults(
+            temperature=1.0,
+            top_p=1.0,
+            top_k=0,
+            min_p=0.0,
+            repetition_penalty=1.0,
+            ends=frozenset([end]),
+        )
+
+    def test_the_models_own(self, tmp_path: Path) -> None:
+        found = self.read(
+            tmp_path,
+            do_sample=True,
+            temperature=0.7,
+            top_p=0.8,
+            top_k=20,
+            min_p=0.05,
+            repetition_penalty=1.05,
+            eos_token_id=[3, 4],
+        )
+        assert found == Defaults(
+            temperature=0.7,
+            top_p=0.8,
+            top_k=20,
+            min_p=0.05,
+            repetition_penalty=1.05,
+            ends=frozenset([3, 4]),
+        )
+
+    def test_greedy(self, tmp_path: Path) -> None:
+        assert self.read(tmp_path, do_sample=False, temperature=0.7).temperature == 0.0
+
+    @pytest.mark.parametrize(("given", "ends"), [(7, {7}), ([7, 9], {7, 9}), (None, set[int]())])
+    def test_ends(self, given: Any, ends: set[int], tmp_path: Path) -> None:
+        assert self.read(tmp_path, eos_token_id=given).ends == ends
+
+    def test_nulls_are_no_values(self, tmp_path: Path) -> None:
+        found = self.read(tmp_path, temperature=None, top_k=None, top_p=None)
+        assert (found.temperature, found.top_k, found.top_p) == (1.0, 0, 1.0)
+
+    def test_fill_what_was_left_open(self, tmp_path: Path) -> None:
+        found = self.read(tmp_path, temperature=0.7, top_k=20, top_p=0.8)
+        filled = found.filled(Sampling(temperature=0.0, top_p=0.5, seed=3))
+        assert filled == Sampling(
+            temperature=0.0, top_p=0.5, top_k=20, min_p=0.0, repetition_penalty=1.0, seed=3
+        )
+
+
+class TestHidden:
+    def test_special_tokens_but_for_those_with_a_meaning(self, prompts: Prompts) -> None:
+        names = {prompts.tokenizer.convert_ids_to_tokens(token) for token in prompts.hidden}
+        assert names == {"<|endoftext|>", "<|im_start|>", "<|im_end|>"}

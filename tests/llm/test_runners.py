@@ -1,0 +1,296 @@
+"""Both runners against `generate` of transformers, token by token."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from stoker.replica.llm import scheduler as scheduling
+from stoker.replica.llm.engines.openvino import BLOCK_TOKENS, OpenVinoRunner
+from stoker.replica.llm.engines.torch import TorchRunner, cache_tokens, load
+from stoker.replica.llm.export import Facts, NotExportableError, check, export
+from stoker.replica.llm.scheduler import Chunk, Runner, Scheduler
+from stoker.replica.llm.wire import Sampling
+from tests.llm.support import GREEDY, VOCABULARY, Answers, generated, submission
+
+library: Any = transformers
+
+COUNT = 10
+LENGTHS = (1, 2, 3, 31, 32, 33, 64, 65, 100)
+
+
+def prompt(length: int, seed: int = 0) -> list[int]:
+    chance = random.Random(1000 * seed + length)
+    return [chance.randrange(VOCABULARY) for _ in range(length)]
+
+
+@pytest.fixture(scope="module")
+def model(llama: Path) -> Any:
+    return load(llama, torch.float32, torch.device("cpu"))
+
+
+@pytest.fixture(scope="module")
+def expected(model: Any) -> Callable[[list[int], int], list[int]]:
+    known: dict[tuple[int, ...], list[int]] = {}
+
+    def answer(tokens: list[int], count: int = COUNT) -> list[int]:
+        key = tuple(tokens)
+        if len(known.get(key, ())) < count:
+            known[key] = generated(model, tokens, max(count, COUNT))
+        return known[key][:count]
+
+    return answer
+
+
+Expected = Callable[..., list[int]]
+
+
+@pytest.fixture(params=["torch", "openvino"])
+def runner(request: pytest.FixtureRequest) -> Runner:
+    """One with nothing in its cache."""
+    if request.param == "torch":
+        return TorchRunner(request.getfixturevalue("model"), threads=1, cache_tokens=2000)
+    folder: Path = request.getfixturevalue("converted")
+    return OpenVinoRunner(folder, threads=1, precision="f32", cache_bytes=1 << 20)
+
+
+def wishes(count: int = COUNT) -> Sampling:
+    return Sampling(
+        temperature=0.0, top_p=1.0, top_k=0, min_p=0.0, repetition_penalty=1.0, max_tokens=count
+    )
+
+
+def answered(runner: Runner, prompts: list[list[int]], count: int = COUNT) -> Answers:
+    answers = Answers(Scheduler(runner, ()))
+    for number, tokens in enumerate(prompts):
+        answers.scheduler.submit(submission(number, tokens, wishes(count)))
+    return answers.drain()
+
+
+class TestGreedy:
+    def test_prompts_of_many_lengths_at_once(self, runner: Runner, expected: Expected) -> None:
+        prompts = [prompt(length) for length in LENGTHS]
+        answers = answered(runner, prompts)
+        assert not answers.errors
+        for number, tokens in enumerate(prompts):
+            assert answers.tokens[number] == expected(tokens), len(tokens)
+
+    def test_answers_differ(self, expected: Expected) -> None:
+        """Else none of this would show anything."""
+        answers = {tuple(expected(prompt(length))) for length in LENGTHS}
+        assert len(answers) == len(LENGTHS)
+        assert all(len(set(one)) > COUNT // 2 for one in answers)
+
+    def test_prompts_in_pieces(
+        self, runner: Runner, expected: Expected, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(scheduling, "STEP_TOKENS", 23)
+        prompts = [prompt(length) for length in (1, 33, 100, 24, 65)]
+        answers = answered(runner, prompts)
+        for number, tokens in enumerate(prompts):
+            assert answers.tokens[number] == expected(tokens), len(tokens)
+
+    @pytest.mark.parametrize("seed", [1, 2, 3])
+    def test_joins_and_leaves(
+        self, seed: int, runner: Runner, expected: Expected, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """They come, end and are cancelled at any time."""
+        monkeypatch.setattr(scheduling, "STEP_TOKENS", 30)
+        chance = random.Random(seed)
+        answers = Answers(Scheduler(runner, ()))
+        asked: dict[int, tuple[list[int], int]] = {}
+        cancelled: set[int] = set()
+        for step in range(40):
+            if step < 25 and len(asked) < 12 and chance.random() < 0.6:
+                tokens, count = prompt(chance.choice(LENGTHS)), chance.choice([1, 4, COUNT])
+                asked[len(asked)] = tokens, count
+                answers.scheduler.submit(submission(len(asked) - 1, tokens, wishes(count)))
+            if asked and chance.random() < 0.1:
+                one = chance.choice(list(asked))
+                if one not in answers.finish:
+                    cancelled.add(one)
+                    answers.scheduler.cancel(one)
+            if answers.scheduler.running:
+                answers.step()
+        answers.drain()
+        assert len(asked) > 6
+        for number, (tokens, count) in asked.items():
+            given = answers.tokens.get(number, [])
+            found = expected(tokens, count)
+            assert given == (found[: len(given)] if number in cancelled else found)
+
+    def test_the_next_step_may_hold_one_token_of_a_prompt(
+        self, runner: Runner, expected: Expected, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As where 255 draw beside a long prompt: it is no sequence that draws yet."""
+        monkeypatch.setattr(scheduling, "STEP_TOKENS", 3)
+        answers = Answers(Scheduler(runner, ()))
+        # Two draw, so that one token a step is left for the prompt, until the first of them ends.
+        answers.scheduler.submit(submission(0, prompt(2), wishes(6)))
+        answers.scheduler.submit(submission(1, prompt(1), wishes(COUNT)))
+        answers.step()
+        answers.scheduler.submit(submission(2, prompt(31), wishes(4)))
+        answers.drain()
+        assert answers.tokens[0] == expected(prompt(2), 6)
+        assert answers.tokens[1] == expected(prompt(1))
+        assert answers.tokens[2] == expected(prompt(31), 4)
+
+    def test_to_the_full_length(self, runner: Runner, expected: Expected) -> None:
+        tokens = prompt(314)
+        answers = answered(runner, [tokens], 100)
+        assert answers.tokens[0] == expected(tokens, 6)
+        assert answers.finish[0] == "length"
+
+    def test_logits_are_those_of_the_model(self, runner: Runner, model: Any) -> None:
+        """In two pieces, and a piece beside it that no logits are wanted of."""
+        tokens = prompt(40)
+        for number in (1, 2):
+            assert runner.admit(number, tokens) == 0
+            assert runner.reserve(number, len(tokens))
+        nothing = runner.forward([Chunk(1, tokens[:7], 0, sampled=False)])
+        assert nothing.shape == (0, VOCABULARY)
+        found = runner.forward(
+            [Chunk(2, tokens[:9], 0, sampled=False), Chunk(1, tokens[7:], 7, sampled=True)]
+        )
+        assert found.dtype == torch.float32
+        assert found.shape == (1, VOCABULARY)
+        with torch.inference_mode():
+            theirs = model(torch.tensor([tokens])).logits[0, -1]
+        assert float((found[0] - theirs).abs().max() / theirs.abs().max()) < 1e-4
+
+
+class TestCache:
+    def test_the_same_prompts_again(self, converted: Path, expected: Expected) -> None:
+        """Their blocks are found computed, and the answers stay the same."""
+        runner = OpenVinoRunner(converted, threads=1, precision="f32", cache_bytes=1 << 21)
+        prompts = [prompt(length) for length in LENGTHS]
+        first = answered(runner, prompts)
+        second = answered(runner, prompts)
+        assert set(first.cached.values()) == {0}
+        for number, tokens in enumerate(prompts):
+            assert second.tokens[number] == first.tokens[number] == expected(tokens)
+            whole = (len(tokens) - 1) // BLOCK_TOKENS * BLOCK_TOKENS
+            assert second.cached[number] == whole, len(tokens)
+
+    def test_a_conversation_that_goes_on(self, converted: Path, expected: Expected) -> None:
+        """Its prompt begins with the former prompt and answer."""
+        runner = OpenVinoRunner(converted, threads=1, precision="f32", cache_bytes=1 << 21)
+        before = prompt(60)
+        answer = answered(runner, [before]).tokens[0]
+        after = [*before, *answer, *prompt(5, seed=2)]
+        again = answered(runner, [after])
+        assert again.cached[0] == 64
+        assert again.tokens[0] == expected(after)
+
+    def test_several_answers_to_one_prompt(self, converted: Path, expected: Expected) -> None:
+        runner = OpenVinoRunner(converted, threads=1, precision="f32", cache_bytes=1 << 21)
+        answers = Answers(Scheduler(runner, ()))
+        for number in range(3):
+            after = None if number == 0 else 0
+            answers.scheduler.submit(submission(number, prompt(100), wishes(), after=after))
+        answers.drain()
+        assert answers.cached == {0: 0, 1: 96, 2: 96}
+        for number in range(3):
+            assert answers.tokens[number] == expected(prompt(100))
+
+    def test_a_cache_too_small_for_all(self, converted: Path, expected: Expected) -> None:
+        """No bytes: room for one sequence of full length. Somebody is computed again."""
+        runner = OpenVinoRunner(converted, threads=1, precision="f32", cache_bytes=0)
+        prompts = [prompt(length, seed) for seed, length in enumerate((65, 90, 62, 33, 58))]
+        answers = answered(runner, prompts)
+        for number, tokens in enumerate(prompts):
+            assert answers.tokens[number] == expected(tokens)
+
+    def test_torch_takes_no_more_than_its_cache_holds(self, model: Any, expected: Expected) -> None:
+        runner = TorchRunner(model, threads=1, cache_tokens=0)
+        prompts = [prompt(length, seed) for seed, length in enumerate((65, 90, 62, 33, 58))]
+        answers = answered(runner, prompts)
+        for number, tokens in enumerate(prompts):
+            assert answers.tokens[number] == expected(tokens)
+
+    def test_tokens_that_fit_into_memory(self, model: Any) -> None:
+        """Two layers of keys and values of two heads of 16 float32: 512 bytes a token."""
+        assert cache_tokens(model, 512 * 1000 + 511) == 1000
+
+
+GPT2 = {"n_positions": 128, "n_embd": 32, "n_layer": 2, "n_head": 2, "initializer_range": 0.3}
+SLIDING: dict[str, Any] = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 128,
+    "sliding_window": 8,
+    "initializer_range": 0.3,
+}
+GEMMA: dict[str, Any] = SLIDING | {
+    "head_dim": 8,
+    "layer_types": ["sliding_attention", "full_attention"],
+}
+
+
+MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "learned positions": ("GPT2Config", "GPT2LMHeadModel", GPT2),
+    "sliding window": ("MistralConfig", "MistralForCausalLM", SLIDING),
+    "windows and full": ("Gemma3TextConfig", "Gemma3ForCausalLM", GEMMA),
+}
+
+
+class TestOtherArchitectures:
+    @pytest.mark.parametrize("kind", MODELS)
+    def test_answer_the_same(self, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        config_class, model_class, sizes = MODELS[kind]
+        transformers.set_seed(2)
+        config = getattr(library, config_class)(vocab_size=VOCABULARY, **sizes)
+        other = getattr(library, model_class)(config).eval()
+        monkeypatch.setattr(scheduling, "STEP_TOKENS", 16)
+        runner = TorchRunner(other, threads=1, cache_tokens=1000)
+        prompts = [prompt(length) for length in (1, 3, 9, 40, 20)]
+        answers = answered(runner, prompts)
+        found = [answers.tokens[number] for number in range(len(prompts))]
+        assert found == [generated(other, tokens, COUNT) for tokens in prompts]
+        assert len({tuple(one) for one in found}) == len(prompts)
+
+
+class TestExport:
+    def test_facts(self, converted: Path) -> None:
+        assert Facts.read(converted) == Facts(max_length=320, vocabulary=VOCABULARY)
+
+    @pytest.mark.parametrize(
+        "config",
+        [
+            library.MistralConfig(**SLIDING),
+            library.Gemma3TextConfig(**GEMMA),
+            library.Qwen2Config(**SLIDING, use_sliding_window=True, max_window_layers=0),
+        ],
+        ids=["mistral", "gemma", "qwen"],
+    )
+    def test_refuses_sliding_windows(self, config: Any) -> None:
+        with pytest.raises(NotExportableError):
+            check(config)
+
+    @pytest.mark.parametrize(
+        "config",
+        [
+            library.MistralConfig(**(SLIDING | {"sliding_window": None})),
+            library.Qwen2Config(**SLIDING, use_sliding_window=False),
+            library.LlamaConfig(),
+        ],
+        ids=["mistral", "qwen", "llama"],
+    )
+    def test_takes_those_that_do_not_use_them(self, config: Any) -> None:
+        check(config)
+
+    def test_refuses_before_it_reads_weights(self, tmp_path: Path) -> None:
+        library.MistralConfig(**SLIDING).save_pretrained(tmp_path)
+        with pytest.raises(NotExportableError, match="sliding"):
+            export(tmp_path, tmp_path, threads=1)
+
+
+def test_greedy_is_what_these_tests_ask_for() -> None:
+    assert wishes(GREEDY.max_tokens or 0) == GREEDY

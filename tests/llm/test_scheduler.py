@@ -1,0 +1,499 @@
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+
+from stoker.replica.llm import scheduler as scheduling
+from stoker.replica.llm.scheduler import Scheduler
+from stoker.replica.llm.wire import Sampling
+from tests.llm.support import GREEDY, Answers, ToyRunner, submission, toy_answer, toy_logits
+
+
+def sampling(**more: Any) -> Sampling:
+    wishes: dict[str, Any] = {
+        "temperature": 0.0,
+        "top_p": 1.0,
+        "top_k": 0,
+        "min_p": 0.0,
+        "repetition_penalty": 1.0,
+        "max_tokens": 8,
+    }
+    return Sampling(**(wishes | more))
+
+
+def alone(prompt: list[int], wishes: Sampling, *, ends: tuple[int, ...] = ()) -> list[int]:
+    """What a sequence gets when nothing else runs."""
+    answers = Answers(Scheduler(ToyRunner(), ends))
+    answers.scheduler.submit(submission(0, prompt, wishes))
+    return answers.drain().tokens[0]
+
+
+@pytest.fixture
+def few_tokens(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(scheduling, "STEP_TOKENS", 5)
+    yield
+
+
+@dataclass
+class Mix:
+    blocks: int
+    budget: int
+    max_running: int
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.blocks}b-{self.budget}t-{self.max_running}r"
+
+
+MIXES = [
+    Mix(blocks=16, budget=256, max_running=256, seed=1),
+    Mix(blocks=16, budget=7, max_running=4, seed=2),
+    Mix(blocks=20, budget=3, max_running=256, seed=3),
+    Mix(blocks=24, budget=32, max_running=256, seed=4),
+    Mix(blocks=40, budget=1, max_running=8, seed=5),
+    Mix(blocks=300, budget=64, max_running=3, seed=6),
+    Mix(blocks=300, budget=256, max_running=256, seed=7),
+]
+
+
+class TestAnyMix:
+    @pytest.mark.parametrize("mix", MIXES, ids=str)
+    def test_each_gets_what_it_gets_alone(self, mix: Mix, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Arrivals, cancels, drawn and greedy ones, shared prompts; the cache too small for all."""
+        monkeypatch.setattr(scheduling, "STEP_TOKENS", mix.budget)
+        chance = random.Random(mix.seed)
+        runner = ToyRunner(mix.blocks, max_length=64)
+        ends = (3, 4)
+        answers = Answers(Scheduler(runner, ends, max_running=mix.max_running))
+        beginnings = [[chance.randrange(50) for _ in range(30)] for _ in range(3)]
+        asked: dict[int, tuple[list[int], Sampling]] = {}
+        cancelled: set[int] = set()
+        for step in range(200):
+            if step < 120 and chance.random() < 0.5:
+                identifier = len(asked) + 1
+                shared = chance.choice(beginnings)[: chance.choice([0, 5, 12, 30])]
+                own = [chance.randrange(50) for _ in range(chance.randint(1, 15))]
+                wishes = sampling(
+                    max_tokens=min(chance.choice([1, 2, 5, 19]), 64 - len(shared + own)),
+                    temperature=chance.choice([0.0, 0.7, 1.3]),
+                    seed=identifier,
+                    ignore_eos=chance.random() < 0.5,
+                    frequency_penalty=chance.choice([0.0, 0.5]),
+                )
+                asked[identifier] = shared + own, wishes
+                after = chance.choice([None, None, identifier - 1])
+                answers.scheduler.submit(
+                    submission(identifier, shared + own, wishes, after=after or None)
+                )
+            if asked and chance.random() < 0.08:
+                one = chance.choice(list(asked))
+                if one not in answers.finish:
+                    cancelled.add(one)
+                    answers.scheduler.cancel(one)
+                    assert one not in runner.length
+            if answers.scheduler.running:
+                answers.step()
+        answers.drain()
+        assert not answers.errors
+        for identifier, (prompt, wishes) in asked.items():
+            expected = alone(prompt, wishes, ends=ends)
+            given = answers.tokens.get(identifier, [])
+            if identifier in cancelled:
+                assert given == expected[: len(given)]
+                assert identifier not in answers.finish
+            else:
+                assert given == expected
+                short = len(expected) < (wishes.max_tokens or 0)
+                assert answers.finish[identifier] == ("stop" if short else "length")
+        assert len(asked) > 40
+        assert runner.cache.free == mix.blocks
+        assert not runner.length
+
+    def test_the_mixes_do_preempt(self) -> None:
+        """Three sequences of 40 tokens in room for 64: somebody has to wait."""
+        runner = ToyRunner(16, max_length=64)
+        answers = Answers(Scheduler(runner, ()))
+        prompts = {one: [one] * 10 for one in (1, 2, 3)}
+        for one, prompt in prompts.items():
+            answers.scheduler.submit(submission(one, prompt, sampling(max_tokens=30)))
+        answers.drain()
+        for one, prompt in prompts.items():
+            assert answers.tokens[one] == toy_answer(prompt, 30)[0]
+        computed = sum(len(chunk.tokens) for step in runner.steps for chunk in step)
+        assert computed > 3 * 39
+        assert answers.order == [1, 2, 3]
+
+
+class TestPreemption:
+    def test_what_was_drawn_is_kept(self) -> None:
+        """With random numbers of its own: nothing is drawn twice."""
+        runner = ToyRunner(16, max_length=64)
+        answers = Answers(Scheduler(runner, ()))
+        wishes = {one: sampling(max_tokens=40, temperature=1.0, seed=one) for one in (1, 2)}
+        for one in (1, 2):
+            answers.scheduler.submit(submission(one, [one] * 9, wishes[one]))
+        expected = {one: alone([one] * 9, wishes[one]) for one in (1, 2)}
+        waited = False
+        while answers.scheduler.running:
+            answers.step()
+            waited |= 2 not in runner.length and 0 < len(answers.tokens[2]) < 40
+        assert waited
+        assert answers.tokens == expected
+        assert answers.order == [1, 2]
+        assert answers.cached == {1: 0, 2: 0}
+
+    def test_the_youngest_gives_way(self) -> None:
+        runner = ToyRunner(16, max_length=64)
+        answers = Answers(Scheduler(runner, ()))
+        for one in (1, 2, 3):
+            answers.scheduler.submit(submission(one, [one] * 17, sampling(max_tokens=20)))
+            answers.step()
+        held = list(runner.length)
+        while 3 in runner.length:
+            held = list(runner.length)
+            answers.step()
+        assert held == [1, 2, 3]
+        assert list(runner.length) == [1, 2]
+        assert answers.drain().order == [1, 2, 3]
+
+    def test_who_gave_way_comes_back_before_those_who_came_later(self) -> None:
+        runner = ToyRunner(16, max_length=64)
+        answers = Answers(Scheduler(runner, ()))
+        for one in (1, 2, 3):
+            answers.scheduler.submit(submission(one, [one] * 17, sampling(max_tokens=20)))
+        answers.step()
+        while 3 in runner.length:
+            answers.step()
+        answers.scheduler.submit(submission(4, [4] * 17, sampling(max_tokens=20)))
+        assert answers.drain().order == [1, 2, 3, 4]
+
+    def test_its_own_prompt_does_not_count_as_cached(self) -> None:
+        """`cached` are tokens that were computed for another sequence before."""
+        runner = ToyRunner(8, max_length=32)
+        answers = Answers(Scheduler(runner, ()))
+        answers.scheduler.submit(submission(1, [1] * 15, sampling(max_tokens=10)))
+        answers.scheduler.submit(submission(2, [2] * 9, sampling(max_tokens=3)))
+        answers.drain()
+        assert answers.cached == {1: 0, 2: 0}
+
+    def test_cached_counts_others_after_a_wait(self, few_tokens: None) -> None:
+        """A sequence that gave way within its prompt finds its own blocks again."""
+        runner = ToyRunner(8, max_length=32)
+        answers = Answers(Scheduler(runner, ()))
+        answers.scheduler.submit(submission(1, [1] * 9, sampling(max_tokens=20)))
+        answers.scheduler.submit(submission(2, list(range(20)), sampling(max_tokens=3)))
+        while 1 not in answers.finish:
+            answers.step()
+        assert 2 not in answers.tokens
+        answers.drain()
+        assert answers.tokens[2] == toy_answer(range(20), 3)[0]
+        assert answers.cached[2] == 0
+
+
+class TestEnds:
+    prompt = [1, 8, 9]
+
+    def test_max_tokens(self) -> None:
+        for count in (1, 2, 9):
+            answers = Answers(Scheduler(ToyRunner(), ()))
+            answers.scheduler.submit(submission(1, self.prompt, sampling(max_tokens=count)))
+            answers.drain()
+            assert answers.tokens[1] == toy_answer(self.prompt, 9)[0][:count]
+            assert answers.finish == {1: "length"}
+            assert answers.scheduler.running == 0
+
+    def test_max_length(self) -> None:
+        answers = Answers(Scheduler(ToyRunner(max_length=10), ()))
+        answers.scheduler.submit(submission(1, self.prompt, sampling(max_tokens=100)))
+        answers.drain()
+        assert answers.tokens[1] == toy_answer(self.prompt, 7)[0]
+        assert answers.finish == {1: "length"}
+
+    def ended(self, wishes: Sampling, ends: tuple[int, ...]) -> tuple[list[int], str]:
+        answers = Answers(Scheduler(ToyRunner(), ends))
+        answers.scheduler.submit(submission(1, self.prompt, wishes))
+        answers.drain()
+        return answers.tokens[1], answers.finish[1]
+
+    def at(self, place: int) -> int:
+        """A token of the answer that does not come earlier."""
+        tokens = toy_answer(self.prompt, 20)[0]
+        assert tokens.index(tokens[place]) == place
+        return tokens[place]
+
+    def test_the_models_end_is_not_part_of_the_answer(self) -> None:
+        answer = toy_answer(self.prompt, 20)[0]
+        found = self.ended(sampling(max_tokens=20), (self.at(4),))
+        assert found == (answer[:4], "stop")
+
+    def test_an_end_at_once(self) -> None:
+        assert self.ended(sampling(), (self.at(0),)) == ([], "stop")
+
+    def test_ignore_eos(self) -> None:
+        answer = toy_answer(self.prompt, 20)[0]
+        found = self.ended(sampling(max_tokens=20, ignore_eos=True), (self.at(4),))
+        assert found == (answer, "length")
+
+    def test_stop_token_ids(self) -> None:
+        answer = toy_answer(self.prompt, 20)[0]
+        both = sampling(max_tokens=20, stop_token_ids=[self.at(3), 49])
+        assert self.ended(both, (self.at(5),)) == (answer[:3], "stop")
+        assert self.ended(both, (self.at(2),)) == (answer[:2], "stop")
+
+    def test_stop_token_ids_hold_where_the_models_end_is_ignored(self) -> None:
+        answer = toy_answer(self.prompt, 20)[0]
+        wishes = sampling(max_tokens=20, ignore_eos=True, stop_token_ids=[self.at(5)])
+        assert self.ended(wishes, (self.at(2),)) == (answer[:5], "stop")
+
+    @pytest.mark.parametrize("least", [1, 3, 6])
+    def test_min_tokens(self, least: int) -> None:
+        """The end cannot be drawn before; the likeliest of the others is."""
+        end = self.at(0)
+        tokens = list(self.prompt)
+        for _ in range(least):
+            row = toy_logits(tokens).clone()
+            row[end] = -torch.inf
+            tokens.append(int(row.argmax()))
+        rest = toy_answer(tokens, 12 - least, ends=(end,))[0]
+        expected = tokens[len(self.prompt) :] + rest
+        found, _ = self.ended(sampling(max_tokens=12, min_tokens=least), (end,))
+        assert found == expected
+        assert len(found) >= least
+
+
+class TestAfter:
+    """Several answers to one prompt."""
+
+    def test_the_prompt_is_computed_once(self, few_tokens: None) -> None:
+        prompt = list(range(21))
+        runner = ToyRunner()
+        answers = Answers(Scheduler(runner, ()))
+        for one in range(4):
+            wishes = sampling(temperature=1.0, seed=one, max_tokens=3)
+            answers.scheduler.submit(submission(one, prompt, wishes, after=0 if one else None))
+        answers.drain()
+        prefill = [chunk for step in runner.steps for chunk in step if chunk.start < len(prompt)]
+        assert sum(len(chunk.tokens) for chunk in prefill) == 21 + 3 * 1
+        assert answers.cached == {0: 0, 1: 20, 2: 20, 3: 20}
+        for one in range(4):
+            assert answers.tokens[one] == alone(
+                prompt, sampling(temperature=1.0, seed=one, max_tokens=3)
+            )
+
+    def test_those_behind_need_not_wait(self, few_tokens: None) -> None:
+        runner = ToyRunner()
+        answers = Answers(Scheduler(runner, ()))
+        prompt = list(range(30))
+        answers.scheduler.submit(submission(1, prompt))
+        answers.scheduler.submit(submission(2, prompt, after=1))
+        answers.scheduler.submit(submission(3, [5]))
+        answers.step()
+        assert set(runner.length) == {1, 3}
+
+    @pytest.mark.parametrize("steps", [0, 1, 2])
+    def test_goes_on_when_the_first_is_cancelled(self, steps: int, few_tokens: None) -> None:
+        prompt = list(range(12))
+        answers = Answers(Scheduler(ToyRunner(), ()))
+        answers.scheduler.submit(submission(1, prompt))
+        answers.scheduler.submit(submission(2, prompt, after=1))
+        for _ in range(steps):
+            answers.step()
+        answers.scheduler.cancel(1)
+        answers.drain()
+        assert answers.tokens[2] == toy_answer(prompt, 8)[0]
+
+    def test_of_an_unknown_one(self) -> None:
+        answers = Answers(Scheduler(ToyRunner(), ()))
+        answers.scheduler.submit(submission(2, [1, 2], after=99))
+        assert answers.drain().tokens[2] == toy_answer([1, 2], 8)[0]
+
+
+class TestFairness:
+    def test_first_come_first_served(self) -> None:
+        answers = Answers(Scheduler(ToyRunner(), (), max_running=2))
+        for one in range(6):
+            answers.scheduler.submit(submission(one, [one]))
+        assert answers.drain().order == [0, 1, 2, 3, 4, 5]
+
+    def test_a_large_one_is_not_overtaken(self) -> None:
+        """Small ones keep coming, and each would fit; the large one still gets its turn."""
+        runner = ToyRunner(16, max_length=64)
+        answers = Answers(Scheduler(runner, ()))
+        answers.scheduler.submit(submission(1, [1] * 40, sampling(max_tokens=5)))
+        answers.step()
+        answers.scheduler.submit(submission(2, [2] * 50, sampling(max_tokens=5)))
+        for one in range(3, 30):
+            answers.scheduler.submit(submission(one, [one] * 3, sampling(max_tokens=2)))
+            answers.step()
+        answers.drain()
+        begun = list(dict.fromkeys(chunk.id for step in runner.steps for chunk in step))
+        assert begun == list(range(1, 30))
+        assert answers.order[0] == 1
+        assert answers.order.index(2) < 10
+
+    def test_a_long_prompt_holds_nobody_up(self, few_tokens: None) -> None:
+        """Who draws gets a token at every step while the prompt is computed beside it."""
+        runner = ToyRunner()
+        answers = Answers(Scheduler(runner, ()))
+        answers.scheduler.submit(submission(1, [1, 2], sampling(max_tokens=20)))
+        answers.step()
+        answers.scheduler.submit(submission(2, list(range(40)), sampling(max_tokens=2)))
+        for step in range(1, 10):
+            outputs = answers.step()
+            assert [one.id for one in outputs] == [1]
+            assert runner.length[2] == 4 * step
+        assert {one.id for one in answers.step()} == {1, 2}
+
+    def test_prompts_go_on_beside_many_that_draw(self, few_tokens: None) -> None:
+        runner = ToyRunner(200)
+        answers = Answers(Scheduler(runner, ()))
+        for one in range(4):
+            answers.scheduler.submit(submission(one, [one], sampling(max_tokens=40)))
+        answers.step()
+        answers.scheduler.submit(submission(9, list(range(20)), sampling(max_tokens=1)))
+        for _ in range(20):
+            answers.step()
+        assert answers.order == [9]
+
+    def test_prompts_are_computed_in_turn(self, few_tokens: None) -> None:
+        answers = Answers(Scheduler(ToyRunner(), ()))
+        for one in (1, 2, 3):
+            answers.scheduler.submit(submission(one, [one] * 12, sampling(max_tokens=1)))
+        assert answers.drain().order == [1, 2, 3]
+
+    def test_no_more_run_than_may(self) -> None:
+        runner = ToyRunner(200)
+        answers = Answers(Scheduler(runner, (), max_running=3))
+        for one in range(10):
+            answers.scheduler.submit(submission(one, [one]))
+        while answers.scheduler.running:
+            answers.step()
+            assert len(runner.steps[-1]) <= 3
+        assert answers.order == list(range(10))
+
+
+class TestCancel:
+    def test_frees_at_once(self, few_tokens: None) -> None:
+        runner = ToyRunner(16)
+        scheduler = Scheduler(runner, ())
+        scheduler.submit(submission(1, list(range(30))))
+        scheduler.step()
+        assert runner.cache.free < 16
+        scheduler.cancel(1)
+        assert runner.cache.free == 16
+        assert scheduler.running == 0
+        assert scheduler.step() == []
+
+    def test_one_that_waits(self) -> None:
+        runner = ToyRunner(200)
+        answers = Answers(Scheduler(runner, (), max_running=1))
+        for one in (1, 2, 3):
+            answers.scheduler.submit(submission(one, [one]))
+        answers.step()
+        answers.scheduler.cancel(2)
+        assert answers.scheduler.running == 2
+        assert answers.drain().order == [1, 3]
+
+    def test_an_unknown_one_is_no_error(self) -> None:
+        scheduler = Scheduler(ToyRunner(), ())
+        scheduler.cancel(5)
+        assert scheduler.running == 0
+
+    def test_the_others_go_on_unchanged(self) -> None:
+        answers = Answers(Scheduler(ToyRunner(), ()))
+        for one in (1, 2, 3):
+            answers.scheduler.submit(submission(one, [one, one]))
+        answers.step()
+        answers.scheduler.cancel(2)
+        answers.drain()
+        for one in (1, 3):
+            assert answers.tokens[one] == toy_answer([one, one], 8)[0]
+        assert len(answers.tokens[2]) == 1
+
+
+class TestAbandon:
+    def test_tells_those_that_run_and_keeps_those_that_wait(self) -> None:
+        runner = ToyRunner(200)
+        answers = Answers(Scheduler(runner, (), max_running=2))
+        for one in (1, 2, 3):
+            answers.scheduler.submit(submission(one, [one]))
+        answers.step()
+        for output in answers.scheduler.abandon("It broke."):
+            answers.note(output)
+        assert answers.errors == {1: "It broke.", 2: "It broke."}
+        assert not runner.length
+        answers.drain()
+        assert answers.order == [1, 2, 3]
+        assert answers.tokens[3] == toy_answer([3], 8)[0]
+
+    def test_after_a_step_that_raised(self) -> None:
+        runner = ToyRunner(16)
+
+        def broken(_: int, __: torch.Tensor) -> torch.Tensor:
+            raise RuntimeError
+
+        good, runner.spoil = runner.spoil, broken
+        answers = Answers(Scheduler(runner, ()))
+        answers.scheduler.submit(submission(1, [1, 2, 3]))
+        with pytest.raises(RuntimeError):
+            answers.scheduler.step()
+        assert [one.id for one in answers.scheduler.abandon("no")] == [1]
+        assert runner.cache.free == 16
+        runner.spoil = good
+        answers.scheduler.submit(submission(2, [1, 2, 3, 4, 5, 6]))
+        assert answers.drain().tokens[2] == toy_answer([1, 2, 3, 4, 5, 6], 8)[0]
+
+
+class TestFailures:
+    def test_a_row_that_cannot_be_drawn_hurts_nobody_else(self) -> None:
+        runner = ToyRunner()
+        runner.spoil = lambda one, row: torch.full_like(row, -torch.inf) if one == 2 else row
+        answers = Answers(Scheduler(runner, ()))
+        for one in (1, 2, 3):
+            # Log probabilities: the rows are looked at one by one.
+            answers.scheduler.submit(submission(one, [one], sampling(logprobs=0)))
+        answers.drain()
+        assert list(answers.errors) == [2]
+        for one in (1, 3):
+            assert answers.tokens[one] == toy_answer([one], 8)[0]
+        assert runner.cache.free == runner.blocks
+
+
+class TestAdopt:
+    def test_what_has_begun_ends_where_it_is(self) -> None:
+        old, new = ToyRunner(), ToyRunner()
+        new.name = "new"
+        answers = Answers(Scheduler(old, ()))
+        answers.scheduler.submit(submission(1, [1, 2]))
+        answers.step()
+        answers.scheduler.adopt(new)
+        assert answers.scheduler.name == "new"
+        answers.scheduler.submit(submission(2, [2, 3]))
+        answers.step()
+        assert (list(old.length), list(new.length)) == ([1], [2])
+        answers.drain()
+        assert answers.tokens == {
+            1: toy_answer([1, 2], 8)[0],
+            2: toy_answer([2, 3], 8)[0],
+        }
+        assert (old.cache.free, new.cache.free) == (64, 64)
+
+    def test_who_gave_way_goes_on_with_the_new_one(self) -> None:
+        old, new = ToyRunner(16), ToyRunner(16)
+        answers = Answers(Scheduler(old, ()))
+        for one in (1, 2):
+            answers.scheduler.submit(submission(one, [one] * 17, sampling(max_tokens=30)))
+        answers.step()
+        answers.scheduler.adopt(new)
+        answers.drain()
+        for one in (1, 2):
+            assert answers.tokens[one] == toy_answer([one] * 17, 30)[0]
+        assert new.steps
+        assert (old.cache.free, new.cache.free) == (16, 16)
+
+
+def test_greedy_is_the_default_of_these_tests() -> None:
+    assert sampling() == GREEDY

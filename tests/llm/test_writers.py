@@ -1,0 +1,357 @@
+import json
+import math
+import random
+from typing import Any
+
+import pytest
+
+from stoker.replica.llm.answers import writer
+from stoker.replica.llm.events import (
+    CallArguments,
+    CallBegun,
+    Event,
+    Finished,
+    Text,
+    TokenLogprob,
+    Usage,
+    Writer,
+)
+from stoker.replica.llm.wire import Conversation, Generation, Sampling
+
+HEAD = {"id": "chatcmpl-1", "created": 1_700_000_000, "model": "acme/tiny"}
+USAGE = Usage(prompt=12, cached=4, completion=30, reasoning=5)
+COUNTS = {
+    "prompt_tokens": 12,
+    "completion_tokens": 30,
+    "total_tokens": 42,
+    "prompt_tokens_details": {"cached_tokens": 4},
+    "completion_tokens_details": {"reasoning_tokens": 5},
+}
+
+
+def chat(**more: Any) -> Generation:
+    answer = HEAD | more.pop("answer", {})
+    sampling = Sampling(logprobs=more.pop("logprobs", None))
+    prompt = Conversation(messages=[{"role": "user", "content": "Hi"}])
+    return Generation(api="chat", prompts=[prompt], sampling=sampling, answer=answer, **more)
+
+
+def completion(*prompts: Any, **more: Any) -> Generation:
+    answer = HEAD | more.pop("answer", {})
+    sampling = Sampling(logprobs=more.pop("logprobs", None))
+    given = list(prompts) or ["Once"]
+    return Generation(api="completions", prompts=given, sampling=sampling, answer=answer, **more)
+
+
+def parsed(stream: bytes) -> list[dict[str, Any]]:
+    """A stream's events, as a client takes them apart."""
+    assert stream.endswith(b"\n\n")
+    blocks = stream.decode().removesuffix("\n\n").split("\n\n")
+    data: list[str] = []
+    for block in blocks:
+        assert "\n" not in block, "an event of more than one line"
+        if not block.startswith(":"):
+            data.append(block.removeprefix("data: "))
+    if data[-1] == "[DONE]":
+        data.pop()
+    assert "[DONE]" not in data
+    return [json.loads(one) for one in data]
+
+
+def logprob(text: str, value: float = -0.5, *top: tuple[str, float]) -> TokenLogprob:
+    others = tuple(TokenLogprob(other, other.encode(), at) for other, at in top)
+    return TokenLogprob(text, text.encode(), value, others)
+
+
+def events(seed: int) -> list[Event]:
+    """An answer as the reader may tell it: reasoning, text, calls, text, in any pieces."""
+    chance = random.Random(seed)
+    words = ["Hello ", "wörld ", "😀", '"quo\\ted"\n\n', "data: [DONE]\n\n", " ", "\u2028", "\x00"]
+    found: list[Event] = []
+    for _ in range(chance.randint(0, 3)):
+        found.append(Text(chance.choice(words), reasoning=True))
+    for _ in range(chance.randint(0, 5)):
+        text = chance.choice(words)
+        found.append(Text(text, logprobs=[logprob(text, -chance.random())]))
+    calls = chance.randint(0, 3)
+    for index in range(calls):
+        found.append(CallBegun(index, f"call_{index}", f"get_{index}"))
+        arguments = json.dumps({"city": chance.choice(words)}, ensure_ascii=False)
+        cut = chance.randint(0, len(arguments))
+        found += [CallArguments(index, part) for part in (arguments[:cut], arguments[cut:]) if part]
+        if chance.random() < 0.3:
+            found.append(Text("after "))
+    found.append(Finished("tool_calls" if calls else chance.choice(["stop", "length"])))
+    return found
+
+
+def written(one: Writer, choices: list[list[Event]], seed: int = 0) -> bytes:
+    """Several answers that are written at the same time."""
+    chance = random.Random(seed)
+    stream = one.begin()
+    left = [list(events) for events in choices]
+    while any(left):
+        choice = chance.choice([at for at, events in enumerate(left) if events])
+        size = chance.randint(1, len(left[choice]))
+        stream += one.add(choice, left[choice][:size])
+        del left[choice][:size]
+    return stream + one.end(USAGE)
+
+
+def whole(asked: Generation, choices: list[list[Event]], seed: int = 0) -> dict[str, Any]:
+    one = writer(asked)
+    for choice, answer in enumerate(choices):
+        assert one.add(choice, answer) == b""
+    return json.loads(one.end(USAGE))
+
+
+class Message:
+    """A message as OpenAI's clients join it: every string of the deltas is appended."""
+
+    def __init__(self) -> None:
+        self.fields: dict[str, str] = {}
+        self.calls: list[dict[str, str]] = []
+        self.logprobs: list[Any] = []
+        self.finish: list[str] = []
+
+    def add(self, choice: dict[str, Any]) -> None:
+        assert not self.finish, "a chunk after the last"
+        delta: dict[str, Any] = choice["delta"]
+        calls: list[dict[str, Any]] = delta.get("tool_calls", [])
+        for name in ("role", "content", "reasoning_content"):
+            if name in delta:
+                self.fields[name] = self.fields.get(name, "") + delta[name]
+        for call in calls:
+            if call["index"] == len(self.calls):
+                self.calls.append({"id": "", "type": "", "name": "", "arguments": ""})
+            held: dict[str, str] = self.calls[int(call["index"])]
+            held["id"] += call.get("id", "")
+            held["type"] += call.get("type", "")
+            for name, value in call["function"].items():
+                held[name] += value
+        if choice["logprobs"]:
+            self.logprobs += choice["logprobs"]["content"]
+        if choice["finish_reason"]:
+            self.finish.append(choice["finish_reason"])
+
+
+class TestChat:
+    @pytest.mark.parametrize("seed", range(60))
+    def test_the_stream_joins_to_the_whole(self, seed: int) -> None:
+        answers = [events(seed), events(seed + 1000)]
+        body = whole(chat(n=2, logprobs=2), answers)
+        stream = written(writer(chat(n=2, logprobs=2, stream=True)), answers, seed)
+        messages = [Message(), Message()]
+        for chunk in parsed(stream):
+            assert {name: chunk[name] for name in HEAD} == HEAD
+            assert chunk["object"] == "chat.completion.chunk"
+            (choice,) = chunk["choices"]
+            messages[int(choice["index"])].add(choice)
+        for joined, choice in zip(messages, body["choices"], strict=True):
+            message = choice["message"]
+            assert joined.fields["role"] == message["role"] == "assistant"
+            content = joined.fields["content"]
+            # Blanks beside calls are nothing that was said.
+            silent = bool(joined.calls) and not content.strip()
+            assert message["content"] == (None if silent else content)
+            reasoning = joined.fields.get("reasoning_content")
+            assert message.get("reasoning_content") == (reasoning and reasoning.strip())
+            calls = [
+                {"id": one["id"], "type": one["type"], **one["function"]}
+                for one in message.get("tool_calls", [])
+            ]
+            assert joined.calls == calls
+            assert joined.logprobs == choice["logprobs"]["content"]
+            assert joined.finish == [choice["finish_reason"]]
+
+    def test_the_whole(self) -> None:
+        answer: list[Event] = [
+            Text("Hm. ", reasoning=True),
+            Text("It is "),
+            Text("cold."),
+            CallBegun(0, "call_a", "get_weather"),
+            CallArguments(0, '{"city": '),
+            CallArguments(0, '"Paris"}'),
+            Finished("tool_calls"),
+        ]
+        assert whole(chat(), [answer]) == {
+            **HEAD,
+            "object": "chat.completion",
+            "choices": [
+                {
+                    "index": 0,
+                    "message": {
+                        "role": "assistant",
+                        "content": "It is cold.",
+                        "refusal": None,
+                        "reasoning_content": "Hm.",
+                        "tool_calls": [
+                            {
+                                "id": "call_a",
+                                "type": "function",
+                                "function": {
+                                    "name": "get_weather",
+                                    "arguments": '{"city": "Paris"}',
+                                },
+                            }
+                        ],
+                    },
+                    "logprobs": None,
+                    "finish_reason": "tool_calls",
+                }
+            ],
+            "usage": COUNTS,
+        }
+
+    def test_the_stream(self) -> None:
+        answer: list[Event] = [Text("Hi"), CallBegun(0, "call_a", "f"), CallArguments(0, "{}")]
+        chunks = parsed(written(writer(chat(stream=True)), [[*answer, Finished("tool_calls")]]))
+        assert [chunk["choices"][0]["delta"] for chunk in chunks] == [
+            {"role": "assistant", "content": "", "refusal": None},
+            {"content": "Hi"},
+            {
+                "tool_calls": [
+                    {
+                        "index": 0,
+                        "id": "call_a",
+                        "type": "function",
+                        "function": {"name": "f", "arguments": ""},
+                    }
+                ]
+            },
+            {"tool_calls": [{"index": 0, "function": {"arguments": "{}"}}]},
+            {},
+        ]
+        assert [chunk["choices"][0]["finish_reason"] for chunk in chunks] == [
+            *[None] * 4,
+            "tool_calls",
+        ]
+        assert all("usage" not in chunk for chunk in chunks)
+
+    def test_the_stream_ends_with_done(self) -> None:
+        stream = written(writer(chat(stream=True)), [[Finished("stop")]])
+        assert stream.endswith(b"data: [DONE]\n\n")
+
+    def test_usage_where_it_was_asked_for(self) -> None:
+        asked = chat(stream=True, answer={"include_usage": True})
+        *chunks, last = parsed(written(writer(asked), [[Text("a"), Finished("stop")]]))
+        assert all(chunk["usage"] is None for chunk in chunks)
+        assert (last["choices"], last["usage"]) == ([], COUNTS)
+
+    def test_logprobs(self) -> None:
+        given = Text("né", logprobs=[logprob("né", -0.25, ("né", -0.25), ("no", -math.inf))])
+        body = whole(chat(logprobs=2), [[given, Finished("stop")]])
+        assert body["choices"][0]["logprobs"] == {
+            "content": [
+                {
+                    "token": "né",
+                    "logprob": -0.25,
+                    "bytes": [110, 195, 169],
+                    "top_logprobs": [
+                        {"token": "né", "logprob": -0.25, "bytes": [110, 195, 169]},
+                        {"token": "no", "logprob": -9999.0, "bytes": [110, 111]},
+                    ],
+                }
+            ],
+            "refusal": None,
+        }
+
+    def test_a_failure(self) -> None:
+        one = writer(chat(stream=True))
+        stream = one.begin() + one.add(0, [Text("Hel")]) + one.fail("inference_failed", "It broke.")
+        *_, last = parsed(stream)
+        assert last["error"]["code"] == "inference_failed"
+        assert last["error"]["message"] == "It broke."
+        assert b"[DONE]" not in stream
+
+    def test_an_empty_answer(self) -> None:
+        body = whole(chat(), [[Finished("stop")]])
+        assert body["choices"][0]["message"]["content"] == ""
+
+
+class TestCompletions:
+    @pytest.mark.parametrize("seed", range(40))
+    @pytest.mark.parametrize("echo", [False, True])
+    def test_the_stream_joins_to_the_whole(self, seed: int, echo: bool) -> None:
+        answers: list[list[Event]] = [
+            [event for event in events(seed + 100 * at) if not isinstance(event, CallBegun)]
+            for at in range(4)
+        ]
+        answers = [
+            [event for event in answer if not isinstance(event, CallArguments)]
+            for answer in answers
+        ]
+        wishes: dict[str, Any] = {"n": 2, "logprobs": 1, "answer": {"echo": echo}}
+        prompts = ("Once ", "Twïce ")
+        body = whole(completion(*prompts, **wishes), answers)
+        stream = written(writer(completion(*prompts, stream=True, **wishes)), answers, seed)
+        texts, finish = [""] * 4, [""] * 4
+        logprobs: list[dict[str, list[Any]]] = [
+            {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+            for _ in range(4)
+        ]
+        for chunk in parsed(stream):
+            assert chunk["object"] == "text_completion"
+            (choice,) = chunk["choices"]
+            at = choice["index"]
+            assert not finish[at], "a chunk after the last"
+            texts[at] += choice["text"]
+            finish[at] += choice["finish_reason"] or ""
+            given: dict[str, list[Any]] = choice["logprobs"] or {}
+            for name, values in given.items():
+                logprobs[at][name] += values
+        assert [one["text"] for one in body["choices"]] == texts
+        assert [one["finish_reason"] for one in body["choices"]] == finish
+        assert [one["logprobs"] for one in body["choices"]] == logprobs
+        assert [one["index"] for one in body["choices"]] == [0, 1, 2, 3]
+        for at, text in enumerate(texts):
+            assert text.startswith(prompts[at // 2]) is echo or not echo
+        assert body["usage"] == COUNTS
+
+    def test_the_whole(self) -> None:
+        answer: list[Event] = [
+            Text("ab", logprobs=[logprob("a", -0.5, ("x", -1.5)), logprob("b", -0.25)]),
+            Text("c", logprobs=[logprob("c", -1.0)]),
+            Finished("length"),
+        ]
+        body = whole(completion("Once", logprobs=1, answer={"echo": True}), [answer])
+        assert body == {
+            **HEAD,
+            "object": "text_completion",
+            "choices": [
+                {
+                    "index": 0,
+                    "text": "Onceabc",
+                    "logprobs": {
+                        "tokens": ["a", "b", "c"],
+                        "token_logprobs": [-0.5, -0.25, -1.0],
+                        "top_logprobs": [{"x": -1.5, "a": -0.5}, {"b": -0.25}, {"c": -1.0}],
+                        "text_offset": [4, 5, 6],
+                    },
+                    "finish_reason": "length",
+                }
+            ],
+            "usage": COUNTS,
+        }
+
+    def test_what_is_out_of_the_question_is_a_number(self) -> None:
+        """As in chat: a client's log probabilities are numbers, JSON has no infinity."""
+        given = Text("a", logprobs=[logprob("a", -math.inf, ("b", -math.inf))])
+        body = whole(completion(logprobs=1), [[given, Finished("stop")]])
+        found = body["choices"][0]["logprobs"]
+        assert found["token_logprobs"] == [-9999.0]
+        assert found["top_logprobs"] == [{"b": -9999.0, "a": -9999.0}]
+
+    def test_usage_where_it_was_asked_for(self) -> None:
+        asked = completion(stream=True, answer={"include_usage": True})
+        *chunks, last = parsed(written(writer(asked), [[Text("a"), Finished("stop")]]))
+        assert all(chunk["usage"] is None for chunk in chunks)
+        assert (last["choices"], last["usage"]) == ([], COUNTS)
+
+    def test_something_comes_at_once(self) -> None:
+        assert writer(completion(stream=True)).begin() == b": accepted\n\n"
+
+    def test_a_failure(self) -> None:
+        one = writer(completion(stream=True))
+        *_, last = parsed(one.begin() + one.fail("inference_failed", "It broke."))
+        assert last["error"]["message"] == "It broke."
