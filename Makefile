@@ -44,6 +44,8 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "Installing Stoker with its development tools into $(VENV) …"
 	$(PIP) -c constraints.txt -e '.[dev]'
+	# Clients of both versions of the SDK have to work.
+	$(PIP) --target $(VENV)/openai-2 --no-deps --upgrade openai==2.54.0 distro==1.9.0
 	@touch $@ $(VENV)/.installed
 
 # PostgreSQL for the tests that need it: installed where we may, else those tests say so and skip.

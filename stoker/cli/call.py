@@ -14,6 +14,7 @@ from stoker.cli.errors import CliError, WrongUseError
 from stoker.cli.output import AsJson, Columns
 
 MODELS = "/v1/models"
+CHAT = "/v1/chat/completions"
 # Above any wait and inference timeout that a server has by default: the server says when to end.
 TIMEOUT_S = 1800.0
 
@@ -69,6 +70,8 @@ def call(
         raise WrongUseError("There is no input.", hint="Give a text, - for stdin, or --file.")
     server = client(ctx)
     found = server.get(f"{MODELS}/{quoted(model)}")
+    if _endpoint(found) == CHAT and isinstance(body.get("inputs"), str):
+        body["messages"] = [{"role": "user", "content": body.pop("inputs")}]
     request = Request(
         method="POST",
         path=_endpoint(found),

@@ -1,10 +1,12 @@
 """The server's API as the commands use it: one client with its errors, retries and paging."""
 
+import contextlib
+import json
 import random
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import quote, urlsplit
@@ -156,12 +158,27 @@ class Client:
             raise ApiError(_problem(answer))
         return _decoded(answer)
 
+    def events(self, request: Request) -> Iterator[JsonObject]:
+        """The events of an answer that is streamed, as they come. Raises what `json` does."""
+        answer = self._exchange(request, stream=True)
+        with contextlib.closing(answer), self._exchanging():
+            if not answer.is_success:
+                answer.read()
+                raise ApiError(_problem(answer))
+            for line in answer.iter_lines():
+                data = line.removeprefix("data: ")
+                if data not in (line, "[DONE]"):
+                    yield _object(json.loads(data))
+
     def send(self, request: Request) -> "httpx.Response":
         """The answer to a request, whatever its status."""
+        return self._exchange(request, stream=False)
+
+    def _exchange(self, request: Request, *, stream: bool) -> "httpx.Response":
         import httpx
 
-        try:
-            return self._http.request(
+        with self._exchanging():
+            built = self._http.build_request(
                 request.method,
                 self.base_url + request.path,
                 json=request.json,
@@ -170,6 +187,15 @@ class Client:
                 content=request.content,
                 timeout=httpx.Timeout(request.timeout_s, connect=CONNECT_TIMEOUT_S),
             )
+            return self._http.send(built, stream=stream)
+
+    @contextlib.contextmanager
+    def _exchanging(self) -> Generator[None]:
+        """Give the library's errors our names."""
+        import httpx
+
+        try:
+            yield
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             raise _unreachable(self.base_url, error) from error
         except httpx.TransportError as error:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stoker.cli import accounts, artifacts, call, deployments, doctor, keys, output
+from stoker.cli import accounts, artifacts, call, chat, deployments, doctor, keys, output
 from stoker.cli.context import DEFAULT_BASE_URL, Context
 from stoker.cli.errors import CliError
 
@@ -64,6 +64,7 @@ def demo(host: Host = None, port: Port = None, data_dir: DataDir = None) -> None
 
 
 app.command()(call.call)
+app.command()(chat.chat)
 app.command()(call.models)
 app.command()(deployments.deploy)
 app.add_typer(deployments.app, name="deployments")

@@ -43,6 +43,12 @@ def printable(value: object) -> str:
     )
 
 
+def write(text: str) -> None:
+    """Print a piece of text that others wrote, at once."""
+    sys.stdout.write("\n".join(printable(line) for line in text.split("\n")))
+    sys.stdout.flush()
+
+
 def print_json(value: object) -> None:
     print(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 

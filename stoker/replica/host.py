@@ -162,6 +162,7 @@ def _import_heavy() -> None:
         "transformers.models.bert.tokenization_bert_legacy",
         "safetensors.torch",
         "stoker.replica.engines.torch",
+        "stoker.replica.llm.loading",
         "stoker.tasks.registry",
     ):
         importlib.import_module(name)

@@ -1,0 +1,77 @@
+"""`stoker chat`: talk to a language model, its answer written as it comes."""
+
+import sys
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from stoker.cli import output
+from stoker.cli.call import CHAT, TIMEOUT_S, parsed_parameters
+from stoker.cli.client import Client, JsonObject, Request
+from stoker.cli.context import client
+from stoker.cli.errors import CliError
+
+
+def chat(
+    ctx: typer.Context,
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="The model's id, as 'stoker models' lists it.")
+    ],
+    text: Annotated[
+        str | None,
+        typer.Argument(metavar="TEXT", help="What to say; without it, a conversation begins."),
+    ] = None,
+    *,
+    system: Annotated[
+        str | None, typer.Option(help="What the model is told before the conversation.")
+    ] = None,
+    parameters: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-p",
+            "--param",
+            metavar="NAME=VALUE",
+            help="A parameter, its value as JSON or else as text; repeatable.",
+        ),
+    ] = None,
+) -> None:
+    """Talk to a language model. A conversation ends with an empty line or Ctrl-D."""
+    server = client(ctx)
+    messages: list[JsonObject] = [{"role": "system", "content": system}] if system else []
+    options = parsed_parameters(parameters or [])
+    for said in [text] if text is not None else _lines():
+        messages.append({"role": "user", "content": said})
+        body = {"model": model, "messages": messages, "stream": True} | options
+        answer = ""
+        for piece in _pieces(server, body):
+            answer += piece
+            output.write(piece)
+        output.write("\n")
+        messages.append({"role": "assistant", "content": answer or " "})
+
+
+def _lines() -> Iterator[str]:
+    """What is typed, or comes through a pipe, until an empty line."""
+    shown = sys.stdin.isatty()
+    while True:
+        if shown:
+            output.write("> ")
+        line = sys.stdin.readline().strip()
+        if not line:
+            return
+        yield line
+
+
+def _pieces(server: Client, body: JsonObject) -> Iterator[str]:
+    request = Request(method="POST", path=CHAT, json=body, timeout_s=TIMEOUT_S)
+    for event in server.events(request):
+        if "error" in event:
+            raise CliError(event["error"]["message"])
+        for choice in event["choices"]:
+            delta: dict[str, Any] = choice["delta"]
+            yield delta.get("reasoning_content") or delta.get("content") or ""
+            calls: list[dict[str, Any]] = delta.get("tool_calls") or []
+            for call in calls:
+                function: dict[str, str] = call["function"]
+                yield function.get("name") or function.get("arguments") or ""

@@ -1,0 +1,833 @@
+"""`/v1/responses` through the real openai SDK, against transformers and the chat completions."""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import httpx
+import httpx2
+import openai
+import pytest
+from openai.types.responses import Response
+from pydantic import BaseModel
+
+from stoker.openai.responses import ResponseObject
+from stoker.replica.llm.answers.responses import ResponseWriter
+from stoker.replica.llm.events import CallArguments, CallBegun, Event, Finished, Text, Usage
+from stoker.replica.llm.wire import Generation, Sampling
+from tests.openai.support import chat_model, events, generated
+from tests.support.deploying import deploy
+from tests.support.server import Server
+
+PATH = "/v1/responses"
+MODEL = "team/chat"
+QUESTION = "what is the weather in Paris?"
+TOKENS = 24
+WEATHER: dict[str, Any] = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "enum": ["Berlin"]}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+TOOL: dict[str, Any] = {
+    "type": "function",
+    "name": "get_weather",
+    "description": "Today's weather.",
+    "parameters": WEATHER,
+    "strict": True,
+}
+OTHER_TOOL = {"type": "function", "name": "get_time", "parameters": None, "strict": None}
+ARGUMENTS = '{"city": "Berlin"}'
+THOUGHT = {"structured_outputs": {"regex": "<think>\nlet me see\n</think>\n\nParis\\."}}
+EVERY_TEXT_EVENT = [
+    "response.output_item.added",
+    "response.content_part.added",
+    "response.output_text.delta",
+    "response.output_text.done",
+    "response.content_part.done",
+    "response.output_item.done",
+]
+EVERY_REASONING_EVENT = [one.replace("output_text", "reasoning_text") for one in EVERY_TEXT_EVENT]
+EVERY_CALL_EVENT = [
+    "response.output_item.added",
+    "response.function_call_arguments.delta",
+    "response.function_call_arguments.done",
+    "response.output_item.done",
+]
+
+
+class City(BaseModel):
+    name: Literal["Rome"]
+    large: Literal[True]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return chat_model(tmp_path_factory.mktemp("models") / "chat")
+
+
+@pytest.fixture(scope="module")
+def account(server: Server, folder: Path) -> Iterator[httpx.Client]:
+    server.wait_ready()
+    with server.account("responses") as client:
+        deploy(client, folder, MODEL)
+        yield client
+
+
+@pytest.fixture(scope="module")
+def sdk(server: Server, account: httpx.Client) -> openai.OpenAI:
+    key = str(account.headers["authorization"]).removeprefix("Bearer ")
+    return openai.OpenAI(base_url=f"{server.base_url}/v1", api_key=key, max_retries=0)
+
+
+def ask(account: httpx.Client, **fields: Any) -> dict[str, Any]:
+    body = {"model": MODEL, "input": QUESTION, "max_output_tokens": TOKENS, **fields}
+    response = account.post(PATH, json=body)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def chat(sdk: openai.OpenAI, messages: Sequence[Any], **fields: Any) -> Any:
+    answer = sdk.chat.completions.create(
+        model=MODEL, messages=list(messages), max_tokens=TOKENS, **fields
+    )
+    return answer.choices[0].message
+
+
+def kinds(found: Sequence[Any]) -> list[str]:
+    """The events' types, with a run of the same as one."""
+    types = [one["type"] if isinstance(one, dict) else one.type for one in found]
+    return [one for at, one in enumerate(types) if at == 0 or one != types[at - 1]]
+
+
+class TestAnswer:
+    def test_text(self, sdk: openai.OpenAI, folder: Path) -> None:
+        answer = sdk.responses.create(model=MODEL, input=QUESTION, max_output_tokens=TOKENS)
+        text, size = generated(folder, [{"role": "user", "content": QUESTION}], TOKENS)
+        assert answer.output_text == text
+        assert answer.id.startswith("resp_")
+        (message,) = answer.output
+        assert message.type == "message" and message.role == "assistant"
+        assert message.id.startswith("msg_")
+        assert message.content[0].type == "output_text"
+        assert message.content[0].annotations == []
+        assert answer.usage is not None
+        assert answer.usage.input_tokens == size
+        assert answer.usage.output_tokens == TOKENS
+        assert answer.usage.total_tokens == size + TOKENS
+        assert answer.usage.output_tokens_details.reasoning_tokens == 0
+
+    def test_cut_off_at_the_limit(self, account: httpx.Client) -> None:
+        answer = ask(account, max_output_tokens=3)
+        assert answer["status"] == "incomplete"
+        assert answer["incomplete_details"] == {"reason": "max_output_tokens"}
+        assert answer["completed_at"] is None
+        assert answer["output"][0]["status"] == "incomplete"
+        assert answer["usage"]["output_tokens"] == 3
+
+    def test_ended_by_the_model(self, account: httpx.Client) -> None:
+        answer = ask(account, structured_outputs={"choice": ["Berlin"]})
+        assert answer["status"] == "completed"
+        assert answer["incomplete_details"] is None
+        assert answer["completed_at"] >= answer["created_at"]
+        assert answer["output"][0]["content"][0]["text"] == "Berlin"
+        assert answer["output"][0]["status"] == "completed"
+
+    def test_has_the_shape_that_the_sdk_and_the_documentation_name(
+        self, account: httpx.Client
+    ) -> None:
+        for fields in ({}, THOUGHT, {"tools": [TOOL], "tool_choice": "required"}):
+            answer = ask(account, **fields)
+            Response.model_validate(answer, strict=True)
+            documented = ResponseObject.model_validate(answer)
+            assert documented.model_dump(exclude_unset=True) == answer
+
+    def test_repeats_the_settings(self, account: httpx.Client) -> None:
+        given = {
+            "instructions": "be brief",
+            "temperature": 0.0,
+            "top_p": 0.5,
+            "metadata": {"run": "7"},
+            "user": "u-1",
+            "tools": [TOOL, OTHER_TOOL],
+            "tool_choice": {"type": "function", "name": "get_weather"},
+            "parallel_tool_calls": False,
+            "safety_identifier": "s",
+            "prompt_cache_key": "k",
+            "truncation": "disabled",
+            "max_output_tokens": 60,
+        }
+        answer = ask(account, **given, store=False, background=False, include=[])
+        tools = [TOOL, {**OTHER_TOOL, "description": None, "strict": False}]
+        assert {name: answer[name] for name in given} == {**given, "tools": tools}
+        assert answer["store"] is answer["background"] is False
+        assert answer["text"] == {"format": {"type": "text"}}
+        assert answer["model"] == MODEL
+
+    def test_defaults(self, account: httpx.Client) -> None:
+        answer = ask(account)
+        assert answer["tools"] == []
+        assert answer["tool_choice"] == "auto"
+        assert answer["parallel_tool_calls"] is True
+        assert answer["metadata"] == {}
+        assert answer["temperature"] is None
+        assert answer["reasoning"] == {"effort": None, "summary": None}
+
+    def test_logprobs(self, sdk: openai.OpenAI, account: httpx.Client) -> None:
+        fields = {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
+        answer = ask(account, **fields, max_output_tokens=5)
+        (part,) = answer["output"][0]["content"]
+        expected = sdk.chat.completions.create(
+            model=MODEL,
+            messages=[{"role": "user", "content": QUESTION}],
+            max_tokens=5,
+            logprobs=True,
+            top_logprobs=2,
+        )
+        assert expected.choices[0].logprobs and expected.choices[0].logprobs.content
+        wanted = [one.model_dump() for one in expected.choices[0].logprobs.content]
+        assert len(part["logprobs"]) == 5
+        for one, other in zip(part["logprobs"], wanted, strict=True):
+            assert one["token"] == other["token"]
+            assert one["bytes"] == other["bytes"]
+            assert one["logprob"] == pytest.approx(other["logprob"], abs=1e-3)
+            assert [top["token"] for top in one["top_logprobs"]] == [
+                top["token"] for top in other["top_logprobs"]
+            ]
+
+    def test_unknown_fields_are_ignored(self, account: httpx.Client) -> None:
+        assert ask(account, of_tomorrow={"a": 1})["status"] == "incomplete"
+
+    def test_extra_sampling_fields(self, account: httpx.Client) -> None:
+        drawn = [ask(account, temperature=1.5, seed=seed, top_k=50) for seed in (1, 1, 2)]
+        texts = [one["output"][0]["content"][0]["text"] for one in drawn]
+        assert texts[0] == texts[1] != texts[2]
+
+    def test_another_pipeline_is_told_so(self, sdk: openai.OpenAI) -> None:
+        with pytest.raises(openai.NotFoundError):
+            sdk.responses.create(model="nowhere", input="hi")
+
+
+class TestInput:
+    @pytest.mark.parametrize(
+        ("fields", "messages"),
+        [
+            (
+                {"instructions": "be kind"},
+                [{"role": "system", "content": "be kind"}, {"role": "user", "content": QUESTION}],
+            ),
+            (
+                {
+                    "instructions": "be kind",
+                    "input": [
+                        {"role": "developer", "content": "be brief"},
+                        {"role": "user", "content": [{"type": "input_text", "text": "hello"}]},
+                    ],
+                },
+                [
+                    {"role": "system", "content": "be kind\n\nbe brief"},
+                    {"role": "user", "content": "hello"},
+                ],
+            ),
+            (
+                {
+                    "input": [
+                        {"role": "user", "content": "hello"},
+                        {
+                            "type": "message",
+                            "id": "msg_1",
+                            "status": "completed",
+                            "role": "assistant",
+                            "content": [
+                                {"type": "output_text", "text": "world", "annotations": []},
+                                {"type": "refusal", "refusal": "no"},
+                            ],
+                        },
+                        {"type": "message", "role": "user", "content": "cats"},
+                    ]
+                },
+                [
+                    {"role": "user", "content": "hello"},
+                    {"role": "assistant", "content": "world\nno"},
+                    {"role": "user", "content": "cats"},
+                ],
+            ),
+            (
+                {
+                    "input": [
+                        {"role": "user", "content": "hello"},
+                        {
+                            "type": "reasoning",
+                            "id": "rs_1",
+                            "summary": [],
+                            "content": [{"type": "reasoning_text", "text": "hm"}],
+                        },
+                        {"role": "assistant", "content": "world"},
+                        {"role": "user", "content": "dogs"},
+                    ]
+                },
+                [
+                    {"role": "user", "content": "hello"},
+                    {"role": "assistant", "content": "world", "reasoning_content": "hm"},
+                    {"role": "user", "content": "dogs"},
+                ],
+            ),
+            (
+                {
+                    "tools": [TOOL],
+                    "tool_choice": "none",
+                    "input": [
+                        {"role": "user", "content": "hello"},
+                        {"role": "assistant", "content": "wait"},
+                        *(
+                            {
+                                "type": "function_call",
+                                "id": f"fc_{name}",
+                                "call_id": name,
+                                "name": "get_weather",
+                                "arguments": ARGUMENTS,
+                            }
+                            for name in "ab"
+                        ),
+                        {"type": "function_call_output", "call_id": "b", "output": "rain"},
+                        {
+                            "type": "function_call_output",
+                            "call_id": "a",
+                            "output": [{"type": "input_text", "text": "sun"}],
+                        },
+                    ],
+                },
+                [
+                    {"role": "user", "content": "hello"},
+                    {
+                        "role": "assistant",
+                        "content": "wait",
+                        "tool_calls": [
+                            {
+                                "id": name,
+                                "type": "function",
+                                "function": {"name": "get_weather", "arguments": ARGUMENTS},
+                            }
+                            for name in "ab"
+                        ],
+                    },
+                    {"role": "tool", "tool_call_id": "b", "content": "rain"},
+                    {"role": "tool", "tool_call_id": "a", "content": "sun"},
+                ],
+            ),
+        ],
+        ids=["instructions", "system", "assistant", "reasoning", "calls"],
+    )
+    def test_means_what_the_messages_mean(
+        self, account: httpx.Client, sdk: openai.OpenAI, fields: dict[str, Any], messages: Any
+    ) -> None:
+        answer = ask(account, **fields)
+        expected = sdk.chat.completions.create(model=MODEL, messages=messages, max_tokens=TOKENS)
+        assert answer["output"][0]["content"][0]["text"] == expected.choices[0].message.content
+        assert expected.usage
+        assert answer["usage"]["input_tokens"] == expected.usage.prompt_tokens
+
+    def test_effort_reaches_the_template(self, account: httpx.Client) -> None:
+        plain, low = ask(account), ask(account, reasoning={"effort": "low"})
+        assert low["usage"]["input_tokens"] > plain["usage"]["input_tokens"]
+        assert low["reasoning"]["effort"] == "low"
+
+
+class TestForms:
+    def test_parse(self, sdk: openai.OpenAI) -> None:
+        answer = sdk.responses.parse(model=MODEL, input=QUESTION, text_format=City)
+        assert answer.output_parsed == City(name="Rome", large=True)
+        assert answer.text and answer.text.format and answer.text.format.type == "json_schema"
+        assert answer.text.format.name == "City"
+
+    def test_json_object(self, sdk: openai.OpenAI) -> None:
+        answer = sdk.responses.create(
+            model=MODEL,
+            input=QUESTION,
+            text={"format": {"type": "json_object"}},
+            max_output_tokens=TOKENS,
+        )
+        assert answer.output_text.startswith("{")
+
+    def test_leaves_no_room_for_calls(self, account: httpx.Client) -> None:
+        form = {"type": "json_schema", "name": "city", "schema": WEATHER, "strict": True}
+        answer = ask(account, tools=[TOOL], text={"format": form})
+        assert answer["output"][0]["content"][0]["text"] == ARGUMENTS
+        assert answer["text"]["format"] == {**form, "description": None}
+
+
+class TestReasoning:
+    def test_is_an_item_of_its_own(self, account: httpx.Client) -> None:
+        answer = ask(account, **THOUGHT, max_output_tokens=100)
+        reasoning, message = answer["output"]
+        assert reasoning["type"] == "reasoning"
+        assert reasoning["summary"] == []
+        assert reasoning["content"] == [{"type": "reasoning_text", "text": "let me see"}]
+        assert message["content"][0]["text"].strip() == "Paris."
+        assert answer["usage"]["output_tokens_details"]["reasoning_tokens"] > 0
+
+    def test_cut_off(self, account: httpx.Client) -> None:
+        answer = ask(account, **THOUGHT, max_output_tokens=9)
+        (reasoning,) = answer["output"]
+        assert answer["status"] == reasoning["status"] == "incomplete"
+        assert "let me see".startswith(reasoning["content"][0]["text"])
+
+    def test_may_be_sent_back(self, sdk: openai.OpenAI) -> None:
+        first = sdk.responses.create(
+            model=MODEL, input=QUESTION, max_output_tokens=100, extra_body=THOUGHT
+        )
+        conversation: Any = [{"role": "user", "content": QUESTION}, *first.output]
+        conversation.append({"role": "user", "content": "and Rome?"})
+        second = sdk.responses.create(model=MODEL, input=conversation, max_output_tokens=TOKENS)
+        message = {"role": "assistant", "content": first.output_text}
+        expected = chat(
+            sdk,
+            [
+                {"role": "user", "content": QUESTION},
+                message | {"reasoning_content": "let me see"},
+                {"role": "user", "content": "and Rome?"},
+            ],
+        )
+        assert second.output_text == expected.content
+
+
+class TestTools:
+    @pytest.mark.parametrize(
+        ("choice", "tools"),
+        [
+            ("required", [TOOL]),
+            ({"type": "function", "name": "get_weather"}, [OTHER_TOOL, TOOL]),
+        ],
+        ids=["required", "named"],
+    )
+    def test_call(self, sdk: openai.OpenAI, choice: Any, tools: Any) -> None:
+        answer = sdk.responses.create(
+            model=MODEL, input=QUESTION, tools=tools, tool_choice=choice, parallel_tool_calls=False
+        )
+        (call,) = answer.output
+        assert call.type == "function_call"
+        assert call.status == answer.status == "completed"
+        assert (call.name, call.arguments) == ("get_weather", ARGUMENTS)
+        assert call.id and call.id.startswith("fc_")
+        assert call.call_id.startswith("call_")
+        assert answer.output_text == ""
+
+    def test_loop(self, sdk: openai.OpenAI) -> None:
+        tools: Any = [TOOL]
+        conversation: Any = [{"role": "user", "content": QUESTION}]
+        called = sdk.responses.create(
+            model=MODEL,
+            input=conversation,
+            tools=tools,
+            tool_choice="required",
+            parallel_tool_calls=False,
+        )
+        (call,) = called.output
+        assert call.type == "function_call"
+        conversation += called.output
+        conversation.append(
+            {"type": "function_call_output", "call_id": call.call_id, "output": "rain"}
+        )
+        answer = sdk.responses.create(
+            model=MODEL,
+            input=conversation,
+            tools=tools,
+            tool_choice="none",
+            max_output_tokens=TOKENS,
+        )
+        function = {"name": "get_weather", "arguments": ARGUMENTS}
+        expected = chat(
+            sdk,
+            [
+                {"role": "user", "content": QUESTION},
+                {
+                    "role": "assistant",
+                    "tool_calls": [{"id": "c", "type": "function", "function": function}],
+                },
+                {"role": "tool", "tool_call_id": "c", "content": "rain"},
+            ],
+            tools=[{"type": "function", "function": {**TOOL, "type": None}}],
+            tool_choice="none",
+        )
+        assert answer.output_text == expected.content
+
+    def test_parsed_arguments(self, sdk: openai.OpenAI) -> None:
+        tools: Any = [openai.pydantic_function_tool(City)]
+        answer = sdk.responses.parse(
+            model=MODEL,
+            input=QUESTION,
+            tools=[{"type": "function", **tools[0]["function"]}],
+            tool_choice="required",
+            parallel_tool_calls=False,
+        )
+        (call,) = answer.output
+        assert call.type == "function_call"
+        assert json.loads(call.arguments) == {"name": "Rome", "large": True}
+
+    def test_several(self, account: httpx.Client) -> None:
+        answer = ask(account, tools=[TOOL], tool_choice="required", max_output_tokens=200)
+        calls = answer["output"]
+        assert {one["type"] for one in calls} == {"function_call"}
+        assert {one["arguments"] for one in calls if one["status"] == "completed"} == {ARGUMENTS}
+        assert len({one["call_id"] for one in calls}) == len({one["id"] for one in calls})
+
+
+class TestStream:
+    def read(self, account: httpx.Client, **fields: Any) -> list[dict[str, Any]]:
+        body = {"model": MODEL, "input": QUESTION, "max_output_tokens": TOKENS, **fields}
+        response = account.post(PATH, json={**body, "stream": True})
+        assert response.status_code == 200, response.text
+        assert response.headers["content-type"].startswith("text/event-stream")
+        return events(response.content)
+
+    @pytest.mark.parametrize(
+        ("fields", "between", "last"),
+        [
+            ({}, EVERY_TEXT_EVENT, "incomplete"),
+            ({"structured_outputs": {"choice": ["Rome"]}}, EVERY_TEXT_EVENT, "completed"),
+            (
+                {**THOUGHT, "max_output_tokens": 100},
+                [*EVERY_REASONING_EVENT, *EVERY_TEXT_EVENT],
+                "completed",
+            ),
+            (
+                {"tools": [TOOL], "tool_choice": "required", "parallel_tool_calls": False}
+                | {"max_output_tokens": 100},
+                EVERY_CALL_EVENT,
+                "completed",
+            ),
+        ],
+        ids=["text", "short", "reasoning", "call"],
+    )
+    def test_order(
+        self, account: httpx.Client, fields: dict[str, Any], between: list[str], last: str
+    ) -> None:
+        found = self.read(account, **fields)
+        head = ["response.created", "response.in_progress"]
+        assert kinds(found) == [*head, *between, f"response.{last}"]
+        first, final = found[0]["response"], found[-1]["response"]
+        assert (first["status"], first["output"], first["usage"]) == ("in_progress", [], None)
+        assert first["id"] == final["id"]
+        whole = ask(account, **fields)
+        assert final.keys() == whole.keys()
+        assert contents(final) == contents(whole)
+        assert final["usage"]["output_tokens"] == whole["usage"]["output_tokens"]
+        done = [one["item"] for one in found if one["type"] == "response.output_item.done"]
+        assert done == final["output"]
+
+    def test_pieces_make_the_whole(self, account: httpx.Client) -> None:
+        fields = {"include": ["message.output_text.logprobs"], "top_logprobs": 1}
+        found = self.read(account, **fields)
+        deltas = [one for one in found if one["type"] == "response.output_text.delta"]
+        assert len(deltas) > 3
+        (part,) = found[-1]["response"]["output"][0]["content"]
+        assert "".join(one["delta"] for one in deltas) == part["text"]
+        assert [token for one in deltas for token in one["logprobs"]] == part["logprobs"]
+        (done,) = [one for one in found if one["type"] == "response.output_text.done"]
+        assert (done["text"], done["logprobs"]) == (part["text"], part["logprobs"])
+        assert len(part["logprobs"]) == TOKENS
+
+    def test_through_the_sdk(self, sdk: openai.OpenAI) -> None:
+        stream = sdk.responses.create(
+            model=MODEL, input=QUESTION, max_output_tokens=TOKENS, stream=True
+        )
+        text = "".join(one.delta for one in stream if one.type == "response.output_text.delta")
+        whole = sdk.responses.create(model=MODEL, input=QUESTION, max_output_tokens=TOKENS)
+        assert text == whole.output_text
+
+    def test_parsed(self, sdk: openai.OpenAI) -> None:
+        with sdk.responses.stream(model=MODEL, input=QUESTION, text_format=City) as stream:
+            snapshots = [one.snapshot for one in stream if one.type == "response.output_text.delta"]
+            final = stream.get_final_response()
+        assert final.output_parsed == City(name="Rome", large=True)
+        assert snapshots[-1] == final.output_text
+        assert final.usage and final.usage.output_tokens > 0
+
+    def test_tool_call(self, sdk: openai.OpenAI) -> None:
+        tools: Any = [TOOL]
+        with sdk.responses.stream(
+            model=MODEL,
+            input=QUESTION,
+            tools=tools,
+            tool_choice="required",
+            parallel_tool_calls=False,
+        ) as stream:
+            found = list(stream)
+            (call,) = stream.get_final_response().output
+        deltas = [one for one in found if one.type == "response.function_call_arguments.delta"]
+        assert len(deltas) > 1
+        assert deltas[-1].snapshot == ARGUMENTS
+        assert call.type == "function_call"
+        assert (call.name, call.parsed_arguments) == ("get_weather", {"city": "Berlin"})
+
+    def test_a_wrong_request_has_a_status(self, sdk: openai.OpenAI) -> None:
+        with pytest.raises(openai.BadRequestError) as caught:
+            sdk.responses.create(model=MODEL, input=QUESTION, max_output_tokens=4096, stream=True)
+        assert caught.value.param == "max_output_tokens"
+
+
+def contents(response: dict[str, Any]) -> list[Any]:
+    """What was answered, without the ids."""
+    return [
+        (one["type"], one["status"], one.get("content"), one.get("name"), one.get("arguments"))
+        for one in response["output"]
+    ]
+
+
+def user(*parts: Any) -> dict[str, Any]:
+    return {"input": [{"role": "user", "content": list(parts)}]}
+
+
+CALL = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+OUTPUT = {"type": "function_call_output", "call_id": "c", "output": "1"}
+FUNCTION = {"type": "function", "name": "f", "parameters": {"type": "object"}}
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("fields", "param"),
+        [
+            ({"input": None}, "input"),
+            ({"input": ""}, "input"),
+            ({"input": []}, "input"),
+            ({"input": 5}, "input"),
+            ({"input": "a" * 5000}, "input"),
+            ({"input": [5]}, "input[0]"),
+            ({"input": [{"role": "bot", "content": "a"}]}, "input[0].role"),
+            ({"input": [{"role": "user", "content": ""}]}, "input[0].content"),
+            ({"input": [{"role": "user", "content": 5}]}, "input[0].content"),
+            ({"input": [{"role": "user"}]}, "input[0].content"),
+            (user({"type": "input_text", "text": 5}), "input[0].content[0].text"),
+            (user({"type": "input_image", "image_url": "x"}), "input[0].content[0].type"),
+            (user({"type": "input_file", "file_id": "x"}), "input[0].content[0].type"),
+            ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input[0].type"),
+            ({"input": [{"type": "web_search_call", "id": "ws_1"}]}, "input[0].type"),
+            ({"input": [{**CALL, "arguments": "[1]"}, OUTPUT]}, "input[0].arguments"),
+            ({"input": [{**CALL, "name": "a b"}, OUTPUT]}, "input[0].name"),
+            ({"input": [{**CALL, "namespace": "a"}, OUTPUT]}, "input[0].namespace"),
+            ({"input": [CALL]}, "input"),
+            ({"input": [CALL, CALL, OUTPUT]}, "input[1].call_id"),
+            ({"input": [CALL, {"role": "user", "content": "a"}, OUTPUT]}, "input[1]"),
+            ({"input": [OUTPUT]}, "input[0].call_id"),
+            ({"input": [CALL, OUTPUT, OUTPUT]}, "input[2].call_id"),
+            (
+                {"input": [{"type": "reasoning", "encrypted_content": "x"}]},
+                "input[0].encrypted_content",
+            ),
+            ({"previous_response_id": "resp_1"}, "previous_response_id"),
+            ({"conversation": "conv_1"}, "conversation"),
+            ({"prompt": {"id": "pmpt_1"}}, "prompt"),
+            ({"background": True}, "background"),
+            ({"store": True}, "store"),
+            ({"truncation": "auto"}, "truncation"),
+            ({"context_management": [{"type": "compaction"}]}, "context_management"),
+            ({"max_tool_calls": 3}, "max_tool_calls"),
+            ({"moderation": {"model": "m"}}, "moderation"),
+            ({"service_tier": "flex"}, "service_tier"),
+            ({"prompt_cache_retention": "24h"}, "prompt_cache_retention"),
+            ({"prompt_cache_options": {"mode": "explicit"}}, "prompt_cache_options"),
+            ({"include": ["file_search_call.results"]}, "include[0]"),
+            ({"top_logprobs": 2}, "top_logprobs"),
+            ({"top_logprobs": 21}, "top_logprobs"),
+            ({"max_output_tokens": 0}, "max_output_tokens"),
+            ({"max_tokens": 5}, "max_tokens"),
+            ({"n": 2}, "n"),
+            ({"temperature": 2.5}, "temperature"),
+            ({"top_p": 0}, "top_p"),
+            ({"metadata": {"a": 1}}, "metadata.a"),
+            ({"text": {"verbosity": "low"}}, "text.verbosity"),
+            ({"text": {"format": {"type": "xml"}}}, "text.format"),
+            (
+                {"text": {"format": {"type": "json_schema", "name": "a b", "schema": {}}}},
+                "text.format.name",
+            ),
+            (
+                {"text": {"format": {"type": "json_schema", "name": "a", "schema": {"type": 5}}}},
+                "text.format.schema",
+            ),
+            ({"reasoning": {"effort": "lots"}}, "reasoning.effort"),
+            ({"reasoning": {"summary": "auto"}}, "reasoning.summary"),
+            ({"reasoning": {"mode": "pro"}}, "reasoning.mode"),
+            ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+            ({"tools": [{"type": "mcp", "server_label": "a"}]}, "tools[0].type"),
+            ({"tools": [{"type": "custom", "name": "a"}]}, "tools[0].type"),
+            ({"tools": [FUNCTION, FUNCTION]}, "tools[1].name"),
+            ({"tools": [{**FUNCTION, "defer_loading": True}]}, "tools[0].defer_loading"),
+            ({"tools": [{**FUNCTION, "async": True}]}, "tools[0].async"),
+            ({"tool_choice": "required"}, "tool_choice"),
+            ({"tools": [FUNCTION], "tool_choice": "maybe"}, "tool_choice"),
+            ({"tools": [FUNCTION], "tool_choice": {"type": "mcp"}}, "tool_choice.type"),
+            (
+                {"tools": [FUNCTION], "tool_choice": {"type": "function", "name": "g"}},
+                "tool_choice.name",
+            ),
+            (
+                {
+                    "tools": [FUNCTION],
+                    "tool_choice": "required",
+                    "text": {"format": {"type": "json_object"}},
+                },
+                "tool_choice",
+            ),
+            (
+                {"text": {"format": {"type": "json_object"}}, **THOUGHT},
+                "structured_outputs",
+            ),
+        ],
+        ids=lambda value: json.dumps(value)[:60] if isinstance(value, dict) else value,
+    )
+    def test_by_name(self, account: httpx.Client, fields: dict[str, Any], param: str) -> None:
+        response = account.post(PATH, json={"model": MODEL, "input": QUESTION, **fields})
+        assert response.status_code == 400, response.text
+        error = response.json()["error"]
+        assert (error["param"], error["type"]) == (param, "InvalidRequestError")
+        assert error["message"]
+
+    def test_says_what_would_be_right(self, sdk: openai.OpenAI) -> None:
+        with pytest.raises(openai.BadRequestError, match="send the whole conversation as 'input'"):
+            sdk.responses.create(model=MODEL, input="hi", previous_response_id="resp_1")
+
+    def test_input_is_required(self, account: httpx.Client) -> None:
+        response = account.post(PATH, json={"model": MODEL})
+        assert response.json()["error"]["message"] == "'input' is required."
+
+
+def writer(*, stream: bool = True) -> ResponseWriter:
+    answer = {"id": "resp_1", "created": 1, "model": "m"}
+    settings = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
+    return ResponseWriter(
+        Generation(
+            api="responses",
+            prompts=[""],
+            sampling=Sampling(),
+            stream=stream,
+            answer=answer | {"settings": settings},
+        )
+    )
+
+
+def written(*given: Event) -> tuple[dict[str, Any], bytes]:
+    """A response, whole, and the stream that leads to one."""
+    whole, streamed = writer(stream=False), writer()
+    content = streamed.begin()
+    for event in given:
+        assert whole.add(0, [event]) == b""
+        content += streamed.add(0, [event])
+    return json.loads(whole.end(Usage())), content + streamed.end(Usage())
+
+
+class TestWriter:
+    def output(self, *given: Event) -> list[Any]:
+        """What was written: the same, whole and streamed."""
+        whole, content = written(*given)
+        final = events(content)[-1]["response"]
+        assert contents(final) == contents(whole)
+        return [
+            (one["type"], one.get("arguments") or "".join(p["text"] for p in one["content"]))
+            for one in whole["output"]
+        ]
+
+    def test_text_and_calls(self) -> None:
+        found = self.output(
+            Text("I ask.\n"),
+            CallBegun(0, "call_a", "f"),
+            CallArguments(0, '{"a"'),
+            CallArguments(0, ": 1}"),
+            Text("\n"),
+            CallBegun(1, "call_b", "g"),
+            CallArguments(1, "{}"),
+            Finished("tool_calls"),
+        )
+        assert found == [
+            ("message", "I ask.\n"),
+            ("function_call", '{"a": 1}'),
+            ("function_call", "{}"),
+        ]
+
+    def test_white_space_before_a_call_is_no_message(self) -> None:
+        found = self.output(
+            Text(" "),
+            Text("\n"),
+            CallBegun(0, "call_a", "f"),
+            CallArguments(0, "{}"),
+            Finished("tool_calls"),
+        )
+        assert found == [("function_call", "{}")]
+
+    def test_white_space_before_text_belongs_to_it(self) -> None:
+        found = self.output(Text(" "), Text("\n"), Text("a "), Text("b"), Finished("stop"))
+        assert found == [("message", " \na b")]
+
+    def test_reasoning_is_stripped(self) -> None:
+        found = self.output(
+            Text("\n", reasoning=True),
+            Text("\nI think ", reasoning=True),
+            Text("so\n", reasoning=True),
+            Text("\n", reasoning=True),
+            Text("\n\n"),
+            Text("Yes"),
+            Finished("stop"),
+        )
+        assert found == [("reasoning", "I think so"), ("message", "\n\nYes")]
+
+    def test_nothing_is_an_empty_message(self) -> None:
+        assert self.output(Finished("stop")) == [("message", "")]
+
+    def test_nothing_but_white_space(self) -> None:
+        assert self.output(Text("\n"), Finished("stop")) == [("message", "\n")]
+
+    def test_a_call_that_is_cut_off(self) -> None:
+        whole, _ = written(CallBegun(0, "call_a", "f"), CallArguments(0, '{"a'), Finished("length"))
+        assert whole["status"] == whole["output"][0]["status"] == "incomplete"
+        assert whole["output"][0]["arguments"] == '{"a'
+
+
+def replayed(content: bytes) -> openai.OpenAI:
+    """A client of a server that answers so."""
+    headers = {"content-type": "text/event-stream"}
+    transport = httpx2.MockTransport(
+        lambda _: httpx2.Response(200, headers=headers, content=content)
+    )
+    return openai.OpenAI(
+        base_url="http://test/v1", api_key="x", http_client=httpx2.Client(transport=transport)
+    )
+
+
+@pytest.fixture(scope="module")
+def content() -> bytes:
+    """A stream whose model failed."""
+    made = writer()
+    content = made.begin() + made.add(0, [Text("It rai")])
+    return content + made.fail("inference_failed", "The model failed.")
+
+
+class TestFailure:
+    def test_events(self, content: bytes) -> None:
+        *_, done, failed, error = events(content)
+        assert (done["type"], done["item"]["status"]) == (
+            "response.output_item.done",
+            "incomplete",
+        )
+        assert failed["type"] == "response.failed"
+        assert failed["response"]["status"] == "failed"
+        assert failed["response"]["error"] == {
+            "code": "server_error",
+            "message": "The model failed.",
+        }
+        assert failed["response"]["output"][0]["content"][0]["text"] == "It rai"
+        assert (error["type"], error["code"]) == ("error", "inference_failed")
+        assert error["error"]["message"] == "The model failed."
+
+    def test_the_sdk_raises(self, content: bytes) -> None:
+        with replayed(content).responses.stream(model="m", input="x") as stream:
+            seen: list[str] = []
+            with pytest.raises(openai.APIError, match="The model failed"):
+                seen.extend(one.type for one in stream)
+        with (
+            pytest.raises(openai.APIError, match="The model failed"),
+            replayed(content).responses.create(model="m", input="x", stream=True) as plain,
+        ):
+            for one in plain:
+                seen.append(one.type)
+        assert seen[-1] == "response.failed"
