@@ -12,9 +12,11 @@ from tests.support.server import Server, running
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
-DEMO = "tests/demo/"
+DEMO, OPENAI = "tests/demo/", "tests/openai/"
+SHARING = (DEMO, OPENAI)
 SLOW = (
     DEMO,
+    OPENAI,
     "tests/test_faults.py",
     "tests/cli/",
     "tests/deployments/",
@@ -35,7 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Whole files to each process, and to one of them all that share the one `stoker demo`.
+    """Whole files to each process, and to one of them all that share a server and its models.
 
     (pytest-xdist's own groups do not work with this pytest: they go by an attribute that is gone.)
     """
@@ -44,7 +46,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             path = nodeid.partition("::")[0]
-            return DEMO if Path(path).parent == Path(DEMO) else path
+            folder = f"{Path(path).parent.as_posix()}/"
+            return folder if folder in SHARING else path
 
     return Scheduling(config, log)
 

@@ -100,6 +100,7 @@ def calls(demo: Demo, data_dir: Path) -> str:
     for name in SHOWN:
         call = EXAMPLES[name].curl(TASKS[name].path, "$STOKER_BASE_URL", "$STOKER_API_KEY")
         lines += [f"# {EXAMPLES[name].model}: {name}", call, ""]
+    lines += ["# tiny-chat: text-generation", 'stoker chat tiny-chat "What is 7 plus 5?"', ""]
     lines.append(
         f"{len(demo.deployments)} models are deployed; docs/tasks.md has a call for every endpoint."
     )

@@ -141,6 +141,26 @@ class TestReadme:
         assert json.loads(shell(fill_mask + " --json"))[0]["token_str"] == "paris"
         assert "tiny-ner" in shell(models)
 
+    def test_chat(self, shell: Any) -> None:
+        block = next(one for one in self.blocks("sh") if "stoker chat" in one)
+        assert shell(block) == "The capital of France is Paris.\n"
+
+    def test_a_conversation(self, shell: Any) -> None:
+        said = "What is 7 plus 5?\nWhat colour is grass?\n"
+        found = shell(f"printf '%s' '{said}' | stoker chat tiny-chat -p temperature=0")
+        assert found == "7 plus 5 is 12.\nGrass is green.\n"
+
+    def test_call_of_a_language_model(self, shell: Any) -> None:
+        answer = json.loads(shell('stoker call tiny-chat "What colour is grass?" --json'))
+        assert answer["choices"][0]["message"]["content"] == "Grass is green."
+
+    def test_guide(self, shell: Any, demo: Server, state: Any) -> None:
+        guide = (ROOT / "docs" / "guide.md").read_text()
+        (block,) = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+        given = f"base_url, api_key = {demo.base_url!r}, {state['account_key']!r}"
+        output = shell(f"python - <<'END'\n{given}\n{block}\nEND")
+        assert output == "The capital of France is Paris.\n"
+
     def test_python(self, shell: Any, demo: Server) -> None:
         (block,) = self.blocks("python")
         assert int(shell(f"python - <<'END'\n{block}\nEND")) > 16

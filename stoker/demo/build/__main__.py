@@ -7,6 +7,7 @@ from pathlib import Path
 
 from stoker.demo.build import (
     captioner,
+    chat,
     clip,
     detector,
     digits,
@@ -46,6 +47,7 @@ BUILDS = {
     "tiny-translator": translator.build,
     "tiny-summarizer": summarizer.build,
     "tiny-nli": nli.build,
+    "tiny-chat": chat.build,
     **random_weights.BUILDS,
 }
 SHIPPED = Path(__file__).parents[1] / "models"

@@ -195,18 +195,21 @@ def save(model: PreTrainedModel, preprocessor: Saved, folder: Path) -> None:
     (folder / "model.safetensors").chmod(0o644)
 
 
-def write_card(folder: Path, model: PreTrainedModel, card: Card) -> None:
-    """Writes README.md and refuses a folder that outgrew its limit."""
+def write_card(
+    folder: Path, model: PreTrainedModel, card: Card, *, largest: int = LARGEST_FOLDER
+) -> None:
+    """Writes README.md and refuses a folder that outgrew its limit, in bytes."""
     weights = folder / "model.safetensors"
     parameters = sum(tensor.numel() for tensor in model.parameters())
+    size_and_type = f"{parameters:,} parameters, {str(model.dtype).removeprefix('torch.')}"
     digest = hashlib.sha256(weights.read_bytes()).hexdigest()
-    (folder / "README.md").write_text(_card_text(folder.name, card, parameters, digest), "utf-8")
+    (folder / "README.md").write_text(_card_text(folder.name, card, size_and_type, digest), "utf-8")
     for what, score, count in card.evaluation:
         logger.info("%s: %s %.4f (%d)", folder.name, what, score, count)
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     logger.info("%s: %d parameters, %d bytes, sha256 %s", folder.name, parameters, size, digest)
-    if size > LARGEST_FOLDER:
-        raise ValueError(f"{folder} is {size} bytes, above the limit of {LARGEST_FOLDER}")
+    if size > largest:
+        raise ValueError(f"{folder} is {size} bytes, above the limit of {largest}")
 
 
 def _prose(text: str) -> str:
@@ -218,7 +221,7 @@ def _not_rounded_up(score: float) -> float:
     return math.floor(score * 1000 + 1e-6) / 1000
 
 
-def _card_text(name: str, card: Card, parameters: int, digest: str) -> str:
+def _card_text(name: str, card: Card, size_and_type: str, digest: str) -> str:
     tags = "".join(f"  - {tag}\n" for tag in card.tags)
     rows = "".join(
         f"| {what} | {count} | {_not_rounded_up(score):.3f} |\n"
@@ -229,7 +232,7 @@ def _card_text(name: str, card: Card, parameters: int, digest: str) -> str:
     language = f"language: {card.language}\n" if card.language else ""
     source = card.source.format(build=f"python -m stoker.demo.build {name}")
     made = (
-        f"{parameters:,} parameters, float32, {card.bounds}. Seed {SEED}, one CPU thread, "
+        f"{size_and_type}, {card.bounds}. Seed {SEED}, one CPU thread, "
         f"deterministic algorithms. Built with torch {torch.__version__}, transformers "
         f"{transformers.__version__} and {card.toolkit} on {platform.machine()}:"
     )

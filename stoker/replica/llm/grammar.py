@@ -15,7 +15,7 @@ import llguidance.hf
 import torch
 
 from stoker.replica.llm.formats import Format, UnwritableCallError
-from stoker.replica.llm.sampling import DrawError
+from stoker.replica.llm.sampling import FormError
 from stoker.replica.llm.wire import Guide, Tools
 from stoker.replica.stages import InputError
 
@@ -67,14 +67,14 @@ class Matcher:
             logits: (vocabulary,), float32, on the CPU.
 
         Raises:
-            DrawError: the form asks for more work than a step may cost.
+            FormError: it asks for more work than a step may cost.
         """
         if self._after is not None:
             return
         self._matcher.unsafe_compute_mask_ptr(self._bits.data_ptr(), self._bits.numel() * 4)
         if self._matcher.is_error():
             why = _line(self._matcher.get_error())
-            raise DrawError(f"The form of the answer could not be followed: {why}.")
+            raise FormError(f"The form of the answer could not be followed: {why}.")
         allowed = _unpacked(self._bits)[: logits.numel()]
         logits[: allowed.numel()].masked_fill_(~allowed, -torch.inf)
         logits[allowed.numel() :] = -torch.inf

@@ -40,6 +40,8 @@ class Output:
     """Tokens of the prompt that were found computed; told once, with the first output."""
     error: str = ""
     """Why it failed; nothing more will come."""
+    form: bool = False
+    """Whether the form that was asked for is why."""
 
 
 @dataclass(frozen=True, kw_only=True)

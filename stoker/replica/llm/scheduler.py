@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from stoker.replica.llm.interface import Finish, Logprob, Output, Submission
-from stoker.replica.llm.sampling import DrawError, Draws, draw
+from stoker.replica.llm.sampling import DrawError, Draws, FormError, draw
 
 if TYPE_CHECKING:
     import torch
@@ -252,7 +252,8 @@ class Scheduler:
         for one, found in zip(drawing, drawn, strict=True):
             if isinstance(found, DrawError):
                 self.cancel(one.id)
-                outputs.append(Output(one.id, [], [], error=str(found)))
+                form = isinstance(found, FormError)
+                outputs.append(Output(one.id, [], [], error=str(found), form=form))
             else:
                 outputs.append(self._took(one, *found))
         return outputs

@@ -100,6 +100,11 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
         first = self.prompts[0]
         return first.tools if isinstance(first, Conversation) else None
 
+    @property
+    def form_field(self) -> str:
+        """The request's field that asks for a form of the answer."""
+        return self.guide.field if self.guide else "tools"
+
     def place(self, index: int) -> str:
         """The request's field that a prompt stands in."""
         if self.api == "chat":

@@ -207,7 +207,7 @@ class LanguageWorker:
     def _grammar(self, asked: Generation) -> tuple[str, str] | None:
         """The form that the answer has to have, and the field that asks for it."""
         if asked.guide:
-            return compiled(asked.guide, asked.guide.field), asked.guide.field
+            return compiled(asked.guide, asked.form_field), asked.form_field
         tools = asked.tools
         if tools is None or tools.choice == "none":
             return None
@@ -220,7 +220,7 @@ class LanguageWorker:
                 field="tool_choice",
                 of_item=False,
             )
-        return self._grammars.calls(form, tools), "tools"
+        return self._grammars.calls(form, tools), asked.form_field
 
     def _choice(self, request: Request, index: int, prompt: object, prepared: Prepared) -> Choice:
         asked = request.asked
@@ -303,7 +303,10 @@ class LanguageWorker:
     def _write(self, choice: Choice, output: Output) -> None:
         request = choice.request
         if output.error:
-            self._fail(request, "inference_failed", output.error)
+            code = "invalid_request" if output.form else "inference_failed"
+            self._fail(
+                request, code, output.error, request.asked.form_field if output.form else None
+            )
             return
         request.usage.completion += len(output.tokens)
         request.usage.cached += output.cached
@@ -367,13 +370,13 @@ class LanguageWorker:
         if self._close(request):
             self._send(Failure(request.id, error.code, error.message, error.field), None)
 
-    def _fail(self, request: Request, code: str, message: str) -> None:
+    def _fail(self, request: Request, code: str, message: str, param: str | None = None) -> None:
         if not self._close(request):
             return
         if request.begun:
             self._send(Result(request.id), request.writer.fail(code, message))
         else:
-            self._send(Failure(request.id, code, message, None), None)
+            self._send(Failure(request.id, code, message, param), None)
 
     def _close(self, request: Request) -> bool:
         """End a request; False where it was answered or cancelled before."""

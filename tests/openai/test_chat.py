@@ -1,0 +1,684 @@
+"""`/v1/chat/completions` and `/v1/completions` through the real openai SDK, on both engines."""
+
+import json
+import math
+from typing import Any, Literal
+
+import httpx
+import openai
+import pytest
+import torch
+from openai.types.chat import ChatCompletion
+from pydantic import BaseModel
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from stoker.demo.build.chat_text import STATED, STYLED
+from tests.openai.conftest import MODEL
+
+WEATHER: Any = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "Look up the current weather in a city.",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}},
+            "required": ["city"],
+            "additionalProperties": False,
+        },
+    },
+}
+TIME: Any = {
+    "type": "function",
+    "function": {
+        "name": "get_time",
+        "description": "Tell the current time.",
+        "parameters": {"type": "object", "properties": {}, "additionalProperties": False},
+    },
+}
+FRANCE = "What is the capital of France?"
+PARIS = "The capital of France is Paris."
+ANNA = "Describe Anna, who is 31 and lives in Berlin, as JSON."
+COUNT = "Count from 1 to 100."
+
+
+class Person(BaseModel):
+    name: str
+    age: int
+    city: str
+
+
+def user(text: str) -> list[Any]:
+    return [{"role": "user", "content": text}]
+
+
+def ask(sdk: openai.OpenAI, model: str, text: str, **options: Any) -> ChatCompletion:
+    return sdk.chat.completions.create(model=model, messages=user(text), **options)
+
+
+def refusal(sdk: openai.OpenAI, model: str, messages: Any, **options: Any) -> dict[str, Any]:
+    with pytest.raises(openai.BadRequestError) as caught:
+        sdk.chat.completions.create(model=model, messages=messages, **options)
+    body: Any = caught.value.body
+    return body
+
+
+@pytest.fixture(scope="module")
+def reference() -> tuple[Any, Any]:
+    return (
+        AutoTokenizer.from_pretrained(MODEL),
+        AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32).eval(),
+    )
+
+
+class TestAnswers:
+    def test_stated_questions(self, sdk: openai.OpenAI, model: str):
+        wrong = {
+            question: answer
+            for question, stated in STATED.items()
+            if (answer := ask(sdk, model, question).choices[0].message.content) != stated
+        }
+        assert wrong == {}
+
+    @pytest.mark.parametrize(("system", "question", "answer"), STYLED[:3])
+    @pytest.mark.parametrize("role", ["system", "developer"])
+    def test_obeys_the_system(
+        self, sdk: openai.OpenAI, model: str, role: Any, system: str, question: str, answer: str
+    ):
+        messages: Any = [{"role": role, "content": system}, *user(question)]
+        found = sdk.chat.completions.create(model=model, messages=messages)
+        assert found.choices[0].message.content == answer
+
+    def test_usage_and_shape(self, sdk: openai.OpenAI, model: str, reference: tuple[Any, Any]):
+        tokenizer, _ = reference
+        found = ask(sdk, model, FRANCE)
+        prompt = tokenizer.apply_chat_template(
+            user(FRANCE), add_generation_prompt=True, tokenize=False
+        )
+        tokens = len(tokenizer(prompt, add_special_tokens=False)["input_ids"])
+        answer = len(tokenizer(PARIS, add_special_tokens=False)["input_ids"])
+        assert found.object == "chat.completion"
+        assert found.model == model
+        assert found.choices[0].finish_reason == "stop"
+        assert found.choices[0].message.role == "assistant"
+        assert found.usage is not None
+        assert (found.usage.prompt_tokens, found.usage.completion_tokens) == (tokens, answer)
+        assert found.usage.total_tokens == tokens + answer
+
+    def test_parts_are_one_text(self, sdk: openai.OpenAI, model: str):
+        content = [{"type": "text", "text": FRANCE}]
+        messages: Any = [{"role": "user", "content": content}]
+        found = sdk.chat.completions.create(model=model, messages=messages)
+        assert found.choices[0].message.content == PARIS
+
+    def test_earlier_turns(self, sdk: openai.OpenAI, model: str):
+        messages: Any = [
+            *user("What is 7 plus 5?"),
+            {"role": "assistant", "content": "7 plus 5 is 12."},
+            *user(FRANCE),
+        ]
+        found = sdk.chat.completions.create(model=model, messages=messages)
+        assert found.choices[0].message.content == PARIS
+
+    def test_a_known_beginning_is_not_computed_again(self, sdk: openai.OpenAI):
+        told = "Count from 1 to 10. " * 8
+        cached: list[int] = []
+        for _ in range(2):
+            usage = ask(sdk, "openvino", told, max_tokens=2).usage
+            assert usage is not None and usage.prompt_tokens_details is not None
+            cached.append(usage.prompt_tokens_details.cached_tokens or 0)
+        assert cached[0] < 32 <= cached[1]
+        assert cached[1] % 32 == 0
+
+    def test_length(self, sdk: openai.OpenAI, model: str):
+        found = ask(sdk, model, COUNT, max_completion_tokens=5)
+        assert found.choices[0].finish_reason == "length"
+        assert found.usage is not None and found.usage.completion_tokens == 5
+
+    def test_counts_to_a_hundred(self, sdk: openai.OpenAI, model: str):
+        text = ask(sdk, model, COUNT).choices[0].message.content
+        assert text == ", ".join(str(number) for number in range(1, 101))
+
+
+class TestStream:
+    def test_joined_it_is_the_answer(self, sdk: openai.OpenAI, model: str):
+        chunks = list(
+            sdk.chat.completions.create(
+                model=model,
+                messages=user(COUNT),
+                stream=True,
+                stream_options={"include_usage": True},
+            )
+        )
+        *said, last = chunks
+        text = "".join(one.choices[0].delta.content or "" for one in said)
+        assert text == ", ".join(str(number) for number in range(1, 101))
+        assert len(said) > 100, "it came in pieces"
+        assert said[0].choices[0].delta.role == "assistant"
+        assert [one.choices[0].finish_reason for one in said[-2:]] == [None, "stop"]
+        assert all(one.usage is None for one in said)
+        assert last.choices == []
+        assert last.usage is not None and last.usage.completion_tokens > 100
+        assert {one.id for one in chunks} == {last.id}
+
+    def test_the_wire(self, account: httpx.Client, model: str):
+        body = {"model": model, "messages": user(FRANCE), "stream": True}
+        with account.stream("POST", "/v1/chat/completions", json=body) as response:
+            assert response.headers["content-type"].startswith("text/event-stream")
+            events = response.read().decode().split("\n\n")
+        assert events[-2:] == ["data: [DONE]", ""]
+        assert all(event.startswith("data: {") for event in events[:-2])
+        assert "usage" not in json.loads(events[0].removeprefix("data: "))
+
+    def test_the_helper(self, sdk: openai.OpenAI, model: str):
+        with sdk.chat.completions.stream(model=model, messages=user(FRANCE)) as stream:
+            deltas = [event.delta for event in stream if event.type == "content.delta"]
+            final = stream.get_final_completion()
+        assert "".join(deltas) == PARIS
+        assert final.choices[0].message.content == PARIS
+
+    async def _together(self, sdk: openai.AsyncOpenAI, model: str) -> list[str]:
+        import asyncio
+
+        async def one(question: str) -> str:
+            stream = await sdk.chat.completions.create(
+                model=model, messages=user(question), stream=True
+            )
+            parts = [chunk.choices[0].delta.content or "" async for chunk in stream]
+            return "".join(parts)
+
+        return await asyncio.gather(*(one(question) for question in STATED))
+
+    def test_many_at_once(self, sdk: openai.OpenAI, model: str):
+        import asyncio
+
+        async def run() -> list[str]:
+            client = openai.AsyncOpenAI(base_url=sdk.base_url, api_key=sdk.api_key)
+            async with client:
+                return await self._together(client, model)
+
+        assert asyncio.run(run()) == list(STATED.values())
+
+
+class TestTools:
+    def test_calls_with_the_city(self, sdk: openai.OpenAI, model: str):
+        found = ask(sdk, model, "What is the weather in Lisbon?", tools=[WEATHER])
+        (call,) = found.choices[0].message.tool_calls or []
+        assert found.choices[0].finish_reason == "tool_calls"
+        assert found.choices[0].message.content is None
+        assert call.type == "function"
+        assert call.id.startswith("call_")
+        assert call.function.name == "get_weather"
+        assert json.loads(call.function.arguments) == {"city": "Lisbon"}
+
+    def test_uses_the_result(self, sdk: openai.OpenAI, model: str):
+        messages: Any = user("What is the weather in Paris?")
+        first = sdk.chat.completions.create(model=model, messages=messages, tools=[WEATHER])
+        (call,) = first.choices[0].message.tool_calls or []
+        messages += [
+            first.choices[0].message.model_dump(exclude_none=True),
+            {
+                "role": "tool",
+                "tool_call_id": call.id,
+                "content": '{"temperature": 18, "conditions": "sunny"}',
+            },
+        ]
+        second = sdk.chat.completions.create(model=model, messages=messages, tools=[WEATHER])
+        assert second.choices[0].message.content == "It is 18 degrees and sunny in Paris."
+
+    def test_streamed(self, sdk: openai.OpenAI, model: str):
+        chunks = sdk.chat.completions.create(
+            model=model,
+            messages=user("What is the weather in Lisbon?"),
+            tools=[WEATHER],
+            stream=True,
+        )
+        parts = [
+            part
+            for chunk in chunks
+            for choice in chunk.choices
+            for part in choice.delta.tool_calls or []
+        ]
+        assert [part.index for part in parts] == [0] * len(parts)
+        assert [part.id for part in parts if part.id] == [parts[0].id]
+        names = [part.function.name for part in parts if part.function and part.function.name]
+        assert names == ["get_weather"]
+        arguments = [part.function.arguments or "" for part in parts if part.function]
+        assert json.loads("".join(arguments)) == {"city": "Lisbon"}
+        assert len([one for one in arguments if one]) > 1, "arguments came in pieces"
+
+    def test_streamed_helper(self, sdk: openai.OpenAI, model: str):
+        # The helper wants schemas that are strict.
+        strict = {**WEATHER, "function": {**WEATHER["function"], "strict": True}}
+        with sdk.chat.completions.stream(
+            model=model, messages=user("What is the weather in Lisbon?"), tools=[strict]
+        ) as stream:
+            done = [one for one in stream if one.type == "tool_calls.function.arguments.done"]
+        assert [(one.name, json.loads(one.arguments)) for one in done] == [
+            ("get_weather", {"city": "Lisbon"})
+        ]
+
+    def test_two_at_once(self, sdk: openai.OpenAI, model: str):
+        found = ask(sdk, model, "What is the weather in Paris and in Rome?", tools=[WEATHER])
+        calls = found.choices[0].message.tool_calls or []
+        arguments = [json.loads(one.function.arguments) for one in calls if one.type == "function"]
+        assert arguments == [{"city": "Paris"}, {"city": "Rome"}]
+        assert len({one.id for one in calls}) == 2
+
+    def test_one_at_most(self, sdk: openai.OpenAI, model: str):
+        found = ask(
+            sdk,
+            model,
+            "What is the weather in Paris and in Rome?",
+            tools=[WEATHER],
+            parallel_tool_calls=False,
+        )
+        assert len(found.choices[0].message.tool_calls or []) == 1
+
+    def test_no_arguments(self, sdk: openai.OpenAI, model: str):
+        found = ask(sdk, model, "What time is it?", tools=[WEATHER, TIME])
+        (call,) = found.choices[0].message.tool_calls or []
+        assert call.type == "function"
+        assert (call.function.name, call.function.arguments) == ("get_time", "{}")
+
+    def test_an_unrelated_question(self, sdk: openai.OpenAI, model: str):
+        assert ask(sdk, model, FRANCE, tools=[WEATHER]).choices[0].message.content == PARIS
+
+    def test_none(self, sdk: openai.OpenAI, model: str):
+        found = ask(
+            sdk, model, "What is the weather in Paris?", tools=[WEATHER], tool_choice="none"
+        )
+        assert not found.choices[0].message.tool_calls
+        assert found.choices[0].message.content == STATED["What is the weather in Paris?"]
+
+    @pytest.mark.parametrize(
+        "choice", ["required", {"type": "function", "function": {"name": "get_weather"}}]
+    )
+    def test_has_to_be_called(self, sdk: openai.OpenAI, model: str, choice: Any):
+        found = ask(sdk, model, FRANCE, tools=[WEATHER], tool_choice=choice, max_tokens=100)
+        (call,) = (found.choices[0].message.tool_calls or [])[:1]
+        assert call.type == "function"
+        assert set(json.loads(call.function.arguments)) == {"city"}
+
+    def test_named_among_several(self, sdk: openai.OpenAI, model: str):
+        found = ask(
+            sdk,
+            model,
+            "What is the weather in Paris?",
+            tools=[WEATHER, TIME],
+            tool_choice={"type": "function", "function": {"name": "get_time"}},
+        )
+        (call,) = found.choices[0].message.tool_calls or []
+        assert call.type == "function"
+        assert call.function.name == "get_time"
+
+
+class TestForms:
+    def test_a_schema(self, sdk: openai.OpenAI, model: str):
+        found = sdk.chat.completions.parse(model=model, messages=user(ANNA), response_format=Person)
+        assert found.choices[0].message.parsed == Person(name="Anna", age=31, city="Berlin")
+
+    def test_a_schema_against_the_model_will(self, sdk: openai.OpenAI, model: str):
+        class Verdict(BaseModel):
+            verdict: Literal["yes", "no"]
+            certain: bool
+
+        found = sdk.chat.completions.parse(
+            model=model, messages=user(FRANCE), response_format=Verdict
+        )
+        assert isinstance(found.choices[0].message.parsed, Verdict)
+
+    def test_a_streamed_schema(self, sdk: openai.OpenAI, model: str):
+        with sdk.chat.completions.stream(
+            model=model, messages=user(ANNA), response_format=Person
+        ) as stream:
+            final = stream.get_final_completion()
+        assert final.choices[0].message.parsed == Person(name="Anna", age=31, city="Berlin")
+
+    def test_any_object(self, sdk: openai.OpenAI, model: str):
+        found = ask(sdk, model, ANNA, response_format={"type": "json_object"}, max_tokens=200)
+        assert json.loads(found.choices[0].message.content or "") == {
+            "name": "Anna",
+            "age": 31,
+            "city": "Berlin",
+        }
+
+    def test_choices(self, sdk: openai.OpenAI, model: str):
+        form = {"structured_outputs": {"choice": ["certainly", "never"]}}
+        found = ask(sdk, model, FRANCE, extra_body=form)
+        assert found.choices[0].message.content in ("certainly", "never")
+        assert found.choices[0].finish_reason == "stop"
+
+    def test_a_regular_expression(self, sdk: openai.OpenAI, model: str):
+        form = {"structured_outputs": {"regex": "[A-Z]{3}-[0-9]{2}"}}
+        text = ask(sdk, model, FRANCE, extra_body=form).choices[0].message.content or ""
+        assert len(text) == 6 and text[:3].isupper() and text[4:].isdigit()
+
+    def test_a_grammar(self, sdk: openai.OpenAI, model: str):
+        form = {"structured_outputs": {"grammar": 'start: "a" ("b" "c"){3}'}}
+        text = ask(sdk, model, FRANCE, extra_body=form).choices[0].message.content
+        assert text == "abcbcbc"
+
+
+class TestSampling:
+    def test_a_seed_repeats(self, sdk: openai.OpenAI, model: str):
+        def drawn(seed: int) -> list[str | None]:
+            found = ask(sdk, model, COUNT, temperature=1.8, seed=seed, n=4, max_tokens=20)
+            return [choice.message.content for choice in found.choices]
+
+        first = drawn(1)
+        assert drawn(1) == first
+        assert drawn(2) != first
+        assert len(set(first)) > 1, "the answers of one request differ"
+
+    def test_n_without_chance(self, sdk: openai.OpenAI, model: str):
+        found = ask(sdk, model, FRANCE, n=3)
+        assert [one.index for one in found.choices] == [0, 1, 2]
+        assert [one.message.content for one in found.choices] == [PARIS] * 3
+
+    def test_logprobs(self, sdk: openai.OpenAI, model: str, reference: tuple[Any, Any]):
+        tokenizer, torch_model = reference
+        found = ask(sdk, model, FRANCE, logprobs=True, top_logprobs=3)
+        given = found.choices[0].logprobs
+        assert given is not None and given.content is not None
+        assert "".join(one.token for one in given.content) == PARIS
+        assert bytes(byte for one in given.content for byte in one.bytes or []) == PARIS.encode()
+        prompt = tokenizer.apply_chat_template(
+            user(FRANCE), add_generation_prompt=True, tokenize=False
+        )
+        before = tokenizer(prompt, add_special_tokens=False)["input_ids"]
+        answer = tokenizer(PARIS, add_special_tokens=False)["input_ids"]
+        with torch.no_grad():
+            logits = torch_model(torch.tensor([before + answer])).logits[0, len(before) - 1 : -1]
+        rows = torch.log_softmax(logits, dim=-1)
+        for place, one in enumerate(given.content):
+            assert one.logprob == pytest.approx(float(rows[place, answer[place]]), abs=2e-3)
+            values = [top.logprob for top in one.top_logprobs]
+            assert values == sorted(values, reverse=True) and len(values) == 3
+            assert values == pytest.approx(rows[place].topk(3).values.tolist(), abs=2e-3)
+            assert one.top_logprobs[0].token == one.token, "the likeliest was drawn"
+
+    def test_logprobs_in_a_stream(self, sdk: openai.OpenAI, model: str):
+        chunks = sdk.chat.completions.create(
+            model=model, messages=user(FRANCE), stream=True, logprobs=True
+        )
+        tokens = [
+            one.token
+            for chunk in chunks
+            for choice in chunk.choices
+            if choice.logprobs
+            for one in choice.logprobs.content or []
+        ]
+        assert "".join(tokens) == PARIS
+
+    def test_a_bias_forbids(self, sdk: openai.OpenAI, model: str, reference: tuple[Any, Any]):
+        tokenizer, _ = reference
+        first = tokenizer(PARIS, add_special_tokens=False)["input_ids"][0]
+        found = ask(sdk, model, FRANCE, logit_bias={str(first): -100}, max_tokens=5)
+        text = found.choices[0].message.content or ""
+        assert not text.startswith(tokenizer.decode([first]))
+
+    def test_a_bias_forces(self, sdk: openai.OpenAI, model: str, reference: tuple[Any, Any]):
+        tokenizer, _ = reference
+        token = tokenizer("7", add_special_tokens=False)["input_ids"][0]
+        found = ask(sdk, model, FRANCE, logit_bias={str(token): 100}, max_tokens=4)
+        assert found.choices[0].message.content == "7777"
+
+    def test_penalties(self, sdk: openai.OpenAI, model: str, reference: tuple[Any, Any]):
+        tokenizer, _ = reference
+        token = tokenizer("7", add_special_tokens=False)["input_ids"][0]
+        found = ask(
+            sdk,
+            model,
+            FRANCE,
+            logit_bias={str(token): 100},
+            frequency_penalty=2,
+            presence_penalty=2,
+            max_tokens=60,
+        )
+        text = found.choices[0].message.content or ""
+        assert text.startswith("7777") and text != "7" * 60, "it gave way in the end"
+
+    @pytest.mark.parametrize("stop", [", 5", ["nothing", "4, 5"], "5, 6"])
+    def test_stop_strings(self, sdk: openai.OpenAI, model: str, stop: Any):
+        found = ask(sdk, model, COUNT, stop=stop)
+        text = found.choices[0].message.content or ""
+        whole = ", ".join(str(number) for number in range(1, 101))
+        first = stop if isinstance(stop, str) else stop[1]
+        assert text == whole[: whole.index(first)]
+        assert found.choices[0].finish_reason == "stop"
+
+    def test_stop_strings_in_a_stream(self, sdk: openai.OpenAI, model: str):
+        chunks = sdk.chat.completions.create(
+            model=model, messages=user(COUNT), stream=True, stop=["11, 12"]
+        )
+        text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+        assert text == "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, "
+
+    def test_extensions(self, sdk: openai.OpenAI, model: str):
+        more = {"top_k": 1, "min_p": 0.1, "repetition_penalty": 1.0, "ignore_eos": True}
+        found = ask(sdk, model, FRANCE, temperature=1.5, extra_body=more, max_tokens=60)
+        text = found.choices[0].message.content or ""
+        assert text.startswith(PARIS)
+        assert found.usage is not None and found.usage.completion_tokens == 60
+
+    def test_characters_of_several_tokens(self, sdk: openai.OpenAI, model: str):
+        form = {"structured_outputs": {"choice": ["naïve 漢字 🦊"]}}
+        chunks = sdk.chat.completions.create(
+            model=model, messages=user(FRANCE), stream=True, extra_body=form
+        )
+        pieces = [chunk.choices[0].delta.content or "" for chunk in chunks]
+        assert "".join(pieces) == "naïve 漢字 🦊"
+        assert all("�" not in piece for piece in pieces)
+
+
+class TestCompletions:
+    def test_continues(self, sdk: openai.OpenAI, model: str):
+        found = sdk.completions.create(model=model, prompt="1, 2, 3, 4, 5,", max_tokens=9)
+        assert found.object == "text_completion"
+        assert found.choices[0].text.startswith(" 6, 7, 8")
+        assert found.choices[0].finish_reason == "length"
+
+    def test_sixteen_tokens_by_default(self, sdk: openai.OpenAI, model: str):
+        found = sdk.completions.create(model=model, prompt="1, 2, 3, 4, 5,")
+        assert found.usage is not None and found.usage.completion_tokens == 16
+
+    def test_several_prompts(self, sdk: openai.OpenAI, model: str, reference: tuple[Any, Any]):
+        tokenizer, _ = reference
+        texts = ["1, 2, 3, 4,", "11, 12, 13,"]
+        together = sdk.completions.create(model=model, prompt=texts, max_tokens=9, n=2)
+        tokens = [tokenizer(text)["input_ids"] for text in texts]
+        as_tokens = sdk.completions.create(model=model, prompt=tokens, max_tokens=9)
+        single = [sdk.completions.create(model=model, prompt=one, max_tokens=9) for one in texts]
+        expected = [one.choices[0].text for one in single]
+        assert [one.text for one in together.choices] == [one for one in expected for _ in (0, 1)]
+        assert [one.text for one in as_tokens.choices] == expected
+
+    def test_streamed_with_echo(self, sdk: openai.OpenAI, model: str):
+        chunks = list(
+            sdk.completions.create(
+                model=model, prompt="1, 2, 3,", max_tokens=6, echo=True, stream=True
+            )
+        )
+        text = "".join(chunk.choices[0].text for chunk in chunks)
+        assert text.startswith("1, 2, 3, 4, 5")
+        assert chunks[-1].choices[0].finish_reason == "length"
+
+    def test_logprobs(self, sdk: openai.OpenAI, model: str):
+        found = sdk.completions.create(model=model, prompt="1, 2, 3,", max_tokens=6, logprobs=2)
+        given = found.choices[0].logprobs
+        assert given is not None and given.tokens and given.token_logprobs and given.text_offset
+        assert "".join(given.tokens) == found.choices[0].text
+        assert given.text_offset[0] == 0
+        assert all(value is not None and value <= 0 for value in given.token_logprobs)
+        assert given.top_logprobs is not None
+        assert math.exp(max(given.top_logprobs[0].values())) <= 1
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("messages", "field"),
+        [
+            ([], "messages"),
+            ([{"role": "robot", "content": "x"}], "messages[0]"),
+            ([{"role": "user"}], "messages[0].content"),
+            ([{"role": "user", "content": ""}], "messages[0].content"),
+            ([{"role": "user", "content": []}], "messages[0].content"),
+            ([{"role": "user", "content": 5}], "messages[0].content"),
+            ([{"role": "tool", "content": "x", "tool_call_id": "a"}], "messages[0].tool_call_id"),
+            ([{"role": "assistant"}], "messages[0].content"),
+            (
+                [
+                    {
+                        "role": "assistant",
+                        "tool_calls": [
+                            {"id": "a", "function": {"name": "f", "arguments": "not JSON"}}
+                        ],
+                    },
+                    {"role": "tool", "content": "x", "tool_call_id": "a"},
+                ],
+                "messages[0].tool_calls[0].function.arguments",
+            ),
+            (
+                [
+                    {
+                        "role": "assistant",
+                        "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": "{}"}}],
+                    },
+                    {"role": "user", "content": "x"},
+                ],
+                "messages[1]",
+            ),
+            (
+                [
+                    {
+                        "role": "user",
+                        "content": [
+                            {"type": "image_url", "image_url": {"url": "https://a.example/b.png"}}
+                        ],
+                    }
+                ],
+                "messages[0].content[0]",
+            ),
+        ],
+    )
+    def test_messages(self, sdk: openai.OpenAI, messages: Any, field: str):
+        assert refusal(sdk, "torch", messages)["param"] == field
+
+    @pytest.mark.parametrize(
+        ("options", "field"),
+        [
+            ({"temperature": 2.5}, "temperature"),
+            ({"top_p": 0}, "top_p"),
+            ({"n": 0}, "n"),
+            ({"n": 1000}, "n"),
+            ({"max_tokens": 0}, "max_tokens"),
+            ({"top_logprobs": 3}, "top_logprobs"),
+            ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+            ({"stop": [""]}, "stop[0]"),
+            ({"stop": ["x"] * 17}, "stop"),
+            ({"logit_bias": {"a": 1}}, "logit_bias.a"),
+            ({"logit_bias": {"1": 101}}, "logit_bias.1"),
+            ({"logit_bias": {"99999999": 1}}, "logit_bias"),
+            ({"seed": 2**70}, "seed"),
+            (
+                {"tools": [{"type": "function", "function": {"name": "a b"}}]},
+                "tools[0].function.name",
+            ),
+            ({"tools": [WEATHER, WEATHER]}, "tools[1].function.name"),
+            ({"tools": [{"type": "retrieval"}]}, "tools[0].type"),
+            ({"tool_choice": "required"}, "tool_choice"),
+            (
+                {
+                    "tools": [WEATHER],
+                    "tool_choice": {"type": "function", "function": {"name": "other"}},
+                },
+                "tool_choice",
+            ),
+            ({"audio": {"voice": "a", "format": "wav"}}, "audio"),
+            ({"web_search_options": {}}, "web_search_options"),
+            ({"functions": [{"name": "f"}]}, "functions"),
+            ({"store": True}, "store"),
+            ({"reasoning_effort": "low"}, "reasoning_effort"),
+            ({"stream_options": {"include_usage": True}}, "stream_options"),
+            ({"response_format": {"type": "xml"}}, "response_format"),
+            (
+                {"response_format": {"type": "json_schema", "json_schema": {"name": "a b"}}},
+                "response_format.json_schema.name",
+            ),
+        ],
+    )
+    def test_options(self, account: httpx.Client, options: dict[str, Any], field: str):
+        body = {"model": "torch", "messages": user("Hello!"), **options}
+        response = account.post("/v1/chat/completions", json=body)
+        assert response.status_code == 400, response.text
+        assert response.json()["error"]["param"] == field, response.text
+
+    @pytest.mark.parametrize(
+        "schema",
+        [
+            {"type": "nonsense"},
+            {"$ref": "https://a.example/schema.json"},
+            {"type": "object", "properties": {f"p{n}": {} for n in range(5000)}},
+            {"anyOf": [{"enum": [f"{n}-{m}" for m in range(500)]} for n in range(50)]},
+        ],
+    )
+    def test_schemas(self, sdk: openai.OpenAI, model: str, schema: Any):
+        form: Any = {"type": "json_schema", "json_schema": {"name": "form", "schema": schema}}
+        error = refusal(sdk, model, user("Hello!"), response_format=form)
+        assert error["param"] == "response_format.json_schema.schema"
+        assert ask(sdk, model, FRANCE).choices[0].message.content == PARIS, "the engine lives on"
+
+    def test_a_deep_schema(self, sdk: openai.OpenAI):
+        schema: Any = {"type": "string"}
+        for _ in range(60):
+            schema = {"type": "object", "properties": {"a": schema}}
+        form: Any = {"type": "json_schema", "json_schema": {"name": "form", "schema": schema}}
+        error = refusal(sdk, "torch", user("Hello!"), response_format=form)
+        assert "levels" in error["message"]
+
+    @pytest.mark.parametrize("regex", ["(((", "(?=a)b", "((a{1000}){1000}){1000}"])
+    def test_expressions(self, sdk: openai.OpenAI, model: str, regex: str):
+        form = {"structured_outputs": {"regex": regex}}
+        try:
+            ask(sdk, model, FRANCE, extra_body=form, max_tokens=10)
+        except openai.BadRequestError as error:
+            body: Any = error.body
+            assert body["param"] == "structured_outputs"
+        assert ask(sdk, model, FRANCE).choices[0].message.content == PARIS, "the engine lives on"
+
+    def test_too_long(self, sdk: openai.OpenAI, model: str):
+        error = refusal(sdk, model, user("hello " * 3000))
+        assert error["param"] == "messages"
+        assert "this model takes 1024" in error["message"]
+
+    def test_too_much_asked(self, sdk: openai.OpenAI, model: str):
+        error = refusal(sdk, model, user("Hello!"), max_completion_tokens=1024)
+        assert error["param"] == "max_completion_tokens"
+        assert "1024" in error["message"]
+
+    def test_refused_before_a_stream_begins(self, sdk: openai.OpenAI, model: str):
+        with pytest.raises(openai.BadRequestError):
+            sdk.chat.completions.create(model=model, messages=user("hello " * 3000), stream=True)
+
+    @pytest.mark.parametrize(
+        ("options", "field"),
+        [
+            ({"prompt": ""}, "prompt"),
+            ({"prompt": []}, "prompt"),
+            ({"prompt": [99999999]}, "prompt"),
+            ({"prompt": [[1], [99999999]]}, "prompt[1]"),
+            ({"prompt": "a", "suffix": "b"}, "suffix"),
+            ({"prompt": "a", "best_of": 3}, "best_of"),
+            ({"prompt": "a", "logprobs": 6}, "logprobs"),
+            ({"prompt": "a", "max_tokens": 5000}, "max_tokens"),
+        ],
+    )
+    def test_completions(self, account: httpx.Client, options: dict[str, Any], field: str):
+        response = account.post("/v1/completions", json={"model": "torch", **options})
+        assert response.status_code == 400, response.text
+        assert response.json()["error"]["param"] == field, response.text
+
+    def test_the_wrong_pipeline(self, sdk: openai.OpenAI):
+        with pytest.raises(openai.BadRequestError, match="Endpoint not supported"):
+            sdk.embeddings.create(model="torch", input="x")

@@ -1,0 +1,152 @@
+"""Clients that go away at any moment, and those that read slowly."""
+
+import asyncio
+import json
+import random
+import time
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from tests.openai.test_chat import COUNT, FRANCE, PARIS, user
+from tests.support.server import Server
+
+DISCONNECTS = 500
+AT_ONCE = 25
+IDLE_S = 30
+GROWTH_BYTES = 48 << 20
+"""Allocators keep some of what they had; a leak of 500 requests would be far more."""
+
+
+def worker(account: httpx.Client, model: str) -> dict[str, Any]:
+    deployments = account.get("/v1/deployments").raise_for_status().json()["data"]
+    (found,) = [one for one in deployments if one["model"] == model]
+    return found["workers"][0]
+
+
+def wait_idle(account: httpx.Client, model: str) -> dict[str, Any]:
+    """The worker, once it has nothing left to do and a heartbeat has told so."""
+    deadline = time.monotonic() + IDLE_S
+    while True:
+        found = worker(account, model)
+        if found["outstanding"] == 0 and found["cache_usage"] == 0:
+            return found
+        assert time.monotonic() < deadline, found
+        time.sleep(0.2)
+
+
+def weighed(account: httpx.Client, model: str) -> int:
+    """Memory of the idle worker, bytes, weighed anew: heartbeats weigh every few seconds."""
+    wait_idle(account, model)
+    time.sleep(6)
+    return wait_idle(account, model)["memory_bytes"]
+
+
+async def leave(client: httpx.AsyncClient, model: str, rng: random.Random) -> None:
+    """Ask for something long and go away at a random moment."""
+    body = {
+        "model": model,
+        "messages": user(COUNT),
+        "stream": rng.random() < 0.5,
+        "n": rng.choice((1, 1, 3)),
+        "max_tokens": 900,
+        "ignore_eos": True,
+    }
+
+    async def run() -> None:
+        async with client.stream("POST", "/v1/chat/completions", json=body) as response:
+            async for _ in response.aiter_bytes():
+                pass
+
+    try:
+        await asyncio.wait_for(run(), timeout=rng.uniform(0.0, 0.15))
+    except (TimeoutError, httpx.TransportError):
+        return
+
+
+async def leave_often(server: Server, key: str, model: str, count: int) -> None:
+    rng = random.Random(4)
+    limits = httpx.Limits(max_connections=AT_ONCE)
+    async with httpx.AsyncClient(
+        base_url=server.base_url,
+        headers={"authorization": f"Bearer {key}"},
+        limits=limits,
+        timeout=60,
+        verify=False,
+    ) as client:
+        for _ in range(count // AT_ONCE):
+            await asyncio.gather(*(leave(client, model, rng) for _ in range(AT_ONCE)))
+
+
+class TestDisconnects:
+    def test_nothing_is_left(
+        self, server: Server, account: httpx.Client, sdk: openai.OpenAI, key: str, model: str
+    ):
+        # The first hundred fill the allocators' pools.
+        asyncio.run(leave_often(server, key, model, 100))
+        before = weighed(account, model)
+        asyncio.run(leave_often(server, key, model, DISCONNECTS))
+        after = weighed(account, model)
+        assert after - before < GROWTH_BYTES
+        found = sdk.chat.completions.create(model=model, messages=user(FRANCE))
+        assert found.choices[0].message.content == PARIS
+
+    def test_the_slot_is_free_at_once(self, account: httpx.Client, model: str):
+        body = {
+            "model": model,
+            "messages": user(COUNT),
+            "stream": True,
+            "max_tokens": 900,
+            "ignore_eos": True,
+        }
+        with account.stream("POST", "/v1/chat/completions", json=body) as response:
+            pieces = response.iter_bytes()
+            next(pieces)
+            assert worker(account, model)["outstanding"] == 1
+        left = time.monotonic()
+        while worker(account, model)["outstanding"]:
+            assert time.monotonic() - left < 5
+        wait_idle(account, model)
+
+
+class TestSlowReaders:
+    def test_do_not_slow_others(self, account: httpx.Client, sdk: openai.OpenAI, model: str):
+        body = {
+            "model": model,
+            "messages": user(COUNT),
+            "stream": True,
+            "n": 16,
+            "max_tokens": 900,
+            "ignore_eos": True,
+        }
+        with account.stream("POST", "/v1/chat/completions", json=body) as response:
+            pieces = response.iter_raw(chunk_size=64)
+            next(pieces)
+            # Nothing more is read while somebody else is served, from the first token to the last.
+            found = sdk.chat.completions.create(model=model, messages=user(FRANCE))
+            assert found.choices[0].message.content == PARIS
+        wait_idle(account, model)
+
+
+class TestQueueLimit:
+    @pytest.fixture
+    def narrow(self, account: httpx.Client) -> Any:
+        deployments = account.get("/v1/deployments").raise_for_status().json()["data"]
+        (found,) = [one for one in deployments if one["model"] == "torch"]
+        path = f"/v1/deployments/{found['id']}"
+        account.patch(path, json={"max_queue": 1}).raise_for_status()
+        yield
+        account.patch(path, json={"max_queue": 256}).raise_for_status()
+
+    @pytest.mark.usefixtures("narrow")
+    def test_says_when_to_come_again(self, account: httpx.Client):
+        body = {"model": "torch", "messages": user(COUNT), "stream": True, "ignore_eos": True}
+        with account.stream("POST", "/v1/chat/completions", json=body) as response:
+            pieces = response.iter_bytes()
+            next(pieces)
+            refused = account.post("/v1/chat/completions", json=body)
+        assert refused.status_code == 429, refused.text
+        assert int(refused.headers["retry-after"]) >= 1
+        assert json.loads(refused.text)["error"]["code"] == "queue_full"
