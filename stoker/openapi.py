@@ -69,8 +69,8 @@ def _describe_generated(document: dict[str, Any], convention: Convention) -> Non
     content = {"schema": schema, "example": dict(convention.example)}
     operation["requestBody"] = {"required": True, "content": {"application/json": content}}
     operation["responses"]["200"] = {
-        "description": 'The whole answer, or with `"stream": true` its parts: chunks of the same '
-        "shape with `delta` or `text`, then `[DONE]`.",
+        "description": "The whole answer, or, asked for a stream, server-sent events as OpenAI's "
+        "clients read them.",
         "content": {
             "application/json": {
                 "schema": _component(document, convention.answer, "serialization")
