@@ -1,13 +1,14 @@
+import importlib
 import random
 from typing import Any
 
 import pytest
-import transformers.convert_slow_tokenizer
 
 from stoker.replica.llm.text import Detokenizer, Stops
 from tests.llm.support import tokenizer
 
-library: Any = transformers.convert_slow_tokenizer
+# By its name: as an attribute of the package it may be a function of the same name.
+library: Any = importlib.import_module("transformers.convert_slow_tokenizer")
 _BYTES: dict[int, str] = library.bytes_to_unicode()
 
 TEXTS = [
