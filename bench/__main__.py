@@ -6,13 +6,16 @@ import signal
 import sys
 import time
 
-from bench import cold_start, overhead, throughput, upload
+from bench import chat, chat_prefix, chat_start, cold_start, overhead, throughput, upload
 from bench.common import document, keep, machine, table
 
 BENCHMARKS = {
     "cold_start": cold_start.run,
     "overhead": overhead.run,
     "upload": upload.run,
+    "chat": chat.run,
+    "chat_prefix": chat_prefix.run,
+    "chat_start": chat_start.run,
     "throughput": throughput.of("text"),
     "throughput_image": throughput.of("image"),
     "throughput_zero_shot_image": throughput.of("zero_shot_image"),
@@ -30,7 +33,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print the result files instead")
     given = parser.parse_args()
     # An ordinary exit, so that what was started is stopped.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    signal.signal(signal.SIGTERM, _exit)
     if unknown := set(given.names) - set(BENCHMARKS):
         parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(BENCHMARKS)}")
     if given.rounds < 1:
@@ -45,6 +48,10 @@ def main() -> None:
         path = keep(found)
         print(json.dumps(found) if given.json else table(report, facts, given.rounds), flush=True)
         print(f"{time.monotonic() - started:.0f} s; {path.name} written.", file=sys.stderr)
+
+
+def _exit(number: int, _frame: object) -> None:
+    sys.exit(128 + number)
 
 
 if __name__ == "__main__":

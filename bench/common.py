@@ -4,7 +4,7 @@ import json
 import os
 import platform
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -121,7 +121,7 @@ def cores() -> int:
 
 def table(report: Report, facts: dict[str, Any], rounds: int) -> str:
     """The report as text."""
-    rows = [("", "median", "min", "max", "", "aim", "")]
+    rows: list[tuple[str, ...]] = [("", "median", "min", "max", "", "aim", "")]
     for series in report.series:
         numbers = (series.median, min(series.values), max(series.values))
         rows.append((series.label, *map(_number, numbers), series.unit, series.aim, series.verdict))
@@ -163,7 +163,7 @@ def keep(found: dict[str, Any]) -> Path:
 
 
 @contextmanager
-def scratch() -> Iterator[Path]:
+def scratch() -> Generator[Path]:
     """A folder of this run's own, on the disk of the cache, removed at the end."""
     CACHE.mkdir(exist_ok=True)
     with TemporaryDirectory(dir=CACHE, prefix="run-") as folder:

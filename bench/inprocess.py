@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ class InProcess:
 @contextmanager
 def in_process(
     pipeline: str, folder: Path, threads: int, converted: Path | None = None
-) -> Iterator[InProcess]:
+) -> Generator[InProcess]:
     """A child with the torch engine, or with the model converted for OpenVINO in a folder."""
     given = [pipeline, str(folder), str(threads), *([str(converted)] if converted else [])]
     process = subprocess.Popen(

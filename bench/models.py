@@ -1,11 +1,12 @@
 """The models and texts that are measured with. Random weights are as fast as trained ones."""
 
+import itertools
 import json
 import os
 import random
 import shutil
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,15 @@ MEAN_WORDS = 20
 MOST_WORDS = 200
 LABELS = 9
 
+CHAT_TEMPLATE = """\
+{%- for message in messages %}<|im_start|>{{ message.role }}
+{{ message.content }}<|im_end|>
+{% endfor %}
+{%- if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+CHAT_SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+CHAT_VOCABULARY = 49_152
+
 _COMMON = (
     "the of and to in a is that for it as was with be by on not he his but at are this have from "
     "or had an they which one you were all her she there would their we him been has when who "
@@ -26,6 +36,8 @@ _COMMON = (
     "each just those people how too little state good very make world still own see men work long"
 )
 _WORDS = tuple(_COMMON.split())
+_VOWELS = "aeiou"
+_CONSONANTS = "bcdfghjklmnpqrstvwxyz"
 
 
 def bert_base() -> Path:
@@ -83,6 +95,77 @@ def wav2vec2_base() -> Path:
         transformers.Wav2Vec2FeatureExtractor().save_pretrained(folder)
 
     return _kept("wav2vec2-base", save)
+
+
+def llama_135m() -> Path:
+    """A Llama of 30 layers by 576, 135 M parameters in bfloat16, with a ChatML template."""
+
+    def save(folder: Path) -> None:
+        import torch
+        import transformers
+
+        words = chat_tokenizer()
+        end = words.convert_tokens_to_ids(CHAT_SPECIAL[2])
+        config = transformers.LlamaConfig(
+            vocab_size=CHAT_VOCABULARY,
+            hidden_size=576,
+            intermediate_size=1536,
+            num_hidden_layers=30,
+            num_attention_heads=9,
+            num_key_value_heads=3,
+            tie_word_embeddings=True,
+            max_position_embeddings=2048,
+            bos_token_id=end,
+            eos_token_id=end,
+            pad_token_id=0,
+        )
+        model: Any = transformers.LlamaForCausalLM(config).eval()
+        # A model that repeats a special token, or half a character, would answer without text.
+        with torch.no_grad():
+            model.get_input_embeddings().weight[: len(CHAT_SPECIAL) + 256] *= 0.05
+        # Greedy: what is measured is the model, and all draw alike.
+        model.generation_config.do_sample = False
+        model.to(torch.bfloat16).save_pretrained(folder)
+        words.save_pretrained(folder)
+
+    return _kept("llama-135m", save)
+
+
+def chat_tokenizer() -> Any:
+    """A byte-level BPE of 49152 tokens that has one for each word of `chat_words`."""
+    import transformers
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    merges = list(itertools.islice(_merges(), CHAT_VOCABULARY - 256 - len(CHAT_SPECIAL)))
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    known = [*CHAT_SPECIAL, *letters, *(first + second for first, second in merges)]
+    made: Any = Tokenizer(models.BPE({one: number for number, one in enumerate(known)}, merges))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    made.add_special_tokens([AddedToken(one, special=True) for one in CHAT_SPECIAL])
+    words = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=made, eos_token=CHAT_SPECIAL[2], pad_token=CHAT_SPECIAL[0]
+    )
+    words.chat_template = CHAT_TEMPLATE
+    return words
+
+
+def _merges() -> Iterator[tuple[str, str]]:
+    """Syllables, words of three letters, both with a space before, then pairs of syllables."""
+    syllables = [first + second for first in _CONSONANTS for second in _VOWELS]
+    words = chat_words()
+    yield from ((one[0], one[1]) for one in syllables)
+    yield from ((one[:2], one[2]) for one in words)
+    yield from (("Ġ", one) for one in words)
+    pairs = list(itertools.product(syllables, syllables))
+    yield from pairs
+    yield from (("Ġ", first + second) for first, second in pairs)
+    yield from ((first + second, third) for first, second in pairs for third in syllables)
+
+
+def chat_words() -> list[str]:
+    """Words that are a token each, with a space before them or without."""
+    return ["".join(one) for one in itertools.product(_CONSONANTS, _VOWELS, _CONSONANTS)]
 
 
 def _kept(name: str, save: Callable[[Path], None]) -> Path:

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,7 @@ class Service:
         self.wait_status(deployment, status)
 
     def wait_status(self, deployment: str, status: str, timeout: float = 60) -> None:
+        found: dict[str, Any] = {}
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             found = self.api.get(f"/v1/deployments/{deployment}").raise_for_status().json()
@@ -79,6 +80,19 @@ class Service:
                 return
             time.sleep(0.02)
         raise RuntimeError(f"the deployment is {found['status']}, not {status}: {found['message']}")
+
+    def wait_engine(self, deployment: str, engine: str, timeout: float = 300) -> None:
+        """Wait until a deployment's replica runs the model with an engine."""
+        found: dict[str, Any] = {}
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            found = self.api.get(f"/v1/deployments/{deployment}").raise_for_status().json()
+            if found["status"] == "ready" and {one["engine"] for one in found["workers"]} == {
+                engine
+            }:
+                return
+            time.sleep(0.1)
+        raise RuntimeError(f"the deployment does not run with {engine}: {found}")
 
     def wait_calibrated(self, engine: str, models: int = 1, timeout: float = 60) -> None:
         """Wait until the replicas have measured their batch budgets, which they do when idle."""
@@ -101,7 +115,7 @@ class Service:
 
 
 @contextlib.contextmanager
-def serving(folder: Path) -> Iterator[Service]:
+def serving(folder: Path) -> Generator[Service]:
     """A server with its data below `folder`, ready to fork replicas."""
     with running(folder / "data", STOKER_LOG_LEVEL="warning") as server:
         server.wait_ready()

@@ -4,12 +4,11 @@ import contextlib
 import importlib.util
 import json
 import os
-import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +18,7 @@ import psutil
 from bench.client import Connection, HttpError
 from bench.common import ROOT, Report, cores, percentile, scratch
 from bench.inprocess import in_process
+from bench.processes import awake, cpu_seconds, end, free_port, suspend, tree
 from bench.service import serving
 from bench.workloads import WORKLOADS, Body, Workload
 
@@ -108,7 +108,9 @@ def _offline(report: Report, workload: Workload, folder: Path, converted: Path |
 
 
 @contextlib.contextmanager
-def _ours(place: Path, workload: Workload, folder: Path) -> Iterator[tuple[Contender, Path | None]]:
+def _ours(
+    place: Path, workload: Workload, folder: Path
+) -> Generator[tuple[Contender, Path | None]]:
     """Our server, and where the model lies that it has converted for OpenVINO."""
     with serving(place) as service:
         # Automatic ones are converted as well, once they have worked for some seconds.
@@ -135,8 +137,8 @@ def _peers() -> list[tuple[str, str]]:
 @contextlib.contextmanager
 def _peer(
     name: str, module: str, workload: Workload, folder: Path, place: Path
-) -> Iterator[Contender]:
-    port = _free_port()
+) -> Generator[Contender]:
+    port = free_port()
     base_url = f"http://127.0.0.1:{port}"
     log_path = place / f"{module}.log"
     with log_path.open("ab") as log:
@@ -161,11 +163,10 @@ def _peer(
     )
     try:
         _wait_healthy(base_url, process, log_path)
-        for one in _tree(process.pid):
-            one.suspend()
+        suspend(process.pid)
         yield contender
     finally:
-        _end(process.pid)
+        end(process.pid)
         process.wait()
 
 
@@ -173,26 +174,17 @@ def _wait_healthy(base_url: str, process: "subprocess.Popen[bytes]", log_path: P
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline and process.poll() is None:
         with contextlib.suppress(httpx.HTTPError):
-            if httpx.get(f"{base_url}/health").status_code == 200:
+            if httpx.get(f"{base_url}/health", verify=False).status_code == 200:
                 return
         time.sleep(0.1)
     raise RuntimeError(f"a peer did not start:\n{log_path.read_text()[-2000:]}")
 
 
 @contextlib.contextmanager
-def _awake(contender: Contender) -> Iterator[None]:
+def _awake(contender: Contender) -> Generator[None]:
     """Let a peer run for as long as it is measured. Ours answers its own health checks always."""
-    if contender.name == "ours":
+    with contextlib.nullcontext() if contender.name == "ours" else awake(contender.pid):
         yield
-        return
-    tree = _tree(contender.pid)
-    for process in tree:
-        process.resume()
-    try:
-        yield
-    finally:
-        for process in _tree(contender.pid):
-            process.suspend()
 
 
 def _load(workload: Workload, contender: Contender, clients: int, each: int) -> Measured:
@@ -245,19 +237,19 @@ class _Watch:
         self.peak_bytes = 0
 
     def __enter__(self) -> "_Watch":
-        self._before = _cpu_seconds(self._pid)
+        self._before = cpu_seconds(self._pid)
         self._thread.start()
         return self
 
     def __exit__(self, *_error: object) -> None:
         self._ended.set()
         self._thread.join()
-        self.cpu_seconds = _cpu_seconds(self._pid) - self._before
+        self.cpu_seconds = cpu_seconds(self._pid) - self._before
 
     def _sample(self) -> None:
         while True:
             used = 0
-            for process in _tree(self._pid):
+            for process in tree(self._pid):
                 with contextlib.suppress(psutil.NoSuchProcess):
                     used += process.memory_info().rss
             self.peak_bytes = max(self.peak_bytes, used)
@@ -289,35 +281,3 @@ def _add_ratios(report: Report, names: Sequence[str]) -> None:
         for name, theirs in (others | {"in-process, the better batch": best}).items():
             for mine, its in zip(ours, theirs, strict=True):
                 report.add(f"ours / {name}{suffix}", "x", mine / its)
-
-
-def _tree(pid: int) -> list[psutil.Process]:
-    try:
-        root = psutil.Process(pid)
-        return [root, *root.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return []
-
-
-def _cpu_seconds(pid: int) -> float:
-    total = 0.0
-    for process in _tree(pid):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            times = process.cpu_times()
-            total += times.user + times.system
-    return total
-
-
-def _end(pid: int) -> None:
-    """Kill a peer and what it started, by their ids."""
-    tree = _tree(pid)
-    for process in tree:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-    psutil.wait_procs(tree, timeout=10)
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]

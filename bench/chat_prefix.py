@@ -1,0 +1,43 @@
+"""Chats that begin alike: what the cache of computed prefixes is worth."""
+
+from bench.chats import ANSWER_TOKENS, Chats, deployed, ours
+from bench.common import Report, at_least, scratch
+from bench.models import llama_135m
+from bench.service import serving
+
+CLIENTS, EACH = 16, 1
+PREFIX_WORDS = 512
+TOKENS = 560
+"""Of a prompt."""
+AIM = 2
+
+
+def run(rounds: int) -> Report:
+    report = Report("chat_prefix", f"chats with a common prefix of {PREFIX_WORDS} tokens")
+    chats = Chats()
+    with scratch() as place, serving(place) as service:
+        deployed(service, llama_135m(), "measured", "openvino")
+        endpoint = ours(service, "measured")
+        endpoint.load(chats.draw(CLIENTS), CLIENTS)
+        prefix = " ".join(chats.words(PREFIX_WORDS))
+        endpoint.load(chats.draw(1, TOKENS, prefix), 1)
+        for _ in range(rounds):
+            rates: list[float] = []
+            for name, begin in (("distinct prefixes", ""), ("one prefix, computed before", prefix)):
+                drawn = chats.draw(CLIENTS * EACH, TOKENS, begin)
+                found = endpoint.load(drawn, CLIENTS)
+                rates.append(len(found.answers) / found.seconds)
+                report.add(name, "req/s", rates[-1])
+                report.add(f"{name}, first token p50", "ms", found.first_s(0.5) * 1e3)
+            report.add(
+                "one prefix / distinct ones",
+                "x",
+                rates[1] / rates[0],
+                aim=f"≥ {AIM}",
+                meets=at_least(AIM),
+            )
+    report.notes = [
+        f"{CLIENTS} clients, prompts of {TOKENS} tokens, {ANSWER_TOKENS} tokens out, OpenVINO.",
+        "The template stands before the prefix and is part of it.",
+    ]
+    return report

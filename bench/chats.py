@@ -1,0 +1,109 @@
+"""Chats to measure with: of an exact number of tokens, all of them distinct."""
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from bench import streams
+from bench.models import SEED, chat_tokenizer, chat_words
+from bench.service import Service
+from bench.streams import Load
+
+PATH = "/v1/chat/completions"
+PIPELINE = "text-generation"
+PROMPT_TOKENS = 142
+ANSWER_TOKENS = 64
+CHECK_S = 240
+
+
+@dataclass(frozen=True)
+class Chat:
+    content: str
+    tokens: list[int]
+    """What the template makes of it."""
+
+
+class Chats:
+    """Draws chats. The same ones in the same order, for the same seed."""
+
+    def __init__(self, seed: int = SEED) -> None:
+        self._random = random.Random(seed)
+        self._words = chat_words()
+        self._tokenizer = chat_tokenizer()
+        self._frame = len(self.of("")) - len(self._tokenizer("")["input_ids"])
+
+    def draw(self, count: int, tokens: int = PROMPT_TOKENS, prefix: str = "") -> list[Chat]:
+        """Chats of so many tokens each, the template's included, that begin alike or not at all."""
+        begin = prefix.split()
+        found: list[Chat] = []
+        for _ in range(count):
+            own = self.words(tokens - self._frame - len(begin))
+            content = " ".join([*begin, *own])
+            found.append(Chat(content, self.of(content)))
+        if any(len(one.tokens) != tokens for one in found):
+            raise RuntimeError("a chat has another number of tokens than was asked for")
+        return found
+
+    def words(self, count: int) -> list[str]:
+        """Random words, a token each."""
+        return self._random.choices(self._words, k=count)
+
+    def of(self, content: str) -> list[int]:
+        messages = [{"role": "user", "content": content}]
+        made = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True)
+        return list(made["input_ids"])
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a model is asked, and how."""
+
+    base_url: str
+    key: str
+    always: Mapping[str, Any]
+    """What every request says besides."""
+
+    def load(self, chats: Sequence[Chat], clients: int, tokens: int = ANSWER_TOKENS) -> Load:
+        bodies = [json.dumps(self._body(chat, tokens, stream=True)).encode() for chat in chats]
+        return streams.load(self.base_url + PATH, self.key, bodies, clients, tokens)
+
+    def check(self, chat: Chat) -> None:
+        """Raise where the prompt or the answer is counted otherwise than by us."""
+        body = self._body(chat, ANSWER_TOKENS, stream=False)
+        headers = {"authorization": f"Bearer {self.key}"} if self.key else {}
+        answer = httpx.post(
+            self.base_url + PATH, json=body, headers=headers, timeout=CHECK_S, verify=False
+        )
+        usage = answer.raise_for_status().json()["usage"]
+        if usage["prompt_tokens"] != len(chat.tokens):
+            raise RuntimeError(f"the prompt has {len(chat.tokens)} tokens, and not as in {usage}")
+        if usage["completion_tokens"] != ANSWER_TOKENS:
+            raise RuntimeError(f"the answer has not {ANSWER_TOKENS} tokens: {usage}")
+
+    def _body(self, chat: Chat, tokens: int, *, stream: bool) -> dict[str, Any]:
+        return {
+            "messages": [{"role": "user", "content": chat.content}],
+            "max_tokens": tokens,
+            "temperature": 0,
+            "stream": stream,
+            **self.always,
+        }
+
+
+def ours(service: Service, model: str) -> Endpoint:
+    return Endpoint(service.base_url, service.key, {"model": model, "ignore_eos": True})
+
+
+def deployed(
+    service: Service, folder: Path, model: str, engine: str, readiness: str = "hot"
+) -> str:
+    """Deploy the model and wait until that engine runs it; the deployment's id."""
+    deployment = service.deploy(folder, model, PIPELINE, readiness, engine)
+    if readiness == "hot":
+        service.wait_engine(deployment, engine)
+    return deployment
