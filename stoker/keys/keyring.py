@@ -1,5 +1,6 @@
 """Checks API keys: from memory while fresh, from the database otherwise."""
 
+import asyncio
 import hashlib
 import hmac
 import secrets
@@ -67,6 +68,8 @@ class Keyring:
         self._clock = clock
         self._entries: dict[str, _Entry] = {}
         self._used: dict[str, datetime] = {}
+        self._looking: dict[str, asyncio.Task[_Entry | None]] = {}
+        """Look-ups under way: requests that come together with a key share one."""
 
     async def check(self, token: str) -> Principal:
         """The principal of a key. Raises `InvalidAPIKeyError`, in the same way for any cause."""
@@ -76,7 +79,7 @@ class Keyring:
         fresh = entry is not None and self._clock() - entry.checked < self._ttl_s
         if entry is None or not fresh or not _admits(entry, presented):
             # Every failure costs one look-up, so its time tells nothing about the cause.
-            entry = await self._look_up(public_id)
+            entry = await self._looked_up(public_id)
             if entry is None or not _admits(entry, presented):
                 raise InvalidAPIKeyError
         self._used[entry.principal.key_id] = db.now()
@@ -84,6 +87,8 @@ class Keyring:
 
     def forget(self, public_id: str) -> None:
         self._entries.pop(public_id, None)
+        # What is being read may be what was there before.
+        self._looking.pop(public_id, None)
 
     async def flush_last_used(self) -> None:
         """Write down when keys were last used. Called by the janitor, off the hot path."""
@@ -92,15 +97,30 @@ class Keyring:
             async with self._database.transaction() as session:
                 await repository.touch(session, used)
 
+    async def _looked_up(self, public_id: str) -> _Entry | None:
+        task = self._looking.get(public_id)
+        if task is None:
+            task = self._looking[public_id] = asyncio.create_task(self._look_up(public_id))
+        # One client that goes away must not take it from the others.
+        return await asyncio.shield(task)
+
     async def _look_up(self, public_id: str) -> _Entry | None:
-        async with self._database.reading() as session:
-            key = await repository.by_public_id(session, public_id)
+        try:
+            async with self._database.reading() as session:
+                key = await repository.by_public_id(session, public_id)
+        finally:
+            # Where it was revoked meanwhile, what was read is not kept.
+            current = self._looking.get(public_id) is asyncio.current_task()
+            if current:
+                del self._looking[public_id]
         if key is None:
-            self.forget(public_id)
+            self._entries.pop(public_id, None)
             return None
-        if len(self._entries) >= _CACHE_LIMIT:
-            self._entries.clear()
-        entry = self._entries[public_id] = _entry(key, self._clock())
+        entry = _entry(key, self._clock())
+        if current:
+            if len(self._entries) >= _CACHE_LIMIT:
+                self._entries.clear()
+            self._entries[public_id] = entry
         return entry
 
 

@@ -159,10 +159,15 @@ class Result(msgspec.Struct, frozen=True, tag="result"):
     id: int
 
 
-class Part(msgspec.Struct, frozen=True, tag="part"):
-    """One raw frame follows: the next piece of an answer that is streamed; a `Result` ends it."""
+class Parts(msgspec.Struct, frozen=True, tag="parts"):
+    """One raw frame follows: the next pieces of answers that are streamed, one behind the other.
 
-    id: int
+    A `Result` or a `Failure` ends each answer.
+    """
+
+    ids: list[int]
+    sizes: list[int]
+    """Bytes of each piece."""
 
 
 class Failure(msgspec.Struct, frozen=True, tag="failure"):
@@ -192,7 +197,7 @@ class Calibrated(msgspec.Struct, frozen=True, tag="calibrated"):
 
 
 ToReplica = Work | Generate | Cancel | Adopt | Shutdown
-FromReplica = Loading | Loaded | LoadFailed | Part | Result | Failure | Heartbeat | Calibrated
+FromReplica = Loading | Loaded | LoadFailed | Parts | Result | Failure | Heartbeat | Calibrated
 
 
 def pack(message: ToReplica) -> list[Frame]:

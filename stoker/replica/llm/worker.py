@@ -22,7 +22,7 @@ from stoker.replica.llm.prompts import Prepared, Prompts
 from stoker.replica.llm.reading import Dialect, Reader
 from stoker.replica.llm.text import Detokenizer, Stops
 from stoker.replica.llm.wire import Conversation, Generation
-from stoker.replica.protocol import Failure, FromReplica, Generate, Part, Result
+from stoker.replica.protocol import Failure, FromReplica, Generate, Parts, Result
 from stoker.replica.stages import InputError
 
 log = logging.getLogger(__name__)
@@ -163,10 +163,11 @@ class LanguageWorker:
             try:
                 self._prepare(request)
             except InputError as error:
-                self._refuse(request, error)
+                failure = Failure(request.id, error.code, error.message, error.field)
+                self._finish(request, failure)
             except Exception:
                 log.exception("a prompt could not be prepared")
-                self._fail(request, "inference_failed", "The prompt could not be prepared.")
+                self._finish(request, _internal(request, "The prompt could not be prepared."))
             finally:
                 self._flight.set(_PREPARING, [])
             self.progress += 1
@@ -197,7 +198,7 @@ class LanguageWorker:
         request.missing = len(request.choices)
         if asked.stream:
             request.begun = True
-            self._send(Part(request.id), request.writer.begin())
+            self._send_parts([(request.id, request.writer.begin())])
         self._inbox.extend(submissions)
         self._news.set()
         if request.done:
@@ -290,24 +291,34 @@ class LanguageWorker:
 
     def _run_text(self) -> None:
         while (outputs := self._outputs.get()) is not None:
+            # One message a step, for all streams: it costs both ends more than what it holds.
+            parts: list[tuple[int, bytes]] = []
             for output in outputs:
                 choice = self._choices.get(output.id)
                 if choice is None or choice.ended:
                     continue
+                request, failure = choice.request, _failure(choice.request, output)
                 try:
-                    self._write(choice, output)
+                    if not failure and (part := self._written(choice, output)):
+                        parts.append((request.id, part))
                 except Exception:
                     log.exception("an answer could not be written")
-                    self._fail(choice.request, "inference_failed", "The answer was unreadable.")
+                    failure = _internal(request, "The answer was unreadable.")
+                if failure or request.missing == 0:
+                    self._send_parts(parts)
+                    parts.clear()
+                    self._finish(request, failure)
+            self._send_parts(parts)
 
-    def _write(self, choice: Choice, output: Output) -> None:
+    def _send_parts(self, parts: Sequence[tuple[int, bytes]]) -> None:
+        if parts:
+            ids, contents = zip(*parts, strict=True)
+            sizes = [len(content) for content in contents]
+            self._send(Parts(list(ids), sizes), b"".join(contents))
+
+    def _written(self, choice: Choice, output: Output) -> bytes:
+        """What a step adds to the stream of a request."""
         request = choice.request
-        if output.error:
-            code = "invalid_request" if output.form else "inference_failed"
-            self._fail(
-                request, code, output.error, request.asked.form_field if output.form else None
-            )
-            return
         request.usage.completion += len(output.tokens)
         request.usage.cached += output.cached
         if choice.reader and choice.reader.reasoning:
@@ -326,11 +337,7 @@ class LanguageWorker:
                 self._inbox.append(choice.sequence)
                 self._news.set()
             events += self._finished(choice, "stop" if stopped else output.finish or "stop")
-        part = request.writer.add(choice.index, events) if events else b""
-        if part and not request.done:
-            self._send(Part(request.id), part)
-        if choice.ended and request.missing == 0:
-            self._finish(request)
+        return request.writer.add(choice.index, events) if events else b""
 
     def _read(self, choice: Choice, text: str) -> list[Event]:
         if not text:
@@ -362,21 +369,16 @@ class LanguageWorker:
 
     # --- the ends of a request ---
 
-    def _finish(self, request: Request) -> None:
-        if self._close(request):
-            self._send(Result(request.id), request.writer.end(request.usage))
-
-    def _refuse(self, request: Request, error: InputError) -> None:
-        if self._close(request):
-            self._send(Failure(request.id, error.code, error.message, error.field), None)
-
-    def _fail(self, request: Request, code: str, message: str, param: str | None = None) -> None:
+    def _finish(self, request: Request, failure: Failure | None = None) -> None:
         if not self._close(request):
             return
-        if request.begun:
-            self._send(Result(request.id), request.writer.fail(code, message))
+        if not failure:
+            self._send(Result(request.id), request.writer.end(request.usage))
+        elif request.begun:
+            # Its status was sent: only the stream itself can tell.
+            self._send(Result(request.id), request.writer.fail(failure.code, failure.message))
         else:
-            self._send(Failure(request.id, code, message, param), None)
+            self._send(failure, None)
 
     def _close(self, request: Request) -> bool:
         """End a request; False where it was answered or cancelled before."""
@@ -394,3 +396,16 @@ class LanguageWorker:
                 self._choices.pop(choice.sequence, None)
                 self._inbox.append(choice.sequence)
         self._news.set()
+
+
+def _failure(request: Request, output: Output) -> Failure | None:
+    """What the client learns where the model could not go on."""
+    if not output.error:
+        return None
+    if output.form:
+        return Failure(request.id, "invalid_request", output.error, request.asked.form_field)
+    return _internal(request, output.error)
+
+
+def _internal(request: Request, message: str) -> Failure:
+    return Failure(request.id, "inference_failed", message, None)

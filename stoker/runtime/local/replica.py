@@ -25,7 +25,7 @@ from stoker.replica.protocol import (
     Loaded,
     LoadFailed,
     Loading,
-    Part,
+    Parts,
     Result,
     Shutdown,
     ToReplica,
@@ -181,10 +181,9 @@ class Replica:
         message: FromReplica = _decode(frames[0])
         self._beat_at = self.clock()
         match message:
-            case Part():
+            case Parts():
                 self._moved_at = self._beat_at
-                if answer := self.pending.get(message.id):
-                    answer.add(frames[1])
+                self._share_out(message, frames[1])
             case Result():
                 self._moved_at = self._beat_at
                 self.answered += 1
@@ -209,6 +208,13 @@ class Replica:
                 self._fail_load(message.message)
             case Calibrated():
                 self.on_calibrated(message.engine, message.batch_budget)
+
+    def _share_out(self, parts: Parts, content: bytes) -> None:
+        start = 0
+        for identifier, size in zip(parts.ids, parts.sizes, strict=True):
+            if answer := self.pending.get(identifier):
+                answer.add(content[start : start + size])
+            start += size
 
     def _fail_load(self, message: str) -> None:
         if not self.loaded.done():
