@@ -100,6 +100,10 @@ def deploy(
     engine: Annotated[str | None, typer.Option(help="The engine, as in torch.")] = None,
     device: Annotated[str | None, typer.Option(help="The device, as in cpu.")] = None,
     dtype: Annotated[str | None, typer.Option(help="Numbers to compute in, as in float32.")] = None,
+    weight_format: Annotated[
+        str | None,
+        typer.Option(help="Keep a language model's weights in int8 or int4, on a CPU."),
+    ] = None,
     min_replicas: Annotated[int | None, typer.Option(help="Replicas kept at least.")] = None,
     max_replicas: Annotated[int | None, typer.Option(help="Replicas started at most.")] = None,
     idle_timeout_s: Annotated[
@@ -133,6 +137,7 @@ def deploy(
         "replicas": {name: value for name, value in replicas.items() if value is not None} or None,
         "idle_timeout_s": idle_timeout_s,
         "max_queue": max_queue,
+        "config": {"weight_format": weight_format} if weight_format else None,
     }
     given = {name: value for name, value in wish.items() if value is not None}
     is_waiting = readiness != "cold" if wait is None else wait

@@ -4,6 +4,7 @@ from pydantic import Field, model_validator
 
 from stoker.db import NO_CONTROL
 from stoker.deployments.models import Desired
+from stoker.replica.protocol import WeightFormat
 from stoker.runtime.interface import Readiness, Reason, Status
 from stoker.schemas import RequestModel, ResponseModel, UtcString
 
@@ -51,7 +52,14 @@ class Replicas(RequestModel):
 
 
 class Config(RequestModel):
-    """Engine options. None are needed yet; unknown ones are refused."""
+    """Engine options; unknown ones are refused."""
+
+    weight_format: WeightFormat | None = Field(
+        default=None,
+        description="How the weights of a language model are kept on OpenVINO: rounded to eight or "
+        "four bits, which takes less memory and time, and changes its answers. Until the model is "
+        "converted, and where it cannot be, it runs with the weights as they are.",
+    )
 
 
 class DeploymentCreate(RequestModel):

@@ -2,6 +2,7 @@
 
 import asyncio
 from fnmatch import fnmatchcase
+from importlib.util import find_spec
 from pathlib import Path
 
 from sqlalchemy.exc import IntegrityError
@@ -20,7 +21,7 @@ from stoker.deployments.models import Deployment, Desired
 from stoker.errors import ConflictError, InvalidRequestError, NotFoundError
 from stoker.ids import Prefix, new_id
 from stoker.runtime.interface import DeploymentSpec, DeploymentStats, Readiness, Reason, Status
-from stoker.tasks.registry import PIPELINES
+from stoker.tasks.registry import GENERATING, PIPELINES
 
 
 def spec_of(row: Deployment) -> DeploymentSpec:
@@ -124,13 +125,27 @@ async def create(
 
 
 def _check_engine(row: Deployment) -> None:
-    if row.engine == "openvino" and (
-        row.device.startswith("cuda") or row.dtype not in ("auto", "float32")
-    ):
+    generates = row.pipeline in GENERATING
+    dtypes = ("auto", "float32", *(["bfloat16"] if generates else []))
+    on_cuda = row.device.startswith("cuda")
+    if row.engine == "openvino" and (on_cuda or row.dtype not in dtypes):
         raise InvalidRequestError(
-            "The engine 'openvino' runs on the CPU, in float32: leave out 'device' and 'dtype', "
-            "or choose 'torch'.",
+            f"The engine 'openvino' runs on the CPU, in {' or '.join(dtypes[1:])}: leave out "
+            "'device' and 'dtype', or choose 'torch'.",
             param="engine",
+        )
+    if row.config.get("weight_format") is None:
+        return
+    if not generates or on_cuda or row.engine not in ("auto", "openvino"):
+        raise InvalidRequestError(
+            "'weight_format' is for language models on OpenVINO: leave it out, or choose the "
+            "engine 'openvino' and no 'device'.",
+            param="config.weight_format",
+        )
+    if find_spec("nncf") is None:
+        raise InvalidRequestError(
+            "'weight_format' needs NNCF on the server: pip install 'stoker[compression]'.",
+            param="config.weight_format",
         )
 
 

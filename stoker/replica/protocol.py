@@ -5,7 +5,7 @@ replica side imports nothing beyond the standard library, msgspec, pydantic, pyz
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -16,6 +16,7 @@ from stoker.replica.llm.wire import Generation
 Frame = bytes | memoryview
 
 _MediaHead = tuple[MediaKind, int | None, int]
+WeightFormat = Literal["int8", "int4"]
 VERDICT = "verdict.json"
 """In a conversion's folder, written last: without it the conversion did not end."""
 
@@ -54,6 +55,8 @@ class Conversion(msgspec.Struct, frozen=True, kw_only=True):
     log_path: str
     threads: int
     limits: MediaLimits
+    weight_format: WeightFormat | None = None
+    """Of a language model: its weights are rounded to that."""
 
 
 # --- engine host: commands and events, one JSON line each ---

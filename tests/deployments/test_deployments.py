@@ -148,6 +148,9 @@ class TestCreate:
             ({"max_queue": 0}, "max_queue"),
             ({"max_queue": 100_001}, "max_queue"),
             ({"config": {"trust_remote_code": True}}, "config.trust_remote_code"),
+            ({"config": {"weight_format": "int2"}}, "config.weight_format"),
+            # It is a tagger.
+            ({"config": {"weight_format": "int8"}}, "config.weight_format"),
             ({"source": "/x"}, None),
             ({"trust_remote_code": True}, "trust_remote_code"),
         ],

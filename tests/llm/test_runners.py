@@ -12,7 +12,7 @@ import transformers
 from stoker.replica.llm import scheduler as scheduling
 from stoker.replica.llm.engines.openvino import BLOCK_TOKENS, OpenVinoRunner
 from stoker.replica.llm.engines.torch import TorchRunner, cache_tokens, load
-from stoker.replica.llm.export import Facts, NotExportableError, check, export
+from stoker.replica.llm.export import IR, TOLERANCE, Facts, NotExportableError, check, export
 from stoker.replica.llm.scheduler import Chunk, Runner, Scheduler
 from stoker.replica.llm.wire import Sampling
 from tests.llm.support import GREEDY, VOCABULARY, Answers, generated, submission
@@ -257,9 +257,31 @@ class TestOtherArchitectures:
         assert len({tuple(one) for one in found}) == len(prompts)
 
 
+def size_of(folder: Path) -> int:
+    """Bytes of a converted model's weights."""
+    return (folder / IR).with_suffix(".bin").stat().st_size
+
+
 class TestExport:
     def test_facts(self, converted: Path) -> None:
         assert Facts.read(converted) == Facts(max_length=320, vocabulary=VOCABULARY)
+
+    @pytest.mark.parametrize(
+        ("weight_format", "share", "most"), [("int8", 3.5, 0.2), ("int4", 5, 1)]
+    )
+    def test_weights_of_fewer_bits(
+        self,
+        llama: Path,
+        converted: Path,
+        tmp_path: Path,
+        weight_format: Any,
+        share: float,
+        most: float,
+    ) -> None:
+        difference = export(llama, tmp_path, threads=1, weight_format=weight_format)
+        assert TOLERANCE < difference < most
+        assert size_of(tmp_path) < size_of(converted) / share
+        assert {one.name for one in tmp_path.iterdir()} == {one.name for one in converted.iterdir()}
 
     @pytest.mark.parametrize(
         "config",

@@ -42,14 +42,16 @@ def account(request: pytest.FixtureRequest, base_url: str) -> Iterator[httpx.Cli
             engine: deploy(client, MODEL, engine, engine=engine, readiness="hot")["id"]
             for engine in ENGINES
         }
-        deadline = time.monotonic() + CONVERSION_S
         for engine, identifier in first.items():
-            while engine not in [
-                one["engine"] for one in deployment(client, identifier)["workers"]
-            ]:
-                assert time.monotonic() < deadline, deployment(client, identifier)
-                time.sleep(0.2)
+            wait_for_engine(client, identifier, engine)
         yield client
+
+
+def wait_for_engine(client: httpx.Client, identifier: str, engine: str) -> None:
+    deadline = time.monotonic() + CONVERSION_S
+    while engine not in [one["engine"] for one in deployment(client, identifier)["workers"]]:
+        assert time.monotonic() < deadline, deployment(client, identifier)
+        time.sleep(0.2)
 
 
 @pytest.fixture(scope="session")

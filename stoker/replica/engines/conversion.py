@@ -50,6 +50,8 @@ def run(job: Conversion) -> int:
     """Convert, and write the verdict into the job's folder. Returns the process's exit code."""
     sandbox.confine()
     os.nice(NICENESS)
+    # OpenVINO and NNCF would count their users over the network.
+    sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]
     folder = Path(job.folder)
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -67,7 +69,9 @@ def run(job: Conversion) -> int:
 def _form(job: Conversion, folder: Path) -> Form:
     if job.pipeline not in GENERATING:
         return _converted(job, folder)
-    difference = export(Path(job.model_dir), folder, threads=job.threads)
+    difference = export(
+        Path(job.model_dir), folder, threads=job.threads, weight_format=job.weight_format
+    )
     return Form(GENERATE, IR, {}, ["logits"], difference, speedup=1.0)
 
 
@@ -98,12 +102,14 @@ def _exported(engine: TorchEngine, sample: Sample, path: Path) -> Form:
     program = torch.export.export(
         _Called(engine, sample.call), (batch,), dynamic_shapes=(dynamic,), strict=False
     )
-    openvino = _openvino()
-    model = openvino.convert_model(program)
+    import openvino
+
+    library: Any = openvino
+    model = library.convert_model(program)
     outputs = list(_tensors(engine.run(sample.call, batch)))
     if len(model.inputs) != len(batch) or len(model.outputs) != len(outputs):
         raise NotConvertedError("It takes or gives something else once it is converted.")
-    openvino.save_model(model, path, compress_to_fp16=False)
+    library.save_model(model, path, compress_to_fp16=False)
     log.info("written in %.1f s", time.perf_counter() - started)
     shapes = {
         name: [size.get_length() if size.is_static else None for size in given.partial_shape]
@@ -177,11 +183,3 @@ def _fastest(work: Callable[[], object]) -> float:
         work()
         seconds.append(time.perf_counter() - started)
     return min(seconds)
-
-
-def _openvino() -> Any:
-    # It would count its users over the network.
-    sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]
-    import openvino
-
-    return openvino

@@ -7,8 +7,9 @@ transformers directly, so no second environment with an older one is needed.
 
 import json
 import logging
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from typing import Any
 import torch
 import transformers
 from transformers.cache_utils import DynamicCache, DynamicLayer
+
+from stoker.replica.protocol import WeightFormat
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +30,8 @@ _BATCH, _LENGTH, _PAST = 2, 3, 5
 """Sizes to export with; all of them stay open in the result."""
 _PROBE_BYTES = 64 << 20
 """Room for the comparison, which short models would not have by themselves."""
+_GROUP = 128
+"""Numbers that share a scale where they have four bits, or fewer where a row does not divide so."""
 _PROBES = (7, 48, 200)
 """Lengths to compare at, tokens; in chunks and in one batch."""
 
@@ -97,11 +102,17 @@ def check(config: Any) -> None:
 
 
 @torch.no_grad()
-def export(model_dir: Path, folder: Path, *, threads: int) -> float:
+def export(
+    model_dir: Path, folder: Path, *, threads: int, weight_format: WeightFormat | None = None
+) -> float:
     """Write the OpenVINO IR of a model folder's language model, and compare it with torch.
 
+    Args:
+        weight_format: what its weights are rounded to, once the conversion itself has proved right.
+
     Returns:
-        The largest difference of a logit from torch's, as a share of torch's largest.
+        The largest difference of a logit from torch's, as a share of torch's largest: that of the
+        rounding, where there is one.
 
     Raises:
         NotExportableError: the model is of a kind that cannot be converted, or came out otherwise.
@@ -131,6 +142,11 @@ def export(model_dir: Path, folder: Path, *, threads: int) -> float:
     difference = _difference(model, folder, threads)
     if not difference <= TOLERANCE:
         raise NotExportableError(f"It differs from torch by {difference:.1e}.")
+    if weight_format:
+        _round_weights(folder / IR, weight_format)
+        difference = _difference(model, folder, threads)
+        if not math.isfinite(difference):
+            raise NotExportableError(f"Its weights cannot be kept in {weight_format}.")
     return difference
 
 
@@ -188,6 +204,32 @@ def _make_stateful(ir: Any, layers: int, heads: int, size: int) -> None:
             shape = opset.concat(dimensions, axis=0)
             node.set_arguments([opset.broadcast(opset.constant(0.0, dtype="float32"), shape)])
     ir.validate_nodes_and_infer_types()
+
+
+def _round_weights(path: Path, weight_format: WeightFormat) -> None:
+    """Keep the weights of a written IR in fewer bits, as optimum-intel does without data."""
+    import nncf
+    import openvino
+
+    library: Any = nncf
+    core: Any = openvino.Core()
+    modes = library.CompressWeightsMode
+    options: Mapping[WeightFormat, Mapping[str, Any]] = {
+        "int8": {"mode": modes.INT8_ASYM},
+        "int4": {"mode": modes.INT4_ASYM, "ratio": 1.0, "group_size": _GROUP},
+    }
+    ir = library.compress_weights(
+        core.read_model(path),
+        advanced_parameters=library.AdvancedCompressionParameters(
+            group_size_fallback_mode=library.GroupSizeFallbackMode.ADJUST
+        ),
+        **options[weight_format],
+    )
+    rounded = path.with_stem(f"{path.stem}-{weight_format}")
+    openvino.save_model(ir, rounded, compress_to_fp16=False)
+    # Only now: the weights that were read are mapped from the file.
+    for suffix in (".xml", ".bin"):
+        rounded.with_suffix(suffix).replace(path.with_suffix(suffix))
 
 
 def _difference(model: Any, folder: Path, threads: int) -> float:

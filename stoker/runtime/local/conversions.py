@@ -10,7 +10,7 @@ import psutil
 
 from stoker.ids import Prefix, new_id
 from stoker.media.limits import MediaLimits
-from stoker.replica.protocol import VERDICT, Conversion
+from stoker.replica.protocol import VERDICT, Conversion, WeightFormat
 from stoker.runtime.interface import DeploymentSpec
 from stoker.runtime.local.host import EngineHost
 from stoker.runtime.local.replica import Replica
@@ -27,7 +27,8 @@ class Conversions:
     """Converted models, kept with the source and the pipeline that they were made of.
 
     A model is converted when its replica has spent `after_s` in forward passes: what is hardly used
-    is not worth the half minute of a core. `engine="openvino"` asks for it at once.
+    is not worth the half minute of a core. `engine="openvino"` asks for it at once, and so does a
+    format of its weights.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Conversions:
         files = sorted((path.name, path.stat()) for path in model_dir.iterdir())
         made_of = [
             *(spec.pipeline, *self._versions),
+            *filter(None, [_weight_format(spec)]),
             *(f"{name} {found.st_size} {found.st_mtime_ns}" for name, found in files),
         ]
         return self._of_source(spec.source) / _digest("\n".join(made_of))
@@ -88,6 +90,7 @@ class Conversions:
                 log_path=str(self._log_path),
                 threads=_THREADS,
                 limits=self._limits,
+                weight_format=_weight_format(spec),
             )
             log.info("converting a model for OpenVINO", extra={"deployment": spec.id})
             self._host.convert(self._running)
@@ -102,10 +105,15 @@ class Conversions:
             shutil.rmtree(job.folder, ignore_errors=True)
 
     def _worth(self, replica: Replica, spec: DeploymentSpec) -> bool:
-        return spec.engine == "openvino" or replica.busy_s >= self._after_s
+        asked = spec.engine == "openvino" or _weight_format(spec) is not None
+        return asked or replica.busy_s >= self._after_s
 
     def _of_source(self, source: str) -> Path:
         return self._folder / _digest(source)
+
+
+def _weight_format(spec: DeploymentSpec) -> WeightFormat | None:
+    return spec.config.get("weight_format")
 
 
 def _fits(model_dir: Path) -> bool:

@@ -1,0 +1,50 @@
+"""The demo's chat model with its weights in eight bits: less of it, that still knows its facts."""
+
+from collections.abc import Iterator
+
+import httpx
+import openai
+import pytest
+
+from stoker.replica.llm.export import IR
+from tests.openai.conftest import MODEL, wait_for_engine
+from tests.support.deploying import deploy, deployment
+from tests.support.server import Server
+
+
+@pytest.fixture(scope="module")
+def rounded(account: httpx.Client) -> Iterator[str]:
+    """The id of its model."""
+    config = {"weight_format": "int8"}
+    identifier = deploy(account, MODEL, "int8", readiness="hot", config=config)["id"]
+    wait_for_engine(account, identifier, "openvino")
+    yield "int8"
+    account.delete(f"/v1/deployments/{identifier}").raise_for_status()
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [("What is the capital of France?", "Paris"), ("What is 7 plus 5?", "12")],
+)
+def test_answers_are_right(sdk: openai.OpenAI, rounded: str, question: str, answer: str) -> None:
+    completion = sdk.chat.completions.create(
+        model=rounded, messages=[{"role": "user", "content": question}], temperature=0
+    )
+    assert answer in (completion.choices[0].message.content or "")
+
+
+@pytest.mark.usefixtures("rounded")
+def test_it_is_converted_apart(server: Server) -> None:
+    found = [path.with_suffix(".bin") for path in server.data_dir.rglob(IR)]
+    small, whole = sorted(path.stat().st_size for path in found)
+    assert small < whole / 3
+
+
+def test_a_format_needs_openvino(account: httpx.Client) -> None:
+    known = account.get("/v1/deployments").raise_for_status().json()["data"][0]
+    artifact = deployment(account, known["id"])["artifact_id"]
+    body = {"model": "x", "artifact_id": artifact, "config": {"weight_format": "int8"}}
+    for other in ({"engine": "torch"}, {"device": "cuda"}):
+        answer = account.post("/v1/deployments", json=body | other)
+        assert answer.status_code == 400, answer.text
+        assert answer.json()["error"]["param"] == "config.weight_format"
