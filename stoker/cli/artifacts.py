@@ -84,18 +84,17 @@ def delete(
 @app.command()
 def push(
     ctx: typer.Context,
-    folder: Annotated[
+    source: Annotated[
         Path,
         typer.Argument(
-            metavar="DIR",
+            metavar="PATH",
             exists=True,
-            file_okay=False,
-            help="A model as save_pretrained() wrote it.",
+            help="A model's folder, as save_pretrained() wrote it, or one GGUF file.",
         ),
     ],
     *,
     name: Annotated[
-        str | None, typer.Option(help="The artifact's display name; the folder's by default.")
+        str | None, typer.Option(help="The artifact's display name; that of PATH by default.")
     ] = None,
     pipeline: Annotated[
         str | None,
@@ -120,10 +119,10 @@ def push(
     if artifact and (name or pipeline):
         raise WrongUseError("--name and --pipeline are for a new artifact, not for --artifact.")
     server = context(ctx).client(connections=parallel)
-    selection = select(folder)
+    selection = select(source)
     _tell_selection(selection)
     pushed = _push(
-        server, selection, name or default_name(folder), pipeline, artifact, parallel=parallel
+        server, selection, name or default_name(source), pipeline, artifact, parallel=parallel
     )
     if pushed["status"] == "failed":
         output.show_object(pushed, DETAILS, as_json=as_json)

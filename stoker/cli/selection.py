@@ -9,7 +9,8 @@ from typing import Any, cast
 
 from stoker.cli.errors import CliError
 
-WEIGHT_SUFFIXES = frozenset({".safetensors", ".gguf"})
+GGUF = ".gguf"
+WEIGHT_SUFFIXES = frozenset({".safetensors", GGUF})
 # Besides JSON and text, where tokenizers keep their vocabularies and merges.
 TEXT_SUFFIXES = frozenset({".json", ".txt", ".model", ".jinja"})
 TOKENIZER_SUFFIXES = frozenset({".spm", ".tiktoken", ".codes", ".vocab"})
@@ -64,21 +65,26 @@ class Selection:
         return sum(file.size for file in self.files)
 
 
-def default_name(folder: Path) -> str:
-    """What to call a folder's model: the repository's id for a folder of a Hugging Face cache."""
-    resolved = folder.resolve()
+def default_name(source: Path) -> str:
+    """What to call a model: the repository's id for a folder of a Hugging Face cache."""
+    if source.is_file():
+        return source.stem
+    resolved = source.resolve()
     repository = resolved.parent.parent.name
     if resolved.parent.name == "snapshots" and repository.startswith("models--"):
         return repository.removeprefix("models--").replace("--", "/")
     return resolved.name
 
 
-def select(folder: Path) -> Selection:
-    """The files of a folder that make up a model, smallest first.
+def select(source: Path) -> Selection:
+    """The files of a folder that make up a model, smallest first, or a GGUF file alone.
 
     Raises `CliError` where they cannot make up one: only pickled weights, or none; shards or
     the configuration missing; Git LFS pointers in place of files.
     """
+    if source.is_file():
+        return _alone(source)
+    folder = source
     files: list[LocalFile] = []
     left_out: list[LeftOut] = []
     allowed = _roots(folder)
@@ -93,6 +99,18 @@ def select(folder: Path) -> Selection:
     files.sort(key=lambda file: (file.size, file.path))
     selection = Selection(tuple(files), tuple(sorted(left_out, key=lambda item: item.path)))
     _refuse_incomplete(folder, selection)
+    return selection
+
+
+def _alone(source: Path) -> Selection:
+    if source.suffix.lower() != GGUF:
+        raise CliError(
+            f"{source} is neither a folder nor a GGUF file.",
+            hint="Push the folder that holds the model.",
+        )
+    stat = source.stat()
+    selection = Selection((LocalFile(source.name, source, stat.st_size, stat.st_mtime_ns),), ())
+    _refuse_incomplete(source.parent, selection)
     return selection
 
 
@@ -178,7 +196,7 @@ def _refuse_incomplete(folder: Path, selection: Selection) -> None:
                 f"{file.path} names shards that are missing: {', '.join(sorted(missing)[:5])}.",
                 hint="Download or save the model again, and push the whole of it.",
             )
-    has_gguf = any(file.source.suffix == ".gguf" for file in selection.files)
+    has_gguf = any(file.source.suffix.lower() == GGUF for file in selection.files)
     if not has_gguf and not paths.intersection(CONFIGS):
         raise CliError(
             f"There is no config.json in {folder}.", hint=_elsewhere(folder, selection.files)

@@ -162,3 +162,20 @@ class TestRefuses:
     def test_not_the_lack_of_a_config_beside_gguf(self, tmp_path: Path) -> None:
         (tmp_path / "model.gguf").write_bytes(b"GGUF")
         assert paths(select(tmp_path)) == {"model.gguf"}
+
+    def test_a_file_that_is_no_model(self, folder: Path) -> None:
+        with pytest.raises(CliError, match="neither a folder nor a GGUF file"):
+            select(folder / "model.safetensors")
+
+
+class TestOneFile:
+    def test_gguf_alone(self, tmp_path: Path) -> None:
+        (tmp_path / "tiny.Q8_0.gguf").write_bytes(b"GGUF")
+        (tmp_path / "other.gguf").write_bytes(b"GGUF")
+        assert paths(select(tmp_path / "tiny.Q8_0.gguf")) == {"tiny.Q8_0.gguf"}
+        assert default_name(tmp_path / "tiny.Q8_0.gguf") == "tiny.Q8_0"
+
+    def test_a_git_lfs_pointer(self, tmp_path: Path) -> None:
+        (tmp_path / "x.gguf").write_text("version https://git-lfs.github.com/spec/v1\n")
+        with pytest.raises(CliError, match="Git LFS pointer"):
+            select(tmp_path / "x.gguf")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from stoker.artifacts.inspection.config import (
+    CONFIG,
     find_hints,
     find_pipeline,
     read_config,
@@ -15,6 +16,8 @@ from stoker.artifacts.inspection.content import check_content
 from stoker.artifacts.inspection.documents import Json, load_json, refuse_remote_code
 from stoker.artifacts.inspection.failure import FailureCode, InspectionError
 from stoker.artifacts.inspection.files import FileReader, FileSet
+from stoker.artifacts.inspection.gguf import read_gguf
+from stoker.artifacts.inspection.gguf_model import find_model, refuse_shards
 from stoker.artifacts.inspection.names import refuse_clashes, validate_path
 from stoker.artifacts.inspection.recognise import FileKind
 from stoker.artifacts.inspection.safetensors import Header, read_header
@@ -32,6 +35,9 @@ MIN_WORKING_BYTES = 128 << 20
 _KEPT = frozenset({"config.json", "tokenizer_config.json", MODULES, INDEX})
 _ADAPTER_CONFIG = "adapter_config.json"
 _TEXT_GENERATION = "text-generation"
+_TEMPLATES = frozenset({"chat_template.jinja", "tokenizer_config.json"})
+# Of a dequantized number.
+_SINGLE_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -40,17 +46,18 @@ class Inspection:
 
     Attributes:
         pipeline: the task that it serves, by its Hugging Face hub name.
-        architecture: the class that it was saved from, as in `BertForTokenClassification`; `GGUF`
-            for a GGUF file.
-        model_type: transformers' name for the kind of model, as in `bert`; `gguf` for GGUF.
-        parameters: how many numbers all weight tensors hold; 0 for GGUF, where they are not read.
+        architecture: the class that it was saved from, as in `BertForTokenClassification`, or is
+            loaded as from GGUF.
+        model_type: transformers' name for the kind of model, as in `bert`.
+        parameters: how many numbers all weight tensors hold.
         weight_bytes: how many bytes those take.
         memory_bytes: an estimate of what loading and running takes beside the libraries' own
-            memory: the weights in the dtype that they are stored in, and a fifth of that, but at
-            least 128 MiB, for activations and buffers. It is for admission before the first load;
-            what was measured afterwards takes its place.
-        dtype: the safetensors dtype that most weight bytes have, as in `F32`; `GGUF` for GGUF.
-        engines: the engines that can load it, the preferred one first; none yet for GGUF.
+            memory: the weights in the dtype that they are stored in, for GGUF in single precision,
+            and a fifth of that, but at least 128 MiB, for activations and buffers. It is for
+            admission before the first load; what was measured afterwards takes its place.
+        dtype: the safetensors dtype that most weight bytes have, as in `F32`; for GGUF its type or
+            mixture, as in `Q4_K_M`.
+        engines: the engines that can load it, the preferred one first.
         warnings: what is odd without being wrong, in words for the uploader.
     """
 
@@ -182,23 +189,30 @@ def _inspect_gguf(
             "Upload the model as safetensors instead.",
             paths[0],
         )
+    refuse_shards(paths)
     if len(paths) > 1:
         raise InspectionError(
             FailureCode.AMBIGUOUS_WEIGHTS,
             f"There are {len(paths)} GGUF files. Upload the one that is to be served.",
             paths[1],
         )
-    weight_bytes = files.sizes[paths[0]]
+    header = read_gguf(files, paths[0])
+    model = find_model(paths[0], header, files.sizes)
+    warnings: list[str] = []
+    if CONFIG in files:
+        warnings.append(f"{CONFIG} is not read: {paths[0]} describes the model itself.")
+    if not model.has_template and not _TEMPLATES & files.sizes.keys():
+        warnings.append(f"{paths[0]} has no chat template: it completes texts, but does not chat.")
     return Inspection(
         pipeline=_TEXT_GENERATION,
-        architecture="GGUF",
-        model_type="gguf",
-        parameters=0,
-        weight_bytes=weight_bytes,
-        memory_bytes=_memory_bytes(weight_bytes),
-        dtype="GGUF",
-        engines=(),
-        warnings=(f"{paths[0]} was recognised, but its tensors were not counted.",),
+        architecture=model.architecture,
+        model_type=model.model_type,
+        parameters=header.parameters,
+        weight_bytes=sum(header.bytes_by_kind().values()),
+        memory_bytes=_memory_bytes(header.parameters * _SINGLE_BYTES),
+        dtype=model.dtype,
+        engines=("torch",),
+        warnings=tuple(warnings),
     )
 
 

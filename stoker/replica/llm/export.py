@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
+from stoker.replica.llm.files import load_config, load_model
 from stoker.replica.protocol import WeightFormat
 
 log = logging.getLogger(__name__)
@@ -118,16 +118,9 @@ def export(
         NotExportableError: the model is of a kind that cannot be converted, or came out otherwise.
     """
     started = time.perf_counter()
-    library: Any = transformers
-    config = library.AutoConfig.from_pretrained(str(model_dir), local_files_only=True)
+    config = load_config(model_dir)
     check(config)
-    model = library.AutoModelForCausalLM.from_pretrained(
-        str(model_dir),
-        local_files_only=True,
-        use_safetensors=True,
-        dtype=torch.float32,
-        attn_implementation="sdpa",
-    ).eval()
+    model = load_model(model_dir, dtype=torch.float32, attn_implementation="sdpa").eval()
     text = config.get_text_config(decoder=True)
     layers = text.num_hidden_layers
     heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads

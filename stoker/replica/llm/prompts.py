@@ -1,6 +1,5 @@
 """Makes token sequences of prompts: chat templates, texts, token lists, with their limits."""
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,8 +7,8 @@ from typing import Any, cast
 
 import jinja2
 import msgspec
-import transformers
 
+from stoker.replica.llm.files import load_generation_config, load_tokenizer
 from stoker.replica.llm.wire import Conversation, Generation, Prompt, Sampling
 from stoker.replica.stages import InputError
 
@@ -25,7 +24,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Defaults:
-    """What the model's generation_config.json says of drawing tokens."""
+    """What the model's generation_config.json, or its GGUF file, says of drawing tokens."""
 
     temperature: float
     top_p: float
@@ -36,8 +35,7 @@ class Defaults:
 
     @classmethod
     def read(cls, folder: Path, tokenizer: Any) -> "Defaults":
-        path = folder / "generation_config.json"
-        own: Mapping[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+        own = load_generation_config(folder)
         ends = own.get("eos_token_id", tokenizer.eos_token_id)
         found = cast("list[int | None]", ends if isinstance(ends, list) else [ends])
         greedy = own.get("do_sample") is False
@@ -64,10 +62,7 @@ class Prompts:
     """Prepares prompts for one model."""
 
     def __init__(self, folder: Path, *, max_length: int, vocabulary: int) -> None:
-        library: Any = transformers
-        self.tokenizer: Any = library.AutoTokenizer.from_pretrained(
-            str(folder), local_files_only=True
-        )
+        self.tokenizer = load_tokenizer(folder)
         self.defaults = Defaults.read(folder, self.tokenizer)
         self._max_length = max_length
         self._vocabulary = vocabulary

@@ -21,6 +21,8 @@ _LIBRARIES = ("openvino", "torch", "transformers")
 _THREADS = 1
 _WEIGHTS_HELD = 4
 """How many times the weights lie in memory, at worst, while a model is converted."""
+_DEQUANTIZED = 8
+"""How much larger the weights of a GGUF file are in memory: four bits become 32."""
 
 
 class Conversions:
@@ -118,7 +120,11 @@ def _weight_format(spec: DeploymentSpec) -> WeightFormat | None:
 
 def _fits(model_dir: Path) -> bool:
     """Whether there is memory for a conversion now."""
-    weights = sum(path.stat().st_size for path in model_dir.glob("*.safetensors"))
+    weights = sum(
+        path.stat().st_size * times
+        for suffix, times in (("safetensors", 1), ("gguf", _DEQUANTIZED))
+        for path in model_dir.glob(f"*.{suffix}")
+    )
     return weights * _WEIGHTS_HELD < psutil.virtual_memory().available
 
 

@@ -123,5 +123,91 @@ def sentencepiece(pieces: int = 3) -> bytes:
     return (b"\x0a" + bytes([len(piece)]) + piece) * pieces + specs
 
 
-def gguf(version: int = 3, tensors: int = 5, metadata: int = 7) -> bytes:
-    return struct.pack("<4sIQQ", b"GGUF", version, tensors, metadata) + bytes(64)
+GGUF_FIELDS: dict[str, Any] = {
+    "general.architecture": "llama",
+    "llama.context_length": 64,
+    "llama.embedding_length": 8,
+    "llama.block_count": 1,
+    "llama.feed_forward_length": 16,
+    "llama.attention.head_count": 2,
+    "llama.attention.layer_norm_rms_epsilon": 1e-5,
+    "tokenizer.ggml.model": "gpt2",
+    "tokenizer.ggml.pre": "qwen2",
+    "tokenizer.ggml.tokens": ["a", "b", "ab"],
+    "tokenizer.ggml.token_type": [1, 1, 1],
+    "tokenizer.ggml.merges": ["a b"],
+    "tokenizer.ggml.eos_token_id": 2,
+    "tokenizer.ggml.add_bos_token": False,
+    "tokenizer.chat_template": "{{ messages }}",
+}
+GGUF_TENSORS: dict[str, tuple[tuple[int, ...], int]] = {
+    "token_embd.weight": ((8, 3), 0),
+    "blk.0.attn_q.weight": ((8, 8), 1),
+    "output_norm.weight": ((5,), 0),
+}
+_GGUF_BYTES = {0: 4, 1: 2, 8: 34 / 32, 12: 144 / 256}
+
+
+def gguf(
+    version: int = 3,
+    tensors: int | None = None,
+    metadata: int | None = None,
+    *,
+    fields: Mapping[str, Any] | None = None,
+    shapes: Mapping[str, tuple[tuple[int, ...], int]] | None = None,
+    offsets: Mapping[str, int] | None = None,
+    alignment: int = 32,
+    padding: int = 0,
+) -> bytes:
+    """A small, valid GGUF llama, but for what is asked for otherwise.
+
+    Args:
+        tensors: a count to claim; so `metadata`.
+        fields: metadata added, replaced or (None) left out; bytes as type and value.
+        shapes: in place of all tensors: dimensions, the fastest-moving first, and type.
+        offsets: of tensors, in place of the right ones.
+        padding: bytes too many at the end; too few where negative.
+    """
+    chosen = {**GGUF_FIELDS, **(fields or {})}
+    chosen = {key: value for key, value in chosen.items() if value is not None}
+    table = dict(GGUF_TENSORS if shapes is None else shapes)
+    counts = (
+        len(table) if tensors is None else tensors,
+        len(chosen) if metadata is None else metadata,
+    )
+    header = struct.pack("<4sIQQ", b"GGUF", version, *counts)
+    header += b"".join(gguf_string(key) + gguf_value(value) for key, value in chosen.items())
+    end = 0
+    for name, (shape, kind) in table.items():
+        begin = -(-end // alignment) * alignment
+        end = begin + int(np.prod(shape) * _GGUF_BYTES.get(kind, 1))
+        header += gguf_string(name) + struct.pack(f"<I{len(shape)}Q", len(shape), *shape)
+        header += struct.pack("<IQ", kind, (offsets or {}).get(name, begin))
+    return header + bytes(-len(header) % alignment + end + padding)
+
+
+def gguf_string(text: str | bytes) -> bytes:
+    data = text.encode() if isinstance(text, str) else text
+    return struct.pack("<Q", len(data)) + data
+
+
+def gguf_value(value: Any) -> bytes:
+    """A type and a value of it."""
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, list):
+        items = [gguf_value(one) for one in value]
+        kind = items[0][:4] if items else struct.pack("<I", 4)
+        return (
+            struct.pack("<I", 9)
+            + kind
+            + struct.pack("<Q", len(items))
+            + b"".join(one[4:] for one in items)
+        )
+    if isinstance(value, str):
+        return struct.pack("<I", 8) + gguf_string(value)
+    if isinstance(value, bool):
+        return struct.pack("<I?", 7, value)
+    return (
+        struct.pack("<If", 6, value) if isinstance(value, float) else struct.pack("<II", 4, value)
+    )

@@ -152,9 +152,18 @@ class TestGguf:
         for pipeline in (None, "text-generation"):
             found = inspect(MemoryFiles({"model.gguf": gguf()}), pipeline, PIPELINES)
             assert found.pipeline == "text-generation"
-            assert found.weight_bytes == len(gguf())
-            assert found.engines == ()
-            assert found.warnings
+            assert (found.architecture, found.model_type) == ("LlamaForCausalLM", "llama")
+            assert (found.parameters, found.weight_bytes) == (24 + 64 + 5, 96 + 128 + 20)
+            assert found.memory_bytes == 4 * found.parameters + 128 * MIB
+            assert found.dtype == "F16"
+            assert found.engines == ("torch",)
+            assert found.warnings == ()
+
+    def test_warns_of_what_is_missing_or_not_read(self) -> None:
+        plain = gguf(fields={"tokenizer.chat_template": None})
+        found = inspect(MemoryFiles({"m.gguf": plain, "config.json": config()}), None, PIPELINES)
+        assert "config.json is not read" in found.warnings[0]
+        assert "no chat template" in found.warnings[1]
 
     def test_where_text_generation_is_not_served(self) -> None:
         with pytest.raises(InspectionError) as caught:
@@ -179,6 +188,21 @@ class TestGguf:
         with pytest.raises(InspectionError) as caught:
             inspect(files, None, PIPELINES)
         assert caught.value.code is FailureCode.AMBIGUOUS_WEIGHTS
+
+    def test_split(self) -> None:
+        files = {f"m-0000{part}-of-00002.gguf": gguf() for part in (1, 2)}
+        with pytest.raises(InspectionError, match="llama-gguf-split --merge") as caught:
+            inspect(MemoryFiles(files), None, PIPELINES)
+        assert caught.value.code is FailureCode.UNSUPPORTED_FORMAT
+
+    def test_reads_the_header_only(self, tmp_path: Path) -> None:
+        data = gguf(shapes={"token_embd.weight": ((1 << 30, 3), 0)}, padding=-3 << 32)
+        with (tmp_path / "model.gguf").open("wb") as file:
+            file.write(data)
+            file.truncate(len(data) + (3 << 32))
+        files = FolderFiles(tmp_path)
+        assert inspect(files, None, PIPELINES).weight_bytes == 3 << 32
+        assert files.bytes_read < (1 << 20) + 16_384
 
     def test_beside_safetensors(self) -> None:
         found = inspect(MemoryFiles(model_with("model.gguf", gguf())), None, PIPELINES)

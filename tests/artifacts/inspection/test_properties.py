@@ -199,6 +199,18 @@ JSON = st.recursive(
 )
 
 
+@settings(max_examples=400, deadline=None)
+@given(st.data())
+def test_mutated_gguf_raises_nothing_but_refusals(data: st.DataObject) -> None:
+    changed = data.draw(mutated(gguf()))
+    files = MemoryFiles({"x.gguf": changed})
+    try:
+        found = inspect(files, None, PIPELINES)
+    except InspectionError:
+        return
+    assert 0 < found.weight_bytes <= len(changed)
+
+
 @settings(deadline=None)
 @given(
     JSON,

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-import transformers
 from transformers.cache_utils import DynamicCache, DynamicLayer
+
+from stoker.replica.llm.files import load_model
 
 if TYPE_CHECKING:
     from stoker.replica.llm.scheduler import Chunk
@@ -203,11 +204,7 @@ def _layer(keys: torch.Tensor, values: torch.Tensor) -> Any:
 
 def load(folder: Path, dtype: torch.dtype, device: torch.device) -> Any:
     """The folder's language model, on its device."""
-    library: Any = transformers
-    model = library.AutoModelForCausalLM.from_pretrained(
-        str(folder), local_files_only=True, use_safetensors=True, dtype=dtype
-    )
-    return model.to(device).eval()
+    return load_model(folder, dtype=dtype).to(device).eval()
 
 
 def cache_tokens(model: Any, memory_bytes: int) -> int:
