@@ -1,16 +1,31 @@
 """Models read from GGUF against those that they were written from."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
+import gguf as library_gguf
 import pytest
 import torch
 import transformers
 
-from stoker.replica.llm.files import load_model
-from tests.llm.support import generated
+import stoker.demo
+from stoker.artifacts.inspection import inspect
+from stoker.replica.llm import gguf
+from stoker.replica.llm.engines.openvino import OpenVinoRunner
+from stoker.replica.llm.export import TOLERANCE, export
+from stoker.replica.llm.files import load_generation_config, load_model, load_tokenizer
+from stoker.replica.llm.prompts import Prompts
+from stoker.replica.llm.scheduler import Scheduler
+from stoker.replica.llm.wire import Conversation
+from stoker.replica.stages import InputError
+from stoker.tasks.registry import PIPELINES
+from tests.artifacts.inspection.builders import FolderFiles
+from tests.llm.support import GREEDY, VOCABULARY, Answers, generated, submission, tokenizer
+from tests.support import gguf as writing
 from tests.support.gguf import write_gguf
 
+MODEL = Path(stoker.demo.__file__).parent / "models" / "tiny-chat"
 library: Any = transformers
 
 SIZES = {
@@ -92,15 +107,132 @@ def logits(model: Any) -> torch.Tensor:
     return model(torch.tensor([PROMPT])).logits[0]
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_single_precision_gives_the_same(name: str, tmp_path: Path) -> None:
-    original = made(name, tmp_path / "a")
-    folder = tmp_path / "b"
+def rewritten(original: Any, stored: str) -> Any:
+    """The model, with the matrices that a file which stores them so holds."""
+    kind = library_gguf.GGMLQuantizationType[stored]
+    for parameter in original.parameters():
+        if parameter.dim() > 1:
+            numbers = library_gguf.quantize(parameter.detach().numpy(), kind)
+            parameter.data = torch.tensor(library_gguf.dequantize(numbers, kind))
+    return original
+
+
+def written(source: Path, folder: Path, *arguments: Any, **options: Any) -> Path:
     folder.mkdir()
-    write_gguf(tmp_path / "a", folder / "model.gguf")
+    write_gguf(source, folder / "model.gguf", *arguments, **options)
+    return folder
+
+
+@pytest.mark.parametrize("stored", ["F32", "F16", "Q8_0"])
+@pytest.mark.parametrize("name", MODELS)
+def test_computes_what_the_stored_numbers_do(name: str, stored: str, tmp_path: Path) -> None:
+    """In single precision that is the original; else the original with rounded numbers."""
+    original = rewritten(made(name, tmp_path / "a"), stored)
+    folder = written(tmp_path / "a", tmp_path / "b", stored)
+    inspection = inspect(FolderFiles(folder), None, PIPELINES)
+    assert inspection.architecture == type(original).__name__
+    assert inspection.model_type == original.config.model_type
+    extra = name == "llama-3.1"  # the factors of its frequencies
+    assert inspection.parameters == original.num_parameters() + 8 * extra
     found = read(folder)
     assert generated(found, PROMPT, 20) == generated(original, PROMPT, 20)
-    theirs = logits(original)
-    difference = (logits(found) - theirs).abs().max() / theirs.abs().max()
-    print(name, float(difference))
-    assert difference <= 1e-5
+    expected = logits(original)
+    assert (logits(found) - expected).abs().max() <= 1e-5 * expected.abs().max()
+
+
+def test_positions_of_llama_3_are_not_left_out(tmp_path: Path) -> None:
+    """Without the file's factors the answer is another: the comparison above shows something."""
+    original = made("llama-3.1", tmp_path / "a")
+    expected = logits(original)
+    original.model.rotary_emb.inv_freq.copy_(1 / 500 ** (torch.arange(0, 16, 2) / 16))
+    assert (logits(original) - expected).abs().max() > 0.1
+
+
+def test_a_missing_tensor_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made("llama", tmp_path / "a")
+    whole = writing.tensors
+    monkeypatch.setattr(
+        writing,
+        "tensors",
+        lambda *given: {k: v for k, v in whole(*given).items() if k != "blk.1.ffn_up.weight"},
+    )
+    folder = written(tmp_path / "a", tmp_path / "b")
+    with pytest.raises(gguf.GgufError, match=r"lacks 1 .*layers\.1\.mlp\.up_proj"):
+        read(folder)
+
+
+def test_safetensors_come_first(llama: Path, tmp_path: Path) -> None:
+    folder = written(llama, tmp_path / "b")
+    assert gguf.gguf_file(folder) == "model.gguf"
+    (folder / "model.safetensors").touch()
+    assert gguf.gguf_file(folder) is None
+
+
+class TestTokenizer:
+    TEXTS = (
+        "The model answers what it was asked:  the weather, 21 degrees!",
+        "<|im_start|>user\nHi<|im_end|>\n<tool_call>{}</tool_call> d\u00e9j\u00e0 \u4e2d\U0001f600",
+        "a\n\n  b\tc\r\nIT'S it's 12345",
+        "",
+    )
+
+    def test_of_the_file(self, llama: Path, tmp_path: Path) -> None:
+        original = tokenizer()
+        found = load_tokenizer(written(llama, tmp_path / "b"))
+        for text in self.TEXTS:
+            tokens = original(text).input_ids
+            assert found(text).input_ids == tokens
+            assert found.decode(tokens) == original.decode(tokens)
+            for skip in (True, False):
+                theirs = original.decode(tokens, skip_special_tokens=skip)
+                assert found.decode(tokens, skip_special_tokens=skip) == theirs
+        assert found.eos_token == original.eos_token
+        assert found.chat_template == original.chat_template
+
+    def test_beside_the_file(self, tmp_path: Path) -> None:
+        """The demo's model splits texts in a way of its own, which a GGUF cannot tell."""
+        folder = written(MODEL, tmp_path / "b")
+        original = library.AutoTokenizer.from_pretrained(MODEL)
+        text = "one\n\ntwo"
+        assert load_tokenizer(folder)(text).input_ids != original(text).input_ids
+        shutil.copy(MODEL / "tokenizer.json", folder)
+        found = load_tokenizer(folder)
+        assert found(text).input_ids == original(text).input_ids
+        assert found.eos_token == "<|im_end|>"
+        assert found.chat_template == original.chat_template
+
+    def test_ends_and_sampling(self, llama: Path, tmp_path: Path) -> None:
+        folder = written(llama, tmp_path / "b", numbers={"tokenizer.ggml.eot_token_id": 7})
+        ends = [tokenizer().eos_token_id, 7]
+        assert load_generation_config(folder) == {"eos_token_id": ends}
+        (folder / "generation_config.json").write_text('{"eos_token_id": 5, "top_k": 3}')
+        assert load_generation_config(folder) == {"eos_token_id": 5, "top_k": 3}
+
+    @pytest.mark.parametrize(
+        "template",
+        [
+            "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+            "{% for x in ().__class__.__base__.__subclasses__() %}{{ x() }}{% endfor %}",
+            "{{ messages.append(1) }}",
+        ],
+    )
+    def test_its_template_cannot_run_code(self, template: str, llama: Path, tmp_path: Path) -> None:
+        """CVE-2024-34359: a template in a GGUF that reaches Python's classes."""
+        folder = written(llama, tmp_path / "b", template=template)
+        prompts = Prompts(folder, max_length=320, vocabulary=VOCABULARY)
+        assert prompts.tokenizer.chat_template == template
+        talk = Conversation(messages=[{"role": "user", "content": "x"}])
+        with pytest.raises(InputError, match="cannot be rendered"):
+            prompts.prepare(talk, "messages")
+
+
+def test_openvino_answers_as_torch_does(llama: Path, tmp_path: Path) -> None:
+    folder = written(llama, tmp_path / "b")
+    converted = tmp_path / "converted"
+    converted.mkdir()
+    assert export(folder, converted, threads=1) <= TOLERANCE
+    runner = OpenVinoRunner(converted, threads=1, precision="f32", cache_bytes=1 << 20)
+    answers = Answers(Scheduler(runner, ()))
+    answers.scheduler.submit(submission(0, PROMPT))
+    answers.drain()
+    assert answers.tokens[0] == generated(read(folder), PROMPT, GREEDY.max_tokens or 0)

@@ -19,14 +19,21 @@ CONTROL, USER_DEFINED, NORMAL = 3, 4, 1
 
 
 def write_gguf(
-    source: Path, path: Path, stored: str = "F32", *, pre: str = "gpt-2", **metadata: Any
+    source: Path,
+    path: Path,
+    stored: str = "F32",
+    *,
+    pre: str = "gpt-2",
+    template: str | None = None,
+    numbers: Mapping[str, int] | None = None,
 ) -> Path:
     """Write the model of a folder and its byte-level tokenizer.
 
     Args:
         stored: the type of all matrices; vectors stay F32.
         pre: the name of the pre-tokenizer.
-        metadata: strings in addition, `__` for a dot.
+        template: in place of the tokenizer's chat template.
+        numbers: metadata in addition.
     """
     model = library.AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32).eval()
     kind = KINDS.get(model.config.model_type, model.config.model_type)
@@ -35,11 +42,11 @@ def write_gguf(
     writer.add_file_type(FILE_TYPES[stored])
     _write_sizes(writer, model.config, kind)
     if (source / "tokenizer.json").exists():
-        _write_tokenizer(writer, source, model.config, pre)
+        _write_tokenizer(writer, source, model.config, pre, template)
     else:
         _write_bare_tokens(writer, model.config.vocab_size)
-    for key, value in metadata.items():
-        writer.add_string(key.replace("__", "."), value)
+    for key, value in (numbers or {}).items():
+        writer.add_uint32(key, value)
     for name, tensor in tensors(model, kind).items():
         quantization = gguf.GGMLQuantizationType[stored if tensor.ndim > 1 else "F32"]
         writer.add_tensor(name, gguf.quantize(tensor, quantization), raw_dtype=quantization)
@@ -128,7 +135,9 @@ def _write_sizes(writer: gguf.GGUFWriter, config: Any, kind: str) -> None:
         writer.add_final_logit_softcapping(config.final_logit_softcapping)
 
 
-def _write_tokenizer(writer: gguf.GGUFWriter, source: Path, config: Any, pre: str) -> None:
+def _write_tokenizer(
+    writer: gguf.GGUFWriter, source: Path, config: Any, pre: str, template: str | None
+) -> None:
     tokenizer = library.AutoTokenizer.from_pretrained(source)
     added = tokenizer.added_tokens_decoder
     names = {number: token for token, number in tokenizer.get_vocab().items()}
@@ -151,8 +160,8 @@ def _write_tokenizer(writer: gguf.GGUFWriter, source: Path, config: Any, pre: st
     if tokenizer.pad_token_id is not None:
         writer.add_pad_token_id(tokenizer.pad_token_id)
     writer.add_add_bos_token(False)
-    if tokenizer.chat_template:
-        writer.add_chat_template(tokenizer.chat_template)
+    if template or tokenizer.chat_template:
+        writer.add_chat_template(template or tokenizer.chat_template)
 
 
 def _write_bare_tokens(writer: gguf.GGUFWriter, count: int) -> None:

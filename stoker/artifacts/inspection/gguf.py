@@ -268,9 +268,9 @@ def _alignment(path: str, given: tuple[int, Value] | None) -> int:
     if given is None:
         return _DEFAULT_ALIGNMENT
     kind, value = given
-    if kind == _U32 and isinstance(value, int) and 0 < value <= MAX_ALIGNMENT:
-        if value & (value - 1) == 0:
-            return value
+    is_power = isinstance(value, int) and value.bit_count() == 1 and value <= MAX_ALIGNMENT
+    if kind == _U32 and is_power:
+        return value
     raise _bad(path, f"has a general.alignment that is no power of two up to {MAX_ALIGNMENT}")
 
 
