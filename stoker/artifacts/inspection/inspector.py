@@ -16,8 +16,8 @@ from stoker.artifacts.inspection.content import check_content
 from stoker.artifacts.inspection.documents import Json, load_json, refuse_remote_code
 from stoker.artifacts.inspection.failure import FailureCode, InspectionError
 from stoker.artifacts.inspection.files import FileReader, FileSet
-from stoker.artifacts.inspection.gguf import read_gguf
-from stoker.artifacts.inspection.gguf_model import find_model, refuse_shards
+from stoker.artifacts.inspection.gguf import GgufHeader, read_gguf
+from stoker.artifacts.inspection.gguf_model import TOKENIZER, find_model, refuse_shards
 from stoker.artifacts.inspection.names import refuse_clashes, validate_path
 from stoker.artifacts.inspection.recognise import FileKind
 from stoker.artifacts.inspection.safetensors import Header, read_header
@@ -53,8 +53,9 @@ class Inspection:
         weight_bytes: how many bytes those take.
         memory_bytes: an estimate of what loading and running takes beside the libraries' own
             memory: the weights in the dtype that they are stored in, for GGUF in single precision,
-            and a fifth of that, but at least 128 MiB, for activations and buffers. It is for
-            admission before the first load; what was measured afterwards takes its place.
+            and a fifth of that, but at least 128 MiB, for activations and buffers, or what
+            dequantizing takes where that is more. It is for admission before the first load; what
+            was measured afterwards takes its place.
         dtype: the safetensors dtype that most weight bytes have, as in `F32`; for GGUF its type or
             mixture, as in `Q4_K_M`.
         engines: the engines that can load it, the preferred one first.
@@ -201,7 +202,8 @@ def _inspect_gguf(
     warnings: list[str] = []
     if CONFIG in files:
         warnings.append(f"{CONFIG} is not read: {paths[0]} describes the model itself.")
-    if not model.has_template and not _TEMPLATES & files.sizes.keys():
+    beside = TOKENIZER in files and not _TEMPLATES.isdisjoint(files.sizes)
+    if not model.has_template and not beside:
         warnings.append(f"{paths[0]} has no chat template: it completes texts, but does not chat.")
     return Inspection(
         pipeline=_TEXT_GENERATION,
@@ -209,12 +211,18 @@ def _inspect_gguf(
         model_type=model.model_type,
         parameters=header.parameters,
         weight_bytes=sum(header.bytes_by_kind().values()),
-        memory_bytes=_memory_bytes(header.parameters * _SINGLE_BYTES),
+        memory_bytes=_memory_bytes(header.parameters * _SINGLE_BYTES, _loading_bytes(header)),
         dtype=model.dtype,
         engines=("torch",),
         warnings=tuple(warnings),
     )
 
 
-def _memory_bytes(weight_bytes: int) -> int:
-    return weight_bytes + max(weight_bytes // WORKING_SHARE, MIN_WORKING_BYTES)
+def _loading_bytes(header: GgufHeader) -> int:
+    """What dequantizing holds for a while: the file, and its largest tensor twice over."""
+    largest = max(tensor.numbers for tensor in header.tensors.values())
+    return sum(header.bytes_by_kind().values()) + 2 * largest * _SINGLE_BYTES
+
+
+def _memory_bytes(weight_bytes: int, loading_bytes: int = 0) -> int:
+    return weight_bytes + max(weight_bytes // WORKING_SHARE, MIN_WORKING_BYTES, loading_bytes)
