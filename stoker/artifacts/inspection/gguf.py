@@ -268,10 +268,11 @@ def _alignment(path: str, given: tuple[int, Value] | None) -> int:
     if given is None:
         return _DEFAULT_ALIGNMENT
     kind, value = given
-    is_power = isinstance(value, int) and value.bit_count() == 1 and value <= MAX_ALIGNMENT
-    if kind == _U32 and is_power:
-        return value
-    raise _bad(path, f"has a general.alignment that is no power of two up to {MAX_ALIGNMENT}")
+    if kind != _U32 or not isinstance(value, int) or value.bit_count() != 1:
+        raise _bad(path, "has a general.alignment that is no power of two")
+    if value > MAX_ALIGNMENT:
+        raise _bad(path, f"has a general.alignment of {value}, more than {MAX_ALIGNMENT}")
+    return value
 
 
 def _checked_tensor(

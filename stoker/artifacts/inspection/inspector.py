@@ -205,6 +205,11 @@ def _inspect_gguf(
     beside = TOKENIZER in files and not _TEMPLATES.isdisjoint(files.sizes)
     if not model.has_template and not beside:
         warnings.append(f"{paths[0]} has no chat template: it completes texts, but does not chat.")
+    if header.metadata.get("tokenizer.ggml.model") == "llama" and TOKENIZER not in files:
+        warnings.append(
+            f"{paths[0]} has a SentencePiece tokenizer: a text that begins with a space gets other "
+            f"tokens than it was made for, unless {TOKENIZER} lies beside it."
+        )
     return Inspection(
         pipeline=_TEXT_GENERATION,
         architecture=model.architecture,

@@ -164,6 +164,9 @@ class TestGguf:
         found = inspect(MemoryFiles({"m.gguf": plain, "config.json": config()}), None, PIPELINES)
         assert "config.json is not read" in found.warnings[0]
         assert "no chat template" in found.warnings[1]
+        fields = {"tokenizer.ggml.model": "llama", "tokenizer.ggml.scores": [0.0, 0.0, 0.0]}
+        found = inspect(MemoryFiles({"m.gguf": gguf(fields=fields)}), None, PIPELINES)
+        assert "begins with a space" in found.warnings[0]
 
     def test_where_text_generation_is_not_served(self) -> None:
         with pytest.raises(InspectionError) as caught:
