@@ -1,0 +1,135 @@
+"""Agents' frameworks, as they come: LangChain's and pydantic-ai's OpenAI clients."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.tools import tool
+from langchain_openai import ChatOpenAI, OpenAIEmbeddings
+from pydantic import SecretStr
+from pydantic_ai import Agent, NativeOutput
+from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+from pydantic_ai.providers.openai import OpenAIProvider
+
+from stoker.demo.build.chat_text import STATED
+from tests.openai.conftest import MODEL
+from tests.openai.test_chat import ANNA, FRANCE, PARIS, Person
+from tests.support.deploying import deploy
+
+LISBON = "What is the weather in Lisbon?"
+REPORT = '{"temperature": 18, "conditions": "sunny"}'
+
+
+class TestLangChain:
+    @pytest.fixture
+    def chat(self, base_url: str, key: str, model: str) -> ChatOpenAI:
+        return ChatOpenAI(
+            base_url=f"{base_url}/v1", api_key=SecretStr(key), model=model, temperature=0
+        )
+
+    def test_answers(self, chat: ChatOpenAI) -> None:
+        found = chat.invoke(FRANCE)
+        assert found.content == PARIS
+        assert found.usage_metadata
+        assert found.usage_metadata["output_tokens"] > 0
+
+    def test_streams(self, chat: ChatOpenAI) -> None:
+        parts = list(chat.stream(FRANCE, stream_usage=True))
+        assert "".join(str(part.content) for part in parts) == PARIS
+        assert len(parts) > 3
+        assert any(part.usage_metadata for part in parts)
+
+    async def test_answers_many_at_once(self, chat: ChatOpenAI) -> None:
+        found = await asyncio.gather(*(chat.ainvoke(question) for question in STATED))
+        assert {one.content for one in found} >= {PARIS}
+        assert [one.content for one in found] == list(STATED.values())
+
+    def test_calls_a_tool_and_uses_what_it_gives(self, chat: ChatOpenAI) -> None:
+        @tool
+        def get_weather(city: str) -> str:
+            """Look up the current weather in a city."""
+            return REPORT
+
+        bound = chat.bind_tools([get_weather])
+        messages: list[Any] = [HumanMessage(LISBON)]
+        answer = bound.invoke(messages)
+        assert isinstance(answer, AIMessage)
+        (call,) = answer.tool_calls
+        assert (call["name"], call["args"]) == ("get_weather", {"city": "Lisbon"})
+        result = ToolMessage(REPORT, tool_call_id=str(call["id"]))
+        assert "18" in str(bound.invoke([*messages, answer, result]).content)
+
+    def test_streams_a_call(self, chat: ChatOpenAI) -> None:
+        @tool
+        def get_weather(city: str) -> str:
+            """Look up the current weather in a city."""
+            return city
+
+        whole: Any = None
+        for part in chat.bind_tools([get_weather]).stream(LISBON):
+            whole = part if whole is None else whole + part
+        assert [(one["name"], one["args"]) for one in whole.tool_calls] == [
+            ("get_weather", {"city": "Lisbon"})
+        ]
+
+    @pytest.mark.parametrize("method", ["json_schema", "function_calling"])
+    def test_structured_output(self, chat: ChatOpenAI, method: Any) -> None:
+        found = chat.with_structured_output(Person, method=method).invoke(ANNA)
+        assert isinstance(found, Person)
+        if method == "json_schema":
+            assert found == Person(name="Anna", age=31, city="Berlin")
+
+    def test_embeddings(self, base_url: str, key: str, account: Any) -> None:
+        deploy(account, MODEL.parent / "tiny-encoder", "encoder")
+        embeddings = OpenAIEmbeddings(
+            base_url=f"{base_url}/v1",
+            api_key=SecretStr(key),
+            model="encoder",
+            # It would count tokens as OpenAI's models do.
+            check_embedding_ctx_length=False,
+        )
+        bread, loaf, car = embeddings.embed_documents(
+            ["How do I bake bread?", "What is a good way to bake bread?", "My car does not start."]
+        )
+        assert dot(bread, loaf) > dot(bread, car)
+
+
+class TestPydanticAi:
+    @pytest.fixture(params=[OpenAIChatModel, OpenAIResponsesModel], ids=["chat", "responses"])
+    def agent_model(self, request: Any, base_url: str, key: str, model: str) -> Any:
+        provider = OpenAIProvider(base_url=f"{base_url}/v1", api_key=key)
+        return request.param(model, provider=provider, settings={"temperature": 0})
+
+    async def test_answers(self, agent_model: Any) -> None:
+        result = await Agent(agent_model).run(FRANCE)
+        assert result.output == PARIS
+        assert result.usage.output_tokens > 0
+
+    async def test_streams(self, agent_model: Any) -> None:
+        async with Agent(agent_model).run_stream(FRANCE) as result:
+            parts = [part async for part in result.stream_text(delta=True, debounce_by=None)]
+        assert "".join(parts) == PARIS
+        assert len(parts) > 3
+
+    async def test_runs_a_tool(self, agent_model: Any) -> None:
+        agent = Agent(agent_model)
+        asked: list[str] = []
+
+        @agent.tool_plain
+        def get_weather(city: str) -> str:
+            """Look up the current weather in a city."""
+            asked.append(city)
+            return REPORT
+
+        result = await agent.run(LISBON)
+        assert asked == ["Lisbon"]
+        assert "18" in result.output
+
+    async def test_native_output(self, agent_model: Any) -> None:
+        result = await Agent(agent_model, output_type=NativeOutput(Person)).run(ANNA)
+        assert result.output == Person(name="Anna", age=31, city="Berlin")
+
+
+def dot(one: list[float], other: list[float]) -> float:
+    return sum(a * b for a, b in zip(one, other, strict=True))
