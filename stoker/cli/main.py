@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stoker.cli import accounts, artifacts, call, chat, deployments, doctor, keys, output
+from stoker.cli import accounts, artifacts, call, chat, deployments, doctor, engines, keys, output
 from stoker.cli.context import DEFAULT_BASE_URL, Context
 from stoker.cli.errors import CliError
 
@@ -69,6 +69,7 @@ app.command()(call.models)
 app.command()(deployments.deploy)
 app.add_typer(deployments.app, name="deployments")
 app.add_typer(artifacts.app, name="artifacts")
+app.add_typer(engines.app, name="engines")
 app.add_typer(keys.app, name="keys")
 app.add_typer(accounts.app, name="accounts")
 app.command()(doctor.doctor)

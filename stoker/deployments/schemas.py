@@ -20,11 +20,12 @@ ModelId = Annotated[
     ),
 ]
 Engine = Annotated[
-    Literal["auto", "openvino", "torch"],
+    Literal["auto", "openvino", "torch", "vllm"],
     Field(
         description="`auto`: torch at once, and OpenVINO on a CPU once the model has worked for a "
         "while and was converted; `openvino`: converted without waiting for that; `torch`: never. "
-        "What cannot be converted stays with torch; a worker tells what runs it."
+        "What cannot be converted stays with torch; a worker tells what runs it. `vllm`: text "
+        "generation on vLLM, where the server's operator has installed it."
     ),
 ]
 Device = Annotated[

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sqlalchemy.exc import IntegrityError
 
-from stoker import db
+from stoker import db, environments
 from stoker.artifacts import repository as artifacts
 from stoker.artifacts.inspection import InspectionError, inspect
 from stoker.artifacts.models import Artifact, ArtifactStatus
@@ -113,7 +113,7 @@ async def create(
     else:
         folder, row.pipeline = await _inspected_folder(services.settings, request)
         row.source = str(folder)
-    _check_engine(row)
+    _check_engine(services.settings, row)
     session.add(row)
     try:
         await session.flush()
@@ -124,19 +124,38 @@ async def create(
     return row
 
 
-def _check_engine(row: Deployment) -> None:
-    generates = row.pipeline in GENERATING
-    dtypes = ("auto", "float32", *(["bfloat16"] if generates else []))
-    on_cuda = row.device.startswith("cuda")
-    if row.engine == "openvino" and (on_cuda or row.dtype not in dtypes):
+def _check_engine(settings: Settings, row: Deployment) -> None:
+    if row.engine == "openvino":
+        _check_openvino(row)
+    if row.engine == environments.VLLM:
+        _check_vllm(settings, row)
+    if row.config.get("weight_format") is not None:
+        _check_weight_format(row)
+
+
+def _check_openvino(row: Deployment) -> None:
+    dtypes = ["auto", "float32", *(["bfloat16"] if row.pipeline in GENERATING else [])]
+    if row.device.startswith("cuda") or row.dtype not in dtypes:
         raise InvalidRequestError(
             f"The engine 'openvino' runs on the CPU, in {' or '.join(dtypes[1:])}: leave out "
             "'device' and 'dtype', or choose 'torch'.",
             param="engine",
         )
-    if row.config.get("weight_format") is None:
-        return
-    if not generates or on_cuda or row.engine not in ("auto", "openvino"):
+
+
+def _check_vllm(settings: Settings, row: Deployment) -> None:
+    if row.pipeline not in GENERATING:
+        raise InvalidRequestError(
+            f"The engine 'vllm' generates text and does not serve '{row.pipeline}'.",
+            param="engine",
+        )
+    if environments.installed(settings, row.engine) is None:
+        raise InvalidRequestError(environments.missing(row.engine), param="engine")
+
+
+def _check_weight_format(row: Deployment) -> None:
+    on_openvino = row.engine in ("auto", "openvino") and not row.device.startswith("cuda")
+    if row.pipeline not in GENERATING or not on_openvino:
         raise InvalidRequestError(
             "'weight_format' is for language models on OpenVINO: leave it out, or choose the "
             "engine 'openvino' and no 'device'.",
@@ -225,7 +244,7 @@ async def update(
     given = request.model_dump(exclude_none=True, exclude={"replicas"})
     for name, value in given.items():
         setattr(row, name, value)
-    _check_engine(row)
+    _check_engine(services.settings, row)
     if request.replicas:
         row.min_replicas, row.max_replicas = request.replicas.min, request.replicas.max
     row.updated_at = db.now()

@@ -80,11 +80,15 @@ def _serve(spec: ReplicaSpec, link: "Link") -> int:
                     worker.stop()
                     link.flush()
                     return 0
+        if not worker.alive and not worker.accepted:
+            # All have been told why; the gateway starts another replica in this one's place.
+            link.flush()
+            return 1
         if time.monotonic() >= next_beat:
             next_beat = time.monotonic() + HEARTBEAT_S
             if time.monotonic() >= next_weighing:
                 next_weighing = time.monotonic() + WEIGHING_S
-                memory = _memory_bytes()
+                memory = sum(map(_memory_bytes, (os.getpid(), *worker.children)))
             link.send_now(
                 Heartbeat(
                     worker.progress,
@@ -178,10 +182,10 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(words)}"
 
 
-def _memory_bytes() -> int:
+def _memory_bytes(process: int) -> int:
     """Proportional set size, bytes: pages shared with the host count by their share."""
     try:
-        with Path("/proc/self/smaps_rollup").open() as file:
+        with Path(f"/proc/{process}/smaps_rollup").open() as file:
             for line in file:
                 if line.startswith("Pss:"):
                     return int(line.split()[1]) * 1024

@@ -24,6 +24,17 @@ _MEDIA = 1
 """Extension type of media in an item: msgpack of [kind, sampling rate, number of its frame]."""
 
 
+class OwnEnvironment(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an engine lives that cannot live in our Python environment."""
+
+    python: str
+    """Its interpreter."""
+    cache_dir: str
+    """A folder for what it keeps between starts."""
+    gpu_share: float
+    """The part of a GPU's memory that a replica may take."""
+
+
 class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
     """All that a replica learns about its deployment."""
 
@@ -42,6 +53,8 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
     limits: MediaLimits
     converted: str = ""
     """Folder of the model as it was converted for OpenVINO, if that was done already."""
+    environment: OwnEnvironment | None = None
+    """Of an engine that needs one."""
 
 
 class Conversion(msgspec.Struct, frozen=True, kw_only=True):

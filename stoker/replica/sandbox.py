@@ -1,10 +1,13 @@
 """What a replica gives up before it touches a model: network, new privileges, core dumps."""
 
 import ctypes
+import fcntl
 import logging
 import os
 import resource
 import signal
+import socket
+import struct
 from pathlib import Path
 
 log = logging.getLogger(__name__)
@@ -13,6 +16,8 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_NO_NEW_PRIVS = 38
 _CLONE_NEWNET = 0x40000000
 _CLONE_NEWUSER = 0x10000000
+_SIOCSIFFLAGS = 0x8914
+_IFF_UP = 1
 
 
 def die_with_parent() -> None:
@@ -32,6 +37,7 @@ def _leave_network() -> bool:
     """Enter a network namespace of its own, which has no way out. Unix sockets still work."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(_CLONE_NEWNET) == 0:
+        _raise_loopback()
         return True
     uid, gid = os.getuid(), os.getgid()
     if libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNET) != 0:
@@ -42,7 +48,17 @@ def _leave_network() -> bool:
         Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
     except OSError:
         log.warning("the user namespace could not be mapped")
+    _raise_loopback()
     return True
+
+
+def _raise_loopback() -> None:
+    """The namespace's own loopback: gloo, in vLLM, wants an address even for a group of one."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        try:
+            fcntl.ioctl(one, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", _IFF_UP))
+        except OSError:
+            log.warning("the network namespace's loopback stays down")
 
 
 def _prctl(option: int, value: int) -> None:

@@ -1,6 +1,6 @@
 """What a replica does with the requests that reach it, by the kind of its model."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -37,6 +37,16 @@ class Serving(Protocol):
     @property
     def cache_usage(self) -> float | None:
         """The share of the key-value cache that requests hold, of language models."""
+        ...
+
+    @property
+    def alive(self) -> bool:
+        """False once nothing can be computed any more: the process should end."""
+        ...
+
+    @property
+    def children(self) -> Sequence[int]:
+        """Processes below this one, whose memory is its own."""
         ...
 
     def start(self) -> None: ...

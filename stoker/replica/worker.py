@@ -96,6 +96,14 @@ class Worker:
     def cache_usage(self) -> float | None:
         return None
 
+    @property
+    def alive(self) -> bool:
+        return True
+
+    @property
+    def children(self) -> Sequence[int]:
+        return ()
+
     def measured(self) -> tuple[str, int] | None:
         return self._calibration.news()
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from stoker.replica.llm.formats import FORMATS, Format
-from stoker.replica.llm.grammar import Grammars, Matcher, compiled
+from stoker.replica.llm.grammar import Grammars, compiled
+from stoker.replica.llm.matcher import Matcher
 from stoker.replica.llm.reading import Dialect
 from stoker.replica.llm.sampling import DrawError, Draws, draw
 from stoker.replica.llm.wire import Guide, Sampling, Tools

@@ -6,15 +6,13 @@ lexer's work by llguidance's own limits. Compiling lets the other threads run.
 
 import json
 import re
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import llguidance
-import llguidance.hf
-import torch
 
 from stoker.replica.llm.formats import Format, UnwritableCallError
+from stoker.replica.llm.matcher import Matcher, Matchers, line
 from stoker.replica.llm.sampling import FormError
 from stoker.replica.llm.wire import Guide, Tools
 from stoker.replica.stages import InputError
@@ -24,18 +22,6 @@ MAX_DEPTH = 32
 MAX_NODES = 2048
 """Objects, lists and plain values of a schema together."""
 MAX_MULTIPLE = 10_000
-MAX_KEPT = 64
-"""Compiled forms that are kept for the next request."""
-
-# The defaults allow a step of seconds; whoever shares the batch would wait as long.
-_LIMITS = llguidance.LLParserLimits(
-    initial_lexer_fuel=500_000,
-    step_lexer_fuel=100_000,
-    step_max_items=25_000,
-    max_lexer_states=50_000,
-    max_grammar_size=100_000,
-    verbose_errors=False,
-)
 # As `json.dumps` writes: what a model may put between values, it may put there for ever.
 _JSON: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 NO_PARAMETERS: Mapping[str, Any] = {
@@ -44,55 +30,6 @@ NO_PARAMETERS: Mapping[str, Any] = {
     "additionalProperties": False,
 }
 _TEXT = re.compile("«(.*?)»", re.DOTALL)
-
-
-class Matcher:
-    """How far one answer has come in its form."""
-
-    def __init__(
-        self, matcher: llguidance.LLMatcher, tokens: int, after: int | None = None
-    ) -> None:
-        """
-        Args:
-            after: the form begins behind this token; before it, anything goes.
-        """
-        self._matcher = matcher
-        self._after = after
-        self._bits = torch.zeros(-(-tokens // 32), dtype=torch.int32)
-
-    def mask(self, logits: torch.Tensor) -> None:
-        """Rule out, in place, the tokens that cannot come next.
-
-        Args:
-            logits: (vocabulary,), float32, on the CPU.
-
-        Raises:
-            FormError: it asks for more work than a step may cost.
-        """
-        if self._after is not None:
-            return
-        self._matcher.unsafe_compute_mask_ptr(self._bits.data_ptr(), self._bits.numel() * 4)
-        if self._matcher.is_error():
-            why = _line(self._matcher.get_error())
-            raise FormError(f"The form of the answer could not be followed: {why}.")
-        allowed = _unpacked(self._bits)[: logits.numel()]
-        logits[: allowed.numel()].masked_fill_(~allowed, -torch.inf)
-        logits[allowed.numel() :] = -torch.inf
-
-    def took(self, token: int) -> bool:
-        """Note the token that was drawn; whether the form is complete and nothing can follow."""
-        if self._after is not None:
-            self._after = None if token == self._after else self._after
-            return False
-        self._matcher.consume_token(token)
-        # After an error it has stopped too; the next mask tells of that.
-        return self._matcher.is_stopped() and not self._matcher.is_error()
-
-
-def _unpacked(bits: torch.Tensor) -> torch.Tensor:
-    """One boolean a bit, the lowest first."""
-    places = torch.arange(32, dtype=torch.int32)
-    return ((bits[:, None] >> places) & 1).bool().flatten()
 
 
 class Grammars:
@@ -105,9 +42,8 @@ class Grammars:
             vocabulary: width of the logits.
             ends: tokens by which the model ends its answer.
         """
-        self._tokens = llguidance.hf.from_tokenizer(
-            tokenizer, n_vocab=max(vocabulary, len(tokenizer)), eos_token=list(ends) or None
-        )
+        self._matchers = Matchers(tokenizer, vocabulary, ends)
+        self._tokens = self._matchers.tokens
         # Special tokens never match text in a grammar.
         self._ids = {
             token: place
@@ -117,7 +53,6 @@ class Grammars:
         longest_first = sorted(self._ids, key=len, reverse=True)
         names = "|".join(re.escape(token) for token in longest_first)
         self._special = re.compile(f"({names})") if names else None
-        self._kept: OrderedDict[str, llguidance.LLMatcher] = OrderedDict()
 
     def bytes_of(self, token: int) -> bytes:
         return self._tokens.decode_bytes([token])
@@ -176,19 +111,10 @@ class Grammars:
 
         Raises `InputError`.
         """
-        if (known := self._kept.get(grammar)) is None:
-            known = llguidance.LLMatcher(self._tokens, grammar, log_level=0, limits=_LIMITS)
-            if known.is_error():
-                raise _refusal(f"cannot be enforced: {_line(known.get_error())}", field)
-            # Computed here, on the thread that prepares, because the first one costs most.
-            known.compute_bitmask()
-            if known.is_error():
-                raise _refusal(f"is too complex: {_line(known.get_error())}", field)
-            self._kept[grammar] = known
-            if len(self._kept) > MAX_KEPT:
-                self._kept.popitem(last=False)
-        self._kept.move_to_end(grammar)
-        return Matcher(known.deep_copy(), self._tokens.vocab_size, after)
+        try:
+            return self._matchers.matcher(grammar, after)
+        except FormError as error:
+            raise _refusal(str(error), field) from error
 
 
 def compiled(guide: Guide, field: str) -> str:
@@ -212,7 +138,7 @@ def compiled(guide: Guide, field: str) -> str:
             try:
                 return llguidance.grammar_from("grammar", value)
             except ValueError as error:
-                raise _refusal(f"cannot be enforced: {_line(str(error))}", field) from error
+                raise _refusal(f"cannot be enforced: {line(str(error))}", field) from error
 
 
 def json_grammar(schema: Mapping[str, Any]) -> str:
@@ -264,7 +190,3 @@ def _check_length(text: str, field: str) -> None:
 
 def _refusal(what: str, field: str) -> InputError:
     return InputError(f"'{field}' {what}.", field=field, of_item=False)
-
-
-def _line(message: str) -> str:
-    return (message.strip().splitlines() or [""])[0][:300].rstrip(".")

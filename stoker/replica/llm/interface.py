@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from stoker.replica.llm.wire import Sampling
 
 if TYPE_CHECKING:
-    from stoker.replica.llm.grammar import Matcher
+    from stoker.replica.llm.matcher import Matcher
 
 Finish = Literal["stop", "length"]
 
@@ -89,8 +89,15 @@ class LanguageModel(Protocol):
         """Forget a sequence and free what it holds, at once; an unknown one is no error."""
         ...
 
-    def step(self) -> list[Output]:
-        """Run one forward pass and return what it gave; waiting sequences may get nothing."""
+    def step(self) -> list[Output] | None:
+        """Run one forward pass and return what it gave; waiting sequences may get nothing.
+
+        None: it was woken before anything was computed.
+        """
+        ...
+
+    def wake(self) -> None:
+        """From any thread: have a `step` that only waits return, because there is news for it."""
         ...
 
     def abandon(self, why: str) -> list[Output]:
@@ -105,4 +112,14 @@ class LanguageModel(Protocol):
     @property
     def running(self) -> int:
         """Sequences that have not finished, waiting ones included."""
+        ...
+
+    @property
+    def alive(self) -> bool:
+        """False once it cannot compute anything any more."""
+        ...
+
+    @property
+    def children(self) -> Sequence[int]:
+        """Processes that it has started, whose memory is its own."""
         ...

@@ -12,10 +12,12 @@ from stoker.replica.engines.torch import device_of, dtype_of
 from stoker.replica.flight import FlightRecord
 from stoker.replica.llm.engines import openvino as openvino_engine
 from stoker.replica.llm.engines import torch as torch_engine
+from stoker.replica.llm.engines.vllm import Child, VllmModel
+from stoker.replica.llm.engines.vllm_wire import Load
 from stoker.replica.llm.prompts import Prompts
 from stoker.replica.llm.scheduler import Runner, Scheduler
 from stoker.replica.llm.worker import LanguageWorker
-from stoker.replica.protocol import VERDICT, ReplicaSpec
+from stoker.replica.protocol import VERDICT, OwnEnvironment, ReplicaSpec
 from stoker.replica.serving import Send
 
 log = logging.getLogger(__name__)
@@ -29,6 +31,8 @@ def load_language_model(
     spec: ReplicaSpec, send: Send, flight: FlightRecord, progress: Progress
 ) -> LanguageWorker:
     """What serves a language model. Raises whatever the libraries raise."""
+    if spec.environment:
+        return _below(spec, spec.environment, send, flight, progress)
     runner = _runner(spec, progress)
     prompts = Prompts(
         Path(spec.model_dir), max_length=runner.max_length, vocabulary=runner.vocabulary
@@ -45,6 +49,31 @@ def load_language_model(
         and dtype_of(spec.dtype, device_of("cpu")) is not torch.float16
     )
     return LanguageWorker(scheduler, prompts, send, flight, adopt if convertible else None)
+
+
+def _below(
+    spec: ReplicaSpec,
+    environment: OwnEnvironment,
+    send: Send,
+    flight: FlightRecord,
+    progress: Progress,
+) -> LanguageWorker:
+    """What serves a language model that runs in a process below this one."""
+    progress(0.1, "starting vLLM")
+    child = Child(environment, spec.device, spec.threads)
+    ready = child.load(
+        Load(
+            folder=spec.model_dir,
+            device=spec.device.partition(":")[0],
+            dtype=spec.dtype,
+            cache_bytes=_cache_bytes(),
+            gpu_share=environment.gpu_share,
+        )
+    )
+    prompts = Prompts(
+        Path(spec.model_dir), max_length=ready.max_length, vocabulary=ready.vocabulary
+    )
+    return LanguageWorker(VllmModel(child, ready, prompts.defaults.ends), prompts, send, flight)
 
 
 def _runner(spec: ReplicaSpec, progress: Progress) -> Runner:

@@ -16,9 +16,9 @@ from stoker.replica.llm.interface import Logprob
 from stoker.replica.llm.wire import Sampling
 
 if TYPE_CHECKING:
-    from stoker.replica.llm.grammar import Matcher
+    from stoker.replica.llm.matcher import Matcher
 
-_NOTHING = "The model gave no token that could be drawn."
+NOTHING = "The model gave no token that could be drawn."
 _COLDEST = 1e-6
 """Below it logits would overflow, and the likeliest token has all of the probability anyway."""
 _CANDIDATES = 256
@@ -128,7 +128,7 @@ def draw(logits: torch.Tensor, rows: Sequence[Draws]) -> list[Drawn | DrawError]
     if all(one.plain for one in rows):
         values, tokens = logits.max(-1)
         found: list[Drawn | DrawError] = [
-            (int(token), None) if torch.isfinite(value) else DrawError(_NOTHING)
+            (int(token), None) if torch.isfinite(value) else DrawError(NOTHING)
             for value, token in zip(values, tokens, strict=True)
         ]
     else:
@@ -149,7 +149,7 @@ def _attempted(logits: torch.Tensor, one: Draws) -> Drawn | DrawError:
 def _drawn(logits: torch.Tensor, one: Draws) -> tuple[int, Logprob | None]:
     row = logits if one.plain else one.shaped(logits)
     if not torch.isfinite(row.max()):
-        raise DrawError(_NOTHING)
+        raise DrawError(NOTHING)
     token = int(row.argmax()) if one.greedy else _sampled(row, one)
     if one.sampling.logprobs is None:
         return token, None

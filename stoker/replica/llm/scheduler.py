@@ -133,8 +133,19 @@ class Scheduler:
     def usage(self) -> float:
         return self._runner.usage
 
+    @property
+    def alive(self) -> bool:
+        return True
+
+    @property
+    def children(self) -> Sequence[int]:
+        return ()
+
     def enter_thread(self) -> None:
         self._runner.enter_thread()
+
+    def wake(self) -> None:
+        """A forward pass ends by itself."""
 
     @property
     def running(self) -> int:

@@ -114,7 +114,7 @@ class LanguageWorker:
         self._waiting.put(None)
         self._threads["prompts"].join()
         self._stopping = True
-        self._news.set()
+        self._wake()
         self._threads["model"].join()
         self._outputs.put(None)
         self._threads["text"].join()
@@ -146,12 +146,20 @@ class LanguageWorker:
     def cache_usage(self) -> float | None:
         return self._model.usage
 
+    @property
+    def alive(self) -> bool:
+        return self._model.alive
+
+    @property
+    def children(self) -> Sequence[int]:
+        return self._model.children
+
     def measured(self) -> tuple[str, int] | None:
         return None
 
     def adopt(self, folder: Path) -> None:
         self._adopting = folder
-        self._news.set()
+        self._wake()
 
     # --- the prompts' thread ---
 
@@ -200,7 +208,7 @@ class LanguageWorker:
             request.begun = True
             self._send_parts([(request.id, request.writer.begin())])
         self._inbox.extend(submissions)
-        self._news.set()
+        self._wake()
         if request.done:
             # It was cancelled meanwhile, when not all of this was there to be forgotten.
             self._forget(request)
@@ -239,6 +247,11 @@ class LanguageWorker:
         request.choices.append(choice)
         self._choices[choice.sequence] = choice
         return choice
+
+    def _wake(self) -> None:
+        """There is news for the model's thread, whether it waits for work or for a step."""
+        self._news.set()
+        self._model.wake()
 
     # --- the model's thread ---
 
@@ -283,6 +296,8 @@ class LanguageWorker:
         finally:
             self._flight.set(_RUNNING, [])
         self.busy_s += time.perf_counter() - started
+        if outputs is None:
+            return
         self.progress += 1
         if outputs:
             self._outputs.put(outputs)
@@ -335,7 +350,7 @@ class LanguageWorker:
             if stopped and not output.finish:
                 # The model has not noticed: it reads tokens, not text.
                 self._inbox.append(choice.sequence)
-                self._news.set()
+                self._wake()
             events += self._finished(choice, "stop" if stopped else output.finish or "stop")
         return request.writer.add(choice.index, events) if events else b""
 
@@ -395,7 +410,7 @@ class LanguageWorker:
                 choice.ended = True
                 self._choices.pop(choice.sequence, None)
                 self._inbox.append(choice.sequence)
-        self._news.set()
+        self._wake()
 
 
 def _failure(request: Request, output: Output) -> Failure | None:

@@ -14,11 +14,12 @@ from typing import Any, Protocol
 
 import zmq
 
+from stoker import environments
 from stoker.config import Settings
 from stoker.errors import NotFoundError
 from stoker.ids import Prefix, new_id
 from stoker.replica.llm.wire import Generation
-from stoker.replica.protocol import ReplicaSpec
+from stoker.replica.protocol import OwnEnvironment, ReplicaSpec
 from stoker.runtime.interface import (
     Call,
     DeploymentSpec,
@@ -59,6 +60,7 @@ class LocalRuntime:
     def __init__(self, settings: Settings, folders: ModelFolders) -> None:
         data_dir = settings.data_dir.resolve()
         self._folders = folders
+        self._settings = settings
         self._threads = settings.replica_threads or len(os.sched_getaffinity(0))
         self._grace_s = settings.stop_grace_s
         self._limits = Limits(
@@ -168,6 +170,7 @@ class LocalRuntime:
 
     async def launch(self, spec: DeploymentSpec, generation: int) -> Replica:
         folder = await self._folders.folder(spec)
+        environment = self._environment(spec)
         await self._host.wait_ready()
         replica_id = new_id(Prefix.REPLICA)
         address = f"ipc://{self._run_dir}/{replica_id}"
@@ -202,6 +205,7 @@ class LocalRuntime:
                 batch_budgets=self._budgets.known(spec.source, budget_key),
                 limits=self._media_limits,
                 converted=self._conversions.done(spec, conversion),
+                environment=environment,
             )
         )
         return replica
@@ -213,6 +217,20 @@ class LocalRuntime:
         return self._host.pid(replica_id)
 
     # --- behind it ---
+
+    def _environment(self, spec: DeploymentSpec) -> OwnEnvironment | None:
+        """Of an engine that needs one. Raises `LoadError` where it is not there any more."""
+        if spec.engine not in environments.NAMES:
+            return None
+        found = environments.installed(self._settings, spec.engine)
+        if found is None or not found.python.exists():
+            raise LoadError(environments.missing(spec.engine))
+        cache_dir = self._settings.data_dir.resolve() / "cache" / spec.engine
+        return OwnEnvironment(
+            python=str(found.python),
+            cache_dir=str(cache_dir),
+            gpu_share=self._settings.vllm_gpu_share,
+        )
 
     def _exited(self, replica_id: str, status: int) -> None:
         if tracked := self._tracked.get(replica_id):

@@ -1,0 +1,328 @@
+"""The process below a replica that runs vLLM: tokens in, tokens out, step by step.
+
+Its interpreter is that of vLLM's environment. Of ours it imports what needs the standard library,
+msgspec, torch and llguidance only, which vLLM brings too. It fetches nothing and listens nowhere.
+"""
+
+import importlib
+import logging
+import os
+import queue
+import secrets
+import socket
+import stat
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from stoker.replica import sandbox
+from stoker.replica.llm.engines.vllm_wire import (
+    Abort,
+    Begin,
+    Channel,
+    Load,
+    Ready,
+    Refused,
+    Stepped,
+    Submit,
+    ToChild,
+)
+from stoker.replica.llm.interface import Finish, Logprob, Output
+
+log = logging.getLogger(__name__)
+
+BLOCK_TOKENS = 32
+"""Of the cache on a CPU, where vLLM's own are of 128: prompts share whole blocks."""
+STEP_TOKENS = 256
+"""Most tokens of a step on a CPU, as with our own engines. GPUs keep vLLM's number."""
+MAX_RUNNING = 256
+_SEED_MASK = (1 << 63) - 1
+
+
+@dataclass(eq=False)
+class Answer:
+    """A sequence in the engine's hands."""
+
+    stops: frozenset[int]
+    top: int
+    """How many of the likeliest tokens to tell in each place."""
+    matcher: Any = None
+    error: Exception | None = None
+    """Why no token can be drawn for it."""
+    told: bool = False
+    """Whether the tokens that were found computed have been told."""
+
+
+class Engine:
+    """vLLM's engine, and what it does not do: forms with our limits, ends without their token."""
+
+    def __init__(self, load: Load) -> None:
+        """Load the model. Raises whatever vLLM raises."""
+        self._vllm, self._answers = _engine(load)
+        config = self._vllm.vllm_config.model_config
+        self.facts = Ready(max_length=config.max_model_len, vocabulary=config.get_vocab_size())
+        self._core = self._vllm.engine_core.engine_core
+        self._params: Any = importlib.import_module("vllm.sampling_params")
+        self.ends: Sequence[int] = ()
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._answers)
+
+    @property
+    def usage(self) -> float:
+        return self._core.scheduler.kv_cache_manager.usage
+
+    def submit(self, message: Submit, matcher: Any) -> None:
+        """Raises `ValueError` for what vLLM does not take."""
+        wanted = message.sampling
+        stops = {*wanted.stop_token_ids, *(() if wanted.ignore_eos else self.ends)}
+        most = wanted.max_tokens or 1
+        params = self._params.SamplingParams(
+            max_tokens=most,
+            min_tokens=min(wanted.min_tokens, most),
+            temperature=_or(wanted.temperature, 1.0),
+            top_p=_or(wanted.top_p, 1.0),
+            top_k=_or(wanted.top_k, 0),
+            min_p=_or(wanted.min_p, 0.0),
+            # -1 would be none to vLLM, and torch takes nothing below.
+            seed=None if wanted.seed is None else wanted.seed & _SEED_MASK,
+            frequency_penalty=wanted.frequency_penalty,
+            presence_penalty=wanted.presence_penalty,
+            repetition_penalty=_or(wanted.repetition_penalty, 1.0),
+            logit_bias=wanted.logit_bias or None,
+            logprobs=wanted.logprobs,
+            # All ends are given by their tokens.
+            stop_token_ids=sorted(stops),
+            ignore_eos=True,
+            detokenize=False,
+            output_kind=self._params.RequestOutputKind.DELTA,
+            extra_args={"id": message.id},
+        )
+        self._answers[message.id] = Answer(frozenset(stops), wanted.logprobs or 0, matcher)
+        try:
+            self._vllm.add_request(str(message.id), {"prompt_token_ids": message.prompt}, params)
+        except Exception:
+            del self._answers[message.id]
+            raise
+
+    def abort(self, identifier: int) -> None:
+        if self._answers.pop(identifier, None):
+            self._vllm.abort_request([str(identifier)])
+
+    def step(self) -> list[Output]:
+        outputs: list[Output] = []
+        for found in self._vllm.step():
+            identifier = int(found.request_id)
+            if answer := self._answers.get(identifier):
+                output = _output(identifier, answer, found)
+                if output.finish or output.error:
+                    # Also where vLLM does not know yet that it has ended.
+                    self.abort(identifier)
+                outputs.append(output)
+        return outputs
+
+
+def _output(identifier: int, answer: Answer, found: Any) -> Output:
+    """What a step gave a sequence, in our terms."""
+    if answer.error:
+        form = type(answer.error).__name__ == "FormError"
+        return Output(identifier, [], [], error=str(answer.error), form=form)
+    one = found.outputs[0]
+    tokens = [int(token) for token in one.token_ids]
+    if one.finish_reason == "error":
+        return Output(identifier, [], [], error="The model failed while it wrote this answer.")
+    finish: Finish | None = one.finish_reason
+    if finish == "stop" and tokens and tokens[-1] in answer.stops:
+        tokens.pop()
+    elif answer.matcher and any(answer.matcher.took(token) for token in tokens):
+        finish = "stop"
+    logprobs = [
+        _logprob(token, place, answer.top)
+        for token, place in zip(tokens, one.logprobs or (), strict=False)
+    ]
+    cached = 0 if answer.told else int(found.num_cached_tokens or 0)
+    answer.told = True
+    return Output(identifier, tokens, logprobs, finish, cached)
+
+
+def _logprob(token: int, place: Any, top: int) -> Logprob:
+    """Of vLLM's mapping of tokens: the likeliest, and the token itself where it is not of them."""
+    ranked = sorted(place.items(), key=lambda pair: pair[1].rank)[:top]
+    likeliest = [(int(other), float(one.logprob)) for other, one in ranked]
+    return Logprob(token, float(place[token].logprob), likeliest)
+
+
+def _engine(load: Load) -> tuple[Any, dict[int, Answer]]:
+    platform: Any = importlib.import_module("vllm.platforms").current_platform
+    if load.device == "cpu" and not platform.is_cpu():
+        raise ValueError("The vLLM that is installed here is built for GPUs.")
+    if load.device == "cuda" and platform.is_cpu():
+        raise ValueError("The vLLM that is installed here is built for CPUs.")
+    if platform.is_cpu():
+        # Compiling takes minutes and a C++ compiler; models of a CPU's size gain little by it.
+        os.environ["TORCHDYNAMO_DISABLE"] = "1"
+    arguments: Any = importlib.import_module("vllm.engine.arg_utils")
+    engine: Any = importlib.import_module("vllm.v1.engine.llm_engine").LLMEngine
+    forms: Any = importlib.import_module("stoker.replica.llm.engines.vllm_forms")
+    answers: dict[int, Answer] = {}
+    made = engine.from_engine_args(
+        arguments.EngineArgs(
+            model=load.folder,
+            # Texts are the replica's business, and so are the model's own ways of drawing.
+            skip_tokenizer_init=True,
+            generation_config="vllm",
+            # As long as the model goes, or as the cache has room for.
+            max_model_len=-1,
+            enable_prefix_caching=True,
+            # Forms need each token before the next step begins.
+            async_scheduling=False,
+            logits_processors=[forms.processor(answers)],
+            seed=secrets.randbelow(1 << 31),
+            disable_log_stats=True,
+            **(_on_cpu(load) if platform.is_cpu() else _on_gpu(load)),
+        )
+    )
+    return made, answers
+
+
+def _on_cpu(load: Load) -> dict[str, Any]:
+    torch: Any = importlib.import_module("torch")
+    own = "bfloat16" if torch.cpu._is_avx512_bf16_supported() else "float32"
+    return {
+        "dtype": own if load.dtype == "auto" else load.dtype,
+        "enforce_eager": True,
+        "kv_cache_memory_bytes": load.cache_bytes,
+        "block_size": BLOCK_TOKENS,
+        "max_num_seqs": MAX_RUNNING,
+        "max_num_batched_tokens": STEP_TOKENS,
+    }
+
+
+def _on_gpu(load: Load) -> dict[str, Any]:
+    return {"dtype": load.dtype, "gpu_memory_utilization": load.gpu_share}
+
+
+def _or(value: Any, default: Any) -> Any:
+    return default if value is None else value
+
+
+class Inbox:
+    """What the replica says, read and prepared on a thread of its own beside the steps."""
+
+    def __init__(self, channel: Channel[ToChild], folder: str, vocabulary: int) -> None:
+        self._channel = channel
+        self._folder = folder
+        self._vocabulary = vocabulary
+        self._matchers: Any = None
+        self._found: queue.SimpleQueue[tuple[Begin | Submit | Abort, Any]] = queue.SimpleQueue()
+        threading.Thread(target=self._read, name="inbox", daemon=True).start()
+
+    def take(self, *, wait: bool) -> list[tuple[Begin | Submit | Abort, Any]]:
+        """Messages, a `Submit` with its matcher or with the error that there is none."""
+        found = [self._found.get()] if wait else []
+        while not self._found.empty():
+            found.append(self._found.get())
+        return found
+
+    def _read(self) -> None:
+        try:
+            while (message := self._channel.receive()) is not None:
+                if not isinstance(message, Load):
+                    self._found.put((message, self._prepared(message)))
+        except Exception:
+            log.exception("no more messages can be read")
+        # The replica is gone, or cannot be understood: nobody is left to work for.
+        os._exit(0)
+
+    def _prepared(self, message: Begin | Submit | Abort) -> Any:
+        if isinstance(message, Begin):
+            self._matchers = _matchers(self._folder, self._vocabulary, message.ends)
+        if not isinstance(message, Submit) or not message.grammar:
+            return None
+        try:
+            return self._matchers.matcher(message.grammar, message.after)
+        except Exception as error:
+            log.exception("a form could not be compiled")
+            return error
+
+
+def _matchers(folder: str, vocabulary: int, ends: Sequence[int]) -> Any:
+    matcher: Any = importlib.import_module("stoker.replica.llm.matcher")
+    transformers: Any = importlib.import_module("transformers")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    return matcher.Matchers(tokenizer, vocabulary, ends)
+
+
+def _serve(channel: Channel[ToChild], engine: Engine, inbox: Inbox) -> None:
+    while True:
+        outputs: list[Output] = []
+        for message, prepared in inbox.take(wait=not engine.busy):
+            match message:
+                case Begin():
+                    engine.ends = message.ends
+                case Abort():
+                    engine.abort(message.id)
+                case Submit():
+                    outputs += _submitted(engine, message, prepared)
+        if engine.busy:
+            outputs += engine.step()
+        channel.send(Stepped(outputs, engine.usage))
+
+
+def _submitted(engine: Engine, message: Submit, prepared: Any) -> list[Output]:
+    """Give a sequence to the engine; the output that tells of it where that fails."""
+    if isinstance(prepared, Exception):
+        error = f"The form of the answer {prepared}."
+        return [Output(message.id, [], [], error=error, form=True)]
+    try:
+        engine.submit(message, prepared)
+    except ValueError:
+        log.exception("vLLM does not take a sequence")
+        return [Output(message.id, [], [], error="The model cannot take this request.")]
+    return []
+
+
+def _stop_listening() -> None:
+    """Close what gloo listens on: nothing ever connects to a group of one."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for place in Path("/proc/self/fd").iterdir():
+        descriptor = int(place.name)
+        try:
+            if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                continue
+        except OSError:
+            # The descriptor of this very listing.
+            continue
+        with socket.socket(fileno=os.dup(descriptor)) as one:
+            listens = one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        if listens:
+            # Not merely closed: the library's descriptor must not become another file's.
+            os.dup2(nothing, descriptor)
+    os.close(nothing)
+
+
+def main() -> None:
+    descriptor, parent = int(sys.argv[2]), int(sys.argv[3])
+    sandbox.die_with_parent()
+    if os.getppid() != parent:
+        return
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    channel: Channel[ToChild] = Channel(socket.socket(fileno=descriptor), ToChild)
+    load = cast("Load", channel.receive())
+    try:
+        engine = Engine(load)
+    except Exception as error:
+        log.exception("vLLM could not load the model")
+        channel.send(Refused(str(error).strip() or type(error).__name__))
+        return
+    _stop_listening()
+    channel.send(engine.facts)
+    _serve(channel, engine, Inbox(channel, load.folder, engine.facts.vocabulary))
+
+
+if __name__ == "__main__":
+    main()
