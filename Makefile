@@ -7,13 +7,24 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test check format bench install install-dev system-packages clean
+.PHONY: demo test test-vllm check format bench install install-dev system-packages clean
 
 demo: install
 	$(BIN)/stoker demo
 
 test: system-packages install-dev
 	$(BIN)/pytest -n 2 --no-loadscope-reorder
+
+# The contract of the language models on vLLM, in the interpreter that STOKER_VLLM_PYTHON names or
+# in an environment that is made here: some minutes and 2 GB.
+VLLM_DATA := $(CURDIR)/.data/test-vllm
+test-vllm: install-dev
+	@if [ -z "$$STOKER_VLLM_PYTHON" ]; then \
+	  export STOKER_VLLM_PYTHON=$(VLLM_DATA)/engines/vllm/bin/python; \
+	  [ -e $(VLLM_DATA)/engines/vllm/installed.json ] \
+	    || $(BIN)/stoker engines install vllm --cpu --data-dir $(VLLM_DATA) || exit 1; \
+	fi; \
+	STOKER_TEST_ENGINES=vllm $(BIN)/pytest tests/openai tests/llm/test_vllm.py
 
 bench: install-dev
 	$(BIN)/python -m bench $(BENCH)

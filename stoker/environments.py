@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from stoker.config import Settings
+from stoker.replica.protocol import BYTECODE
 
 VLLM = "vllm"
 NAMES = (VLLM,)
@@ -86,7 +87,7 @@ def install(settings: Settings, name: str, say: Say, *, cpu: bool) -> Environmen
             raise InstallError(f"'{name}' is installed already; remove it first.")
         shutil.rmtree(folder, ignore_errors=True)
         try:
-            package, version = make_vllm(folder, say, cpu=cpu)
+            package, version = make_vllm(folder, say, cpu=cpu, cache=cache_dir(settings, name))
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -105,8 +106,17 @@ def remove(settings: Settings, name: str) -> bool:
     return True
 
 
-def make_vllm(folder: Path, say: Say, *, cpu: bool) -> tuple[str, str]:
-    """A virtual environment with vLLM; the package and its version. Raises `InstallError`."""
+def cache_dir(settings: Settings, name: str) -> Path:
+    """Where an engine keeps what is worth it between starts; its bytecode, too."""
+    return settings.data_dir.resolve() / "cache" / name
+
+
+def make_vllm(folder: Path, say: Say, *, cpu: bool, cache: Path | None = None) -> tuple[str, str]:
+    """A virtual environment with vLLM; the package and its version. Raises `InstallError`.
+
+    Args:
+        cache: what the replicas will be given as theirs, where that is known.
+    """
     say("Making a virtual environment …")
     _call(sys.executable, "-m", "venv", folder)
     python = _python(folder)
@@ -122,7 +132,10 @@ def make_vllm(folder: Path, say: Say, *, cpu: bool) -> tuple[str, str]:
     else:
         _install(python, package)
     say("Trying it …")
-    return package, _call(python, "-c", _TRIAL).strip().splitlines()[-1]
+    # The first import makes the bytecode, which takes longest of all: not in the first replica.
+    prefix = ("-X", f"pycache_prefix={cache / BYTECODE}") if cache else ()
+    found = _call(python, *prefix, "-c", _TRIAL)
+    return package, found.strip().splitlines()[-1]
 
 
 def _needed(requirement: str) -> bool:
@@ -131,7 +144,7 @@ def _needed(requirement: str) -> bool:
 
 
 def _install(python: Path, *requirements: str) -> None:
-    # Bytecode is made where replicas keep it, and of what is imported only.
+    # Bytecode is made where replicas look for it, and of what is imported only.
     _call(python, "-m", "pip", "install", "--quiet", "--no-compile", *requirements)
 
 
@@ -141,7 +154,7 @@ def _call(*command: str | Path) -> str:
     try:
         done = subprocess.run(  # noqa: S603 - our own commands
             command,
-            env=kept | {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+            env=kept | {"PIP_DISABLE_PIP_VERSION_CHECK": "1"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -24,6 +24,10 @@ _MEDIA = 1
 """Extension type of media in an item: msgpack of [kind, sampling rate, number of its frame]."""
 
 
+BYTECODE = "bytecode"
+"""In the cache of an engine with an environment of its own, which may not be written to."""
+
+
 class OwnEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     """Where an engine lives that cannot live in our Python environment."""
 

@@ -71,12 +71,12 @@ def tokenizer(
     )
 
 
-def tiny_llama(folder: Path, *, positions: int = 320) -> Path:
+def tiny_llama(folder: Path, *, positions: int = 320, head_size: int = 16) -> Path:
     """Save a Llama of two layers with its tokenizer, as `save_pretrained` does."""
     transformers.set_seed(1)
     config = library.LlamaConfig(
         vocab_size=VOCABULARY,
-        hidden_size=64,
+        hidden_size=4 * head_size,
         intermediate_size=128,
         num_hidden_layers=2,
         num_attention_heads=4,

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.openai.conftest import BASE_URL, KEY
+from tests.openai.conftest import BASE_URL, CACHING, KEY
 
 SDK2 = Path(sys.prefix) / "openai-2"
 HERE = Path(__file__).parent
@@ -20,7 +20,7 @@ def test_the_same_contract(account: httpx.Client, base_url: str, key: str):
     done = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider"),
-            *("-p", "no:xdist", "-k", "openvino and not TestRefused"),
+            *("-p", "no:xdist", "-k", f"{CACHING} and not TestRefused"),
             str(HERE / "test_chat.py"),
         ],
         check=False,

@@ -225,10 +225,9 @@ class LocalRuntime:
         found = environments.installed(self._settings, spec.engine)
         if found is None or not found.python.exists():
             raise LoadError(environments.missing(spec.engine))
-        cache_dir = self._settings.data_dir.resolve() / "cache" / spec.engine
         return OwnEnvironment(
             python=str(found.python),
-            cache_dir=str(cache_dir),
+            cache_dir=str(environments.cache_dir(self._settings, spec.engine)),
             gpu_share=self._settings.vllm_gpu_share,
         )
 

@@ -26,7 +26,7 @@ from stoker.replica.llm.engines.vllm_wire import (
     Submit,
 )
 from stoker.replica.llm.interface import Output, Submission
-from stoker.replica.protocol import OwnEnvironment
+from stoker.replica.protocol import BYTECODE, OwnEnvironment
 
 log = logging.getLogger(__name__)
 
@@ -199,9 +199,8 @@ def _environment(environment: OwnEnvironment, device: str, threads: int) -> Mapp
             "DO_NOT_TRACK": "1",
             "VLLM_LOGGING_LEVEL": "WARNING",
             "VLLM_CACHE_ROOT": str(cache),
-            # Importing vLLM takes three times as long without bytecode, and the environment may
-            # be one that cannot be written to.
-            "PYTHONPYCACHEPREFIX": str(cache / "bytecode"),
+            # Importing vLLM takes three times as long without.
+            "PYTHONPYCACHEPREFIX": str(cache / BYTECODE),
             "PYTHONUNBUFFERED": "1",
             "OMP_NUM_THREADS": str(threads),
             "TOKENIZERS_PARALLELISM": "false",

@@ -1,0 +1,526 @@
+"""vLLM in a child process: what the two say to each other, and the real vLLM where there is one.
+
+The real one is in the interpreter that STOKER_VLLM_PYTHON names; `make test-vllm` sees to it.
+"""
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import psutil
+import pytest
+import torch
+
+from stoker.replica.llm.engines.torch import TorchRunner, load
+from stoker.replica.llm.engines.vllm import Child, ChildLostError, VllmModel
+from stoker.replica.llm.engines.vllm_wire import (
+    MAX_BYTES,
+    Abort,
+    Begin,
+    Channel,
+    FromChild,
+    Load,
+    Ready,
+    Refused,
+    Stepped,
+    Submit,
+    ToChild,
+)
+from stoker.replica.llm.grammar import Grammars, json_grammar
+from stoker.replica.llm.interface import Logprob, Output
+from stoker.replica.llm.scheduler import Scheduler
+from stoker.replica.llm.wire import Sampling
+from stoker.replica.protocol import OwnEnvironment
+from tests.llm.support import GREEDY, VOCABULARY, generated, submission, tiny_llama, tokenizer
+
+LOAD = Load(folder="/m", device="auto", dtype="auto", cache_bytes=1 << 40, gpu_share=0.5)
+STEPPED = Stepped(
+    [
+        Output(7, [1, 2], [Logprob(1, -0.5, [(1, -0.5), (3, -2.0)]), Logprob(2, -9.0, [])], None, 32),
+        Output(8, [], [], "stop"),
+        Output(9, [], [], error="no", form=True),
+    ],
+    0.25,
+)
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        yield ours, theirs
+
+
+class TestChannel:
+    @pytest.mark.parametrize(
+        "message",
+        [
+            LOAD,
+            Begin(ends=[2, 3]),
+            Submit(id=1 << 40, prompt=[0, 5], sampling=GREEDY),
+            Submit(
+                id=2,
+                prompt=list(range(100_000)),
+                sampling=Sampling(seed=-(2**63), logit_bias={3: -100.0}, logprobs=0),
+                grammar='{"grammars": []}',
+                after=0,
+            ),
+            Abort(3),
+        ],
+    )
+    def test_to_the_child(self, ends: Any, message: ToChild) -> None:
+        self._passes(ends, message, ToChild)
+
+    @pytest.mark.parametrize(
+        "message", [Ready(max_length=320, vocabulary=400), Refused("why"), STEPPED]
+    )
+    def test_from_the_child(self, ends: Any, message: FromChild) -> None:
+        self._passes(ends, message, FromChild)
+
+    def _passes(self, ends: Any, message: Any, kind: Any) -> None:
+        sender, receiver = Channel[Any](ends[0], kind), Channel[Any](ends[1], kind)
+        # More than the kernel keeps, so it has to be sent while it is read.
+        thread = threading.Thread(target=sender.send, args=[message])
+        thread.start()
+        found = receiver.receive()
+        thread.join()
+        assert type(found) is type(message)
+        assert found == message
+
+    def test_one_byte_at_a_time(self, ends: Any) -> None:
+        content = msgspec.msgpack.encode(Abort(3))
+        frame = len(content).to_bytes(4, "little") + content
+        channel = Channel[Any](ends[1], ToChild)
+
+        def drip() -> None:
+            for byte in frame * 3:
+                ends[0].sendall(bytes([byte]))
+
+        threading.Thread(target=drip).start()
+        assert [channel.receive() for _ in range(3)] == [Abort(3)] * 3
+
+    @pytest.mark.parametrize("cut", [b"", b"\5\0", b"\5\0\0\0ab"])
+    def test_the_end_in_any_place(self, ends: Any, cut: bytes) -> None:
+        ends[0].sendall(cut)
+        ends[0].close()
+        assert Channel[Any](ends[1], ToChild).receive() is None
+
+    @pytest.mark.parametrize(
+        "frame",
+        [
+            (MAX_BYTES + 1).to_bytes(4, "little"),
+            b"\1\0\0\0\xc1",
+            b"\1\0\0\0\x01",
+            # A message, but of the other direction.
+            len(msgspec.msgpack.encode(STEPPED)).to_bytes(4, "little")
+            + msgspec.msgpack.encode(STEPPED),
+        ],
+    )
+    def test_what_is_no_message(self, ends: Any, frame: bytes) -> None:
+        ends[0].sendall(frame)
+        with pytest.raises(ValueError):
+            Channel[Any](ends[1], ToChild).receive()
+
+
+class Peer:
+    """The child's end in the test's hands, and a process that can end."""
+
+    def __init__(self) -> None:
+        ours, self.socket = socket.socketpair()
+        self.channel: Channel[ToChild] = Channel(self.socket, ToChild)
+        self.process = subprocess.Popen(["sleep", "60"])
+        child: Any = SimpleNamespace(channel=Channel[FromChild](ours, FromChild), process=self)
+        self.model = VllmModel(child, Ready(max_length=64, vocabulary=50), {2, 3, 99})
+        assert self.channel.receive() == Begin(ends=[2, 3])
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def wait(self) -> int:
+        return self.process.wait()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.socket.shutdown(socket.SHUT_RDWR)
+
+    def says(self, *outputs: Output, usage: float = 0.5) -> None:
+        self.channel.send(Stepped([*outputs], usage))
+
+    def until(self, condition: Any) -> None:
+        deadline = time.monotonic() + 10
+        while not condition():
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+
+
+@pytest.fixture
+def peer() -> Iterator[Peer]:
+    peer = Peer()
+    yield peer
+    peer.kill()
+
+
+class TestModel:
+    def test_what_is_submitted(self, peer: Peer) -> None:
+        form: Any = SimpleNamespace(grammar="{}", after=4)
+        peer.model.submit(submission(1, [5, 6], matcher=form))
+        peer.model.submit(submission(2, [7], after=1))
+        assert peer.channel.receive() == Submit(
+            id=1, prompt=[5, 6], sampling=GREEDY, grammar="{}", after=4
+        )
+        assert peer.channel.receive() == Submit(id=2, prompt=[7], sampling=GREEDY)
+        assert peer.model.running == 2
+
+    def test_steps(self, peer: Peer) -> None:
+        for number in (1, 2, 3):
+            peer.model.submit(submission(number, [5]))
+        peer.says(Output(1, [4], []), Output(2, [], [], error="no"))
+        peer.says(Output(1, [], [], "stop"))
+        assert peer.model.step() == [Output(1, [4], []), Output(2, [], [], error="no")]
+        assert peer.model.running == 2
+        assert peer.model.step() == [Output(1, [], [], "stop")]
+        assert peer.model.running == 1
+
+    def test_a_step_that_gave_nothing_is_one(self, peer: Peer) -> None:
+        """Else a long prompt would look like a hang."""
+        peer.model.submit(submission(1, [5]))
+        peer.says()
+        assert peer.model.step() == []
+
+    def test_what_was_cancelled_gives_nothing(self, peer: Peer) -> None:
+        for number in (1, 2):
+            peer.model.submit(submission(number, [5]))
+        peer.model.cancel(1)
+        peer.model.cancel(1)
+        peer.model.cancel(77)
+        peer.says(Output(1, [4], []), Output(2, [4], []))
+        assert peer.model.step() == [Output(2, [4], [])]
+        assert peer.model.running == 1
+        sent = [peer.channel.receive() for _ in range(3)]
+        assert sent[2] == Abort(1)
+
+    def test_news_ends_the_wait(self, peer: Peer) -> None:
+        peer.model.submit(submission(1, [5]))
+        found: list[Any] = []
+        waiting = threading.Thread(target=lambda: found.append(peer.model.step()))
+        waiting.start()
+        time.sleep(0.05)
+        assert waiting.is_alive()
+        peer.model.wake()
+        waiting.join(5)
+        assert found == [None]
+
+    def test_many_news_are_one(self, peer: Peer) -> None:
+        for _ in range(100):
+            peer.model.wake()
+        peer.model.submit(submission(1, [5]))
+        peer.says(Output(1, [4], []))
+        assert peer.model.step() is None
+        assert peer.model.step() == [Output(1, [4], [])]
+
+    def test_usage_is_told_while_nothing_runs(self, peer: Peer) -> None:
+        peer.says(usage=0.75)
+        peer.until(lambda: peer.model.usage == 0.75)
+
+    def test_the_end_of_the_child(self, peer: Peer) -> None:
+        for number in (1, 2):
+            peer.model.submit(submission(number, [5]))
+        peer.says(usage=0.75)
+        assert peer.model.step() == []
+        peer.kill()
+        with pytest.raises(ChildLostError):
+            peer.model.step()
+        assert not peer.model.alive
+        assert peer.model.usage == 0
+        assert peer.model.abandon("why") == [Output(one, [], [], error="why") for one in (1, 2)]
+        assert peer.model.running == 0
+        # What came meanwhile fails as well, and does not wait for ever.
+        peer.model.submit(submission(3, [5]))
+        with pytest.raises(ChildLostError):
+            peer.model.step()
+
+    def test_a_child_that_talks_nonsense_is_killed(self, peer: Peer) -> None:
+        peer.model.submit(submission(1, [5]))
+        peer.socket.sendall(b"\1\0\0\0\xc1")
+        with pytest.raises(ChildLostError):
+            peer.model.step()
+        assert peer.process.poll() == -signal.SIGKILL
+
+
+# --- the real one ---
+
+PYTHON = os.environ.get("STOKER_VLLM_PYTHON", "")
+real = pytest.mark.skipif(not PYTHON, reason="STOKER_VLLM_PYTHON names no interpreter with vLLM")
+
+LENGTHS = (1, 2, 31, 32, 33, 64, 100, 257)
+THINK_END = "</think>"
+
+
+@pytest.fixture(scope="module")
+def llama32(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """vLLM's attention on CPUs takes heads of 32 at least."""
+    return tiny_llama(tmp_path_factory.mktemp("llama32"), head_size=32)
+
+
+@pytest.fixture(scope="module")
+def reference(llama32: Path) -> Any:
+    return load(llama32, torch.float32, torch.device("cpu"))
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> OwnEnvironment:
+    cache = os.environ.get("STOKER_TEST_VLLM_CACHE") or tmp_path_factory.mktemp("vllm-cache")
+    return OwnEnvironment(python=PYTHON, cache_dir=str(cache), gpu_share=0.9)
+
+
+def wanted(folder: Path) -> Load:
+    return Load(
+        folder=str(folder), device="cpu", dtype="float32", cache_bytes=64 << 20, gpu_share=0.9
+    )
+
+
+@pytest.fixture(scope="module")
+def model(llama32: Path, environment: OwnEnvironment) -> Iterator[VllmModel]:
+    child = Child(environment, "cpu", threads=1)
+    ready = child.load(wanted(llama32))
+    assert ready == Ready(max_length=320, vocabulary=VOCABULARY)
+    yield VllmModel(child, ready, ())
+    child.process.kill()
+
+
+def prompt(length: int, seed: int = 0) -> list[int]:
+    chance = random.Random(1000 * seed + length)
+    return [chance.randrange(VOCABULARY) for _ in range(length)]
+
+
+def drain(model: Any) -> dict[int, list[Output]]:
+    found: dict[int, list[Output]] = {}
+    deadline = time.monotonic() + 120
+    while model.running:
+        assert time.monotonic() < deadline
+        for output in model.step() or ():
+            found.setdefault(output.id, []).append(output)
+    return found
+
+
+def tokens(outputs: list[Output]) -> list[int]:
+    return [token for output in outputs for token in output.tokens]
+
+
+def answered(model: Any, *submissions: Any) -> dict[int, list[Output]]:
+    for one in submissions:
+        model.submit(one)
+    return drain(model)
+
+
+def asking(**changes: Any) -> Sampling:
+    return msgspec.structs.replace(GREEDY, **changes)
+
+
+def idle(model: VllmModel) -> None:
+    deadline = time.monotonic() + 10
+    while model.usage:
+        assert time.monotonic() < deadline, model.usage
+        time.sleep(0.01)
+
+
+@real
+class TestAnswers:
+    def test_are_those_of_transformers(self, model: VllmModel, reference: Any) -> None:
+        found = answered(model, *(submission(100 + length, prompt(length)) for length in LENGTHS))
+        for length in LENGTHS:
+            outputs = found[100 + length]
+            assert tokens(outputs) == generated(reference, prompt(length), 8), length
+            assert outputs[-1].finish == "length"
+            assert not any(output.error for output in outputs)
+        idle(model)
+
+    def test_log_probabilities(self, model: VllmModel, reference: Any) -> None:
+        """By the model's own distribution, whatever draws."""
+        asked = asking(logprobs=3, max_tokens=4, logit_bias={7: 50.0}, temperature=1.0)
+        (outputs,) = answered(model, submission(1, prompt(20), asked)).values()
+        sequence = prompt(20)
+        assert tokens(outputs) == [7] * 4
+        for output in outputs:
+            with torch.inference_mode():
+                row = reference(torch.tensor([sequence])).logits[0, -1].log_softmax(-1)
+            (logprob,) = output.logprobs
+            values, places = row.topk(3)
+            assert logprob.token == 7
+            assert abs(logprob.value - float(row[7])) < 1e-3
+            assert [token for token, _ in logprob.top] == places.tolist()
+            for (_, value), theirs in zip(logprob.top, values.tolist(), strict=True):
+                assert abs(value - theirs) < 1e-3
+            sequence.append(7)
+
+    def test_no_alternatives(self, model: VllmModel) -> None:
+        (outputs,) = answered(model, submission(1, prompt(9), asking(logprobs=0))).values()
+        assert [one.top for output in outputs for one in output.logprobs] == [[]] * 8
+
+    def test_seeds(self, model: VllmModel) -> None:
+        def drawn(seed: int) -> list[int]:
+            asked = asking(temperature=1.5, seed=seed, max_tokens=20)
+            return tokens(answered(model, submission(1, prompt(9), asked))[1])
+
+        assert drawn(5) == drawn(5)
+        assert drawn(-1) == drawn(-1)
+        assert len({tuple(drawn(seed)) for seed in (5, -1, 2**63 - 1, -(2**63))}) == 4
+
+    def test_ends(self, model: VllmModel, reference: Any) -> None:
+        whole = generated(reference, prompt(40), 20)
+        end = whole[5]
+        stopping = asking(stop_token_ids=[end], max_tokens=20)
+        later = asking(stop_token_ids=[end], max_tokens=20, min_tokens=9)
+        found = answered(
+            model, submission(1, prompt(40), stopping), submission(2, prompt(40), later)
+        )
+        first = whole.index(end)
+        assert tokens(found[1]) == whole[:first]
+        assert found[1][-1].finish == "stop"
+        assert end not in tokens(found[2])[:9]
+        assert len(tokens(found[2])) >= 9
+
+    def test_repetition_penalty(self, model: VllmModel) -> None:
+        asked = asking(repetition_penalty=50.0, max_tokens=100)
+        drawn = tokens(answered(model, submission(1, prompt(9), asked))[1])
+        assert len(set(drawn)) > 90
+
+    def test_a_prompt_again(self, model: VllmModel, reference: Any) -> None:
+        first = answered(model, submission(1, prompt(100, seed=5)))[1]
+        again = answered(model, submission(2, prompt(100, seed=5)))[2]
+        assert sum(output.cached for output in first) == 0
+        assert [output.cached for output in again if output.cached] == [96]
+        assert tokens(again) == tokens(first) == generated(reference, prompt(100, seed=5), 8)
+
+    def test_to_the_full_length(self, model: VllmModel, reference: Any) -> None:
+        outputs = answered(model, submission(1, prompt(314), asking(max_tokens=6)))[1]
+        assert tokens(outputs) == generated(reference, prompt(314), 6)
+        assert outputs[-1].finish == "length"
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Paris", "Rome"]}, "degrees": {"type": "integer"}},
+    "required": ["city", "degrees"],
+    "additionalProperties": False,
+}
+
+
+@real
+class TestForms:
+    @pytest.fixture(scope="class")
+    def grammars(self) -> Grammars:
+        return Grammars(tokenizer(), VOCABULARY, [])
+
+    @pytest.mark.parametrize("after", [False, True])
+    @pytest.mark.parametrize("count", [3, 60])
+    def test_are_followed_as_by_our_own_engines(
+        self, model: VllmModel, reference: Any, grammars: Grammars, after: bool, count: int
+    ) -> None:
+        ours = Scheduler(TorchRunner(reference, threads=1, cache_tokens=2000), ())
+        behind = generated(reference, prompt(30), 6)[3] if after else None
+        asked = asking(max_tokens=count)
+
+        def form() -> Any:
+            return grammars.matcher(json_grammar(SCHEMA), "f", behind)
+
+        theirs = answered(model, submission(1, prompt(30), asked, matcher=form()))[1]
+        own = answered(ours, submission(1, prompt(30), asked, matcher=form()))[1]
+        assert tokens(theirs) == tokens(own)
+        assert theirs[-1].finish == own[-1].finish
+
+    def test_beside_those_without(
+        self, model: VllmModel, reference: Any, grammars: Grammars
+    ) -> None:
+        """Rows move as sequences come and go; each keeps its own form."""
+        formed = grammars.matcher(json_grammar(SCHEMA), "f")
+        for number in range(6):
+            asked = asking(max_tokens=3 + 5 * number)
+            model.submit(submission(number, prompt(20 + number), asked))
+        model.submit(submission(50, prompt(30), asking(max_tokens=60), matcher=formed))
+        model.step()
+        model.cancel(2)
+        found = drain(model)
+        text = tokenizer().decode(tokens(found[50]))
+        assert msgspec.json.decode(text)["city"] in ("Paris", "Rome")
+        for number in (0, 1, 3, 4, 5):
+            expected = generated(reference, prompt(20 + number), 3 + 5 * number)
+            assert tokens(found[number]) == expected
+
+    def test_what_cannot_be_compiled(self, model: VllmModel) -> None:
+        """Our own side refuses it first; the child must not fall over it all the same."""
+        broken: Any = SimpleNamespace(grammar='{"grammars": 7}', after=None)
+        (outputs,) = answered(model, submission(1, prompt(3), matcher=broken)).values()
+        assert outputs[-1].form
+        assert "cannot be enforced" in outputs[-1].error
+
+    def test_nothing_left_to_draw(self, model: VllmModel, grammars: Grammars) -> None:
+        """A bias cannot help where the form leaves the end only, and the model has none."""
+        form = grammars.matcher(json_grammar({"const": "ab"}), "f")
+        (outputs,) = answered(model, submission(1, prompt(3), matcher=form)).values()
+        assert outputs[-1].finish == "stop"
+        assert tokenizer().decode(tokens(outputs)) == '"ab"'
+
+
+@real
+class TestChild:
+    def test_leaving_at_any_time(self, model: VllmModel, reference: Any) -> None:
+        chance = random.Random(7)
+        running: set[int] = set()
+        for number in range(100):
+            asked = asking(max_tokens=150, temperature=1.0)
+            model.submit(submission(1000 + number, prompt(chance.choice(LENGTHS)), asked))
+            running.add(1000 + number)
+            for _ in range(chance.randrange(3)):
+                model.step()
+            for one in [one for one in running if chance.random() < 0.2]:
+                model.cancel(one)
+                running.discard(one)
+        for one in running:
+            model.cancel(one)
+        assert model.running == 0
+        idle(model)
+        found = answered(model, submission(1, prompt(33)))[1]
+        assert tokens(found) == generated(reference, prompt(33), 8)
+
+    def test_listens_nowhere(self, model: VllmModel) -> None:
+        (pid,) = model.children
+        child = psutil.Process(pid)
+        assert [one for one in child.net_connections("inet") if one.status == "LISTEN"] == []
+        assert child.children(recursive=True) == []
+
+    def test_knows_no_settings(self, model: VllmModel) -> None:
+        (pid,) = model.children
+        known = psutil.Process(pid).environ()
+        assert not [name for name in known if name.startswith("STOKER") or name == "PYTHONPATH"]
+        assert known["HF_HUB_OFFLINE"] == "1"
+
+    def test_a_folder_that_is_no_model(self, tmp_path: Path, environment: OwnEnvironment) -> None:
+        child = Child(environment, "cpu", threads=1)
+        with pytest.raises(RuntimeError):
+            child.load(wanted(tmp_path))
+        assert child.process.wait(30) == 0
+
+    def test_ends_with_its_model(self, model: VllmModel) -> None:
+        """Last, because nothing works afterwards."""
+        (pid,) = model.children
+        model.submit(submission(1, prompt(9), asking(max_tokens=300)))
+        model.step()
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(ChildLostError):
+            while True:
+                model.step()
+        assert not model.alive
+        (output,) = model.abandon("It failed.")
+        assert (output.id, output.error) == (1, "It failed.")
