@@ -54,7 +54,7 @@ class Environment:
 def installed(settings: Settings, name: str) -> Environment | None:
     """An engine's environment, or None where it has none: the operator's own, else the one here."""
     if own := _named(settings).get(name):
-        return Environment(name=name, python=own)
+        return Environment(name=name, python=own) if own.is_file() else None
     folder = _folder(settings) / name
     try:
         marker: dict[str, Any] = json.loads((folder / _MARKER).read_bytes())

@@ -137,6 +137,7 @@ class TestCreate:
             ({"device": "cuda:100"}, "device"),
             ({"device": "cpu; rm"}, "device"),
             ({"dtype": "int4"}, "dtype"),
+            ({"engine": "vllm"}, "engine"),  # which generates text
             ({"engine": "openvino", "device": "cuda"}, "engine"),
             ({"engine": "openvino", "dtype": "bfloat16"}, "engine"),
             ({"replicas": {"min": 2, "max": 1}}, "replicas"),

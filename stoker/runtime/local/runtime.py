@@ -223,7 +223,7 @@ class LocalRuntime:
         if spec.engine not in environments.NAMES:
             return None
         found = environments.installed(self._settings, spec.engine)
-        if found is None or not found.python.exists():
+        if found is None:
             raise LoadError(environments.missing(spec.engine))
         return OwnEnvironment(
             python=str(found.python),

@@ -39,7 +39,7 @@ BLOCK_TOKENS = 32
 STEP_TOKENS = 256
 """Most tokens of a step on a CPU, as with our own engines. GPUs keep vLLM's number."""
 MAX_RUNNING = 256
-_SEED_MASK = (1 << 63) - 1
+_SEED_MASK = (1 << 64) - 1
 
 
 @dataclass(eq=False)
@@ -88,7 +88,7 @@ class Engine:
             top_p=_or(wanted.top_p, 1.0),
             top_k=_or(wanted.top_k, 0),
             min_p=_or(wanted.min_p, 0.0),
-            # -1 would be none to vLLM, and torch takes nothing below.
+            # As torch itself takes negative ones; -1 would be none to vLLM.
             seed=None if wanted.seed is None else wanted.seed & _SEED_MASK,
             frequency_penalty=wanted.frequency_penalty,
             presence_penalty=wanted.presence_penalty,
