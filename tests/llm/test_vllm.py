@@ -20,9 +20,10 @@ import psutil
 import pytest
 import torch
 
+from stoker.replica.flight import FlightRecord
 from stoker.replica.llm.engines.torch import TorchRunner, load
-from stoker.replica.llm.engines.vllm import Child, ChildLostError, VllmModel
-from stoker.replica.llm.engines.vllm_wire import (
+from stoker.replica.llm.engines.vllm.model import Child, ChildLostError, VllmModel
+from stoker.replica.llm.engines.vllm.wire import (
     MAX_BYTES,
     Abort,
     Begin,
@@ -37,9 +38,11 @@ from stoker.replica.llm.engines.vllm_wire import (
 )
 from stoker.replica.llm.grammar import Grammars, json_grammar
 from stoker.replica.llm.interface import Logprob, Output
+from stoker.replica.llm.prompts import Prompts
 from stoker.replica.llm.scheduler import Scheduler
-from stoker.replica.llm.wire import Sampling
-from stoker.replica.protocol import OwnEnvironment
+from stoker.replica.llm.wire import Generation, Sampling
+from stoker.replica.llm.worker import LanguageWorker
+from stoker.replica.protocol import Generate, OwnEnvironment
 from tests.llm.support import GREEDY, VOCABULARY, generated, submission, tiny_llama, tokenizer
 
 LOAD = Load(folder="/m", device="auto", dtype="auto", cache_bytes=1 << 40, gpu_share=0.5)
@@ -260,6 +263,59 @@ class TestModel:
         assert peer.process.poll() == -signal.SIGKILL
 
 
+class TestWorker:
+    @pytest.fixture
+    def worker(self, peer: Peer, llama: Path, tmp_path: Path) -> Iterator[LanguageWorker]:
+        self.sent: list[Any] = []
+        peer.model.vocabulary = VOCABULARY
+        prompts = Prompts(llama, max_length=64, vocabulary=VOCABULARY)
+        worker = LanguageWorker(
+            peer.model, prompts, lambda *sent: self.sent.append(sent), FlightRecord(tmp_path / "f")
+        )
+        worker.start()
+        worker.submit(
+            Generate(
+                1,
+                Generation(
+                    api="completions",
+                    prompts=[[5, 6]],
+                    sampling=Sampling(max_tokens=4),
+                    answer={"id": "c", "model": "m", "created": 0},
+                ),
+            )
+        )
+        yield worker
+
+    def test_only_steps_are_progress(self, peer: Peer, worker: LanguageWorker) -> None:
+        """Else a child that hangs would never be noticed while clients come and go."""
+        submitted = peer.channel.receive()
+        assert isinstance(submitted, Submit) and submitted.prompt == [5, 6]
+        before = worker.progress
+        for _ in range(5):
+            peer.model.wake()
+            time.sleep(0.01)
+        assert worker.progress == before
+        peer.says()
+        peer.until(lambda: worker.progress == before + 1)
+
+    def test_a_client_that_leaves_does_not_wait_for_a_step(
+        self, peer: Peer, worker: LanguageWorker
+    ) -> None:
+        submitted: Any = peer.channel.receive()
+        worker.cancel(1)
+        assert peer.channel.receive() == Abort(submitted.id)
+
+    def test_the_end_of_the_child(self, peer: Peer, worker: LanguageWorker) -> None:
+        peer.channel.receive()
+        assert worker.alive
+        peer.kill()
+        peer.until(lambda: self.sent)
+        ((failure, _),) = self.sent
+        assert (failure.id, failure.code) == (1, "inference_failed")
+        assert not worker.alive
+        assert worker.accepted == 0
+
+
 # --- the real one ---
 
 PYTHON = os.environ.get("STOKER_VLLM_PYTHON", "")
@@ -377,7 +433,7 @@ class TestAnswers:
 
         assert drawn(5) == drawn(5)
         assert drawn(-1) == drawn(-1)
-        assert len({tuple(drawn(seed)) for seed in (5, -1, 2**63 - 1, -(2**63))}) == 4
+        assert len({tuple(drawn(seed)) for seed in (5, -1, 6, -(2**63))}) == 4
 
     def test_ends(self, model: VllmModel, reference: Any) -> None:
         whole = generated(reference, prompt(40), 20)

@@ -12,8 +12,8 @@ from stoker.replica.engines.torch import device_of, dtype_of
 from stoker.replica.flight import FlightRecord
 from stoker.replica.llm.engines import openvino as openvino_engine
 from stoker.replica.llm.engines import torch as torch_engine
-from stoker.replica.llm.engines.vllm import Child, VllmModel
-from stoker.replica.llm.engines.vllm_wire import Load
+from stoker.replica.llm.engines.vllm.model import Child, VllmModel
+from stoker.replica.llm.engines.vllm.wire import Load
 from stoker.replica.llm.prompts import Prompts
 from stoker.replica.llm.scheduler import Runner, Scheduler
 from stoker.replica.llm.worker import LanguageWorker

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import stoker
-from stoker.replica.llm.engines.vllm_wire import (
+from stoker.replica.llm.engines.vllm.wire import (
     Abort,
     Begin,
     Channel,
@@ -35,7 +35,7 @@ _START = """\
 import runpy, sys, types
 package = sys.modules["stoker"] = types.ModuleType("stoker")
 package.__path__ = [sys.argv[1]]
-runpy.run_module("stoker.replica.llm.engines.vllm_child", run_name="__main__")
+runpy.run_module("stoker.replica.llm.engines.vllm.child", run_name="__main__")
 """
 _KEPT_ENV = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "OMP_WAIT_POLICY")
 _KEPT_PREFIXES = ("CUDA_", "NVIDIA_")
