@@ -112,7 +112,7 @@ def _output(identifier: int, answer: Answer, found: Any) -> Output:
         return Output(identifier, [], [], error=str(answer.error), form=form)
     one = found.outputs[0]
     tokens = [int(token) for token in one.token_ids]
-    if one.finish_reason == "error":
+    if one.finish_reason not in (None, "stop", "length"):
         return Output(identifier, [], [], error="The model failed while it wrote this answer.")
     finish: Finish | None = one.finish_reason
     if finish == "stop" and tokens and tokens[-1] in answer.stops:
