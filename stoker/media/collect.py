@@ -1,17 +1,25 @@
 """Brings the media of a request in before it goes to a replica."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from stoker.errors import InvalidMediaError
 from stoker.media import sources
 from stoker.media.fetch import Fetcher
 from stoker.media.media import Media
-from stoker.tasks.base import TaskRequest
 
 AT_ONCE = 4
 """Media of one request that are fetched at the same time."""
+
+
+class Request(Protocol):
+    """What may hold media."""
+
+    def media(self) -> Iterator[tuple[str, Media]]:
+        """Its media, each with the path of its field."""
+        ...
 
 
 class Collector:
@@ -25,7 +33,7 @@ class Collector:
         self._limit_bytes = limit_bytes
         self._request_bytes = request_bytes
 
-    async def collect(self, request: TaskRequest) -> None:
+    async def collect(self, request: Request) -> None:
         """Fill in the content of a request's media; equal sources are fetched once.
 
         Raises `InvalidMediaError` with the path of the field at fault.

@@ -32,9 +32,11 @@ from stoker.inference import (
 )
 from stoker.openai import chat, completions
 from stoker.openai import responses as responses_api
+from stoker.openai.messages import check_images
 from stoker.replica.llm.answers import sse
+from stoker.replica.llm.families import IMAGE_TEXT_TO_TEXT
 from stoker.replica.llm.wire import Generation
-from stoker.tasks.registry import TEXT_GENERATION
+from stoker.tasks.registry import GENERATING
 
 
 class Asked(Protocol):
@@ -93,18 +95,22 @@ def _handler(convention: Convention) -> Callable[..., Awaitable[Response]]:
         require_json(request)
         body = _parsed(convention, await request.body())
         entry = services.directory.resolve(caller, body.model)
-        check_pipeline(entry, (TEXT_GENERATION,))
+        check_pipeline(entry, GENERATING)
         answer = {
             "id": f"{convention.prefix}{secrets.token_hex(12)}",
             "created": int(time.time()),
             "model": entry.model,
         }
         generation = body.generation(answer)
+        images = list(generation.media())
+        check_images(images, taken=entry.pipeline == IMAGE_TEXT_TO_TEXT)
         limits: dict[str, float] = {
             "wait_s": wait_seconds(services.settings, prefer),
             "timeout_s": services.settings.inference_timeout_s,
         }
         try:
+            if images:
+                await unless_gone(request, services.media.collect(generation))
             if not generation.stream:
                 work = services.runtime.call(entry.deployment_id, generation, **limits)
                 content = await unless_gone(request, work)
@@ -173,7 +179,7 @@ for _convention in CONVENTIONS:
         methods=["POST"],
         summary=_convention.summary,
         operation_id=_convention.summary.lower().replace(" a ", " ").replace(" ", "_"),
-        description=f"For deployments of the pipeline `{TEXT_GENERATION}`.",
+        description=f"For deployments of the pipeline `{'` or `'.join(GENERATING)}`.",
         response_model=None,
         responses=responses(*CALLING, UnsupportedMediaTypeError),
     )

@@ -18,12 +18,15 @@ from stoker.openai.messages import (
     FUNCTION_NAME,
     MAX_MESSAGES,
     MAX_PARTS,
+    Detail,
+    ImageSource,
     RefusalPart,
     Text,
     arguments_of,
 )
 from stoker.openai.sampling import Name, OpenAIRequest
 from stoker.openai.unions import one_of, typed
+from stoker.replica.llm.wire import image_part, text_part
 from stoker.tasks.base import refusal
 
 
@@ -39,7 +42,7 @@ def served_only(*taken: Any, why: str) -> BeforeValidator:
 
 
 def _other_part(value: str) -> str:
-    raise ValueError(f"'{value}' is not served: models here read text only")
+    raise ValueError(f"'{value}' is not served: models here read texts and images")
 
 
 def _other_item(value: str) -> str:
@@ -52,12 +55,20 @@ def _other_item(value: str) -> str:
 
 
 _NO_TEMPLATE = "is not served: chat templates know nothing of it"
+_NO_FILES = "is not served: give the image itself, as 'image_url'"
 _ENCRYPTED = "is not served: what was encrypted elsewhere cannot be read here"
 
 
 class WrittenPart(OpenAIRequest):
     type: Literal["input_text", "output_text"]
     text: Text
+
+
+class InputImagePart(OpenAIRequest):
+    type: Literal["input_image"]
+    image_url: ImageSource
+    detail: Detail = "auto"
+    file_id: Annotated[None, served_only(why=_NO_FILES)] = None
 
 
 class OtherContent(OpenAIRequest):
@@ -69,8 +80,13 @@ _Written = (
     Annotated[WrittenPart, Tag("<input_text>")] | Annotated[WrittenPart, Tag("<output_text>")]
 )
 ItemPart = Annotated[
-    _Written | Annotated[RefusalPart, Tag("<refusal>")] | _Other,
-    one_of("input_text", "output_text", "refusal", must_be="an object with a 'type'"),
+    _Written
+    | Annotated[InputImagePart, Tag("<input_image>")]
+    | Annotated[RefusalPart, Tag("<refusal>")]
+    | _Other,
+    one_of(
+        "input_text", "output_text", "input_image", "refusal", must_be="an object with a 'type'"
+    ),
 ]
 ItemContent = Annotated[
     Annotated[Text, Tag("<str>")]
@@ -185,9 +201,9 @@ class _Messages:
             )
         match item:
             case MessageItem(role="assistant"):
-                self._written(item)
+                self._written(item, place)
             case MessageItem():
-                self._message(item)
+                self._message(item, place)
             case FunctionCallItem():
                 self._call(item, place)
             case ReasoningItem():
@@ -195,20 +211,22 @@ class _Messages:
             case OtherItem():  # Refused when it was read.
                 return
 
-    def _message(self, item: MessageItem) -> None:
+    def _message(self, item: MessageItem, place: str) -> None:
         self.turn = None
-        role = "user" if item.role == "user" else "system"
-        text = _text(item.content)
-        if role == "system" and len(self.found) == 1 and self.found[0]["role"] == "system":
+        if item.role == "user":
+            self.found.append({"role": "user", "content": _content(item.content, place)})
+            return
+        text = _text(item.content, f"{place}.content")
+        if len(self.found) == 1 and self.found[0]["role"] == "system":
             # Often beside the instructions: templates know one system message, the first.
             self.found[0]["content"] += f"\n\n{text}"
         else:
-            self.found.append({"role": role, "content": text})
+            self.found.append({"role": "system", "content": text})
 
-    def _written(self, item: MessageItem) -> None:
+    def _written(self, item: MessageItem, place: str) -> None:
         if self.turn and (self.turn["content"] or "tool_calls" in self.turn):
             self.turn = None
-        self._assistant()["content"] = _text(item.content)
+        self._assistant()["content"] = _text(item.content, f"{place}.content")
 
     def _reasoning(self, item: ReasoningItem) -> None:
         text = "\n".join(part.text for part in item.content or [])
@@ -236,7 +254,7 @@ class _Messages:
                 f"{place}.call_id",
             )
         self.open_calls.remove(item.call_id)
-        content = _text(item.output)
+        content = _text(item.output, f"{place}.output")
         self.found.append({"role": "tool", "tool_call_id": item.call_id, "content": content})
 
     def _assistant(self) -> dict[str, Any]:
@@ -247,17 +265,34 @@ class _Messages:
         return self.turn
 
 
-def _text(content: str | Sequence[WrittenPart | RefusalPart | OtherContent]) -> str:
+_Content = str | Sequence[WrittenPart | InputImagePart | RefusalPart | OtherContent]
+
+
+def _content(content: _Content, place: str) -> Any:
+    if isinstance(content, str):
+        return content
+    return [
+        image_part(part.image_url, f"{place}.content[{index}].image_url")
+        if isinstance(part, InputImagePart)
+        else text_part(_text([part], place))
+        for index, part in enumerate(content)
+    ]
+
+
+def _text(content: _Content, place: str) -> str:
     """Parts as one text: older templates know no others."""
     if isinstance(content, str):
         return content
     texts: list[str] = []
-    for part in content:
+    for index, part in enumerate(content):
         match part:
             case WrittenPart():
                 texts.append(part.text)
             case RefusalPart():
                 texts.append(part.refusal)
+            case InputImagePart():
+                where = f"{place}[{index}]"
+                raise _wrong(f"'{where}' is an image; only messages of the user have any.", where)
             case OtherContent():  # Refused when it was read.
                 continue
     return "\n".join(texts)

@@ -7,9 +7,14 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import Field, Tag, field_validator
 
 from stoker.errors import InvalidRequestError
+from stoker.media.media import Media
 from stoker.openai.sampling import MAX_TEXT_CHARS, Name, OpenAIRequest
 from stoker.openai.unions import attribute, one_of
+from stoker.replica.llm.wire import image_part, text_part
 
+MAX_IMAGES = 64
+"""Most images of a request."""
+MAX_IMAGE_CHARS = 64 << 20
 MAX_MESSAGES = 4096
 MAX_PARTS = 256
 MAX_TOOLS = 128
@@ -28,9 +33,23 @@ class RefusalPart(OpenAIRequest):
     refusal: Text
 
 
+ImageSource = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=MAX_IMAGE_CHARS,
+        description="An http(s) URL, a data URI or base64.",
+    ),
+]
+Detail = Annotated[
+    Literal["auto", "low", "high", "original"],
+    Field(description="Not used: the model's image processor settles the size."),
+]
+
+
 class ImageUrl(OpenAIRequest):
-    url: Annotated[str, Field(min_length=1, max_length=64 << 20)]
-    detail: Literal["auto", "low", "high", "original"] = "auto"
+    url: ImageSource
+    detail: Detail = "auto"
 
 
 class ImagePart(OpenAIRequest):
@@ -193,11 +212,11 @@ def _for_template(message: Message, place: str) -> dict[str, Any]:
     match message:
         case SystemMessage():
             # Templates know the older name of the two.
-            return {"role": "system", "content": _text(message.content, place)}
+            return {"role": "system", "content": _text(message.content)}
         case UserMessage():
-            return {"role": "user", "content": _text(message.content, place)}
+            return {"role": "user", "content": _content(message.content, place)}
         case ToolMessage():
-            content = _text(message.content, place)
+            content = _text(message.content)
             return {"role": "tool", "tool_call_id": message.tool_call_id, "content": content}
         case AssistantMessage():
             return _assistant(message, place)
@@ -208,7 +227,7 @@ def _assistant(message: AssistantMessage, place: str) -> dict[str, Any]:
         raise _wrong(f"'{place}' has neither content nor tool calls.", f"{place}.content")
     found: dict[str, Any] = {
         "role": "assistant",
-        "content": _text(message.content or message.refusal or "", place),
+        "content": _text(message.content or message.refusal or ""),
     }
     if message.reasoning_content:
         found["reasoning_content"] = message.reasoning_content
@@ -240,23 +259,38 @@ def arguments_of(text: str, where: str) -> dict[str, Any]:
     return cast("dict[str, Any]", value)
 
 
-def _text(content: Any, place: str) -> str:
+def _content(content: str | Sequence[TextPart | ImagePart], place: str) -> Any:
+    if isinstance(content, str):
+        return content
+    return [
+        text_part(part.text)
+        if isinstance(part, TextPart)
+        else image_part(part.image_url.url, f"{place}.content[{index}].image_url")
+        for index, part in enumerate(content)
+    ]
+
+
+def _text(content: str | Sequence[TextPart | RefusalPart]) -> str:
     """Parts as one text: older templates know no others."""
     if isinstance(content, str):
         return content
-    texts: list[str] = []
-    for index, part in enumerate(cast("list[Part | AnsweredPart]", content)):
-        match part:
-            case TextPart():
-                texts.append(part.text)
-            case RefusalPart():
-                texts.append(part.refusal)
-            case _:
-                where = f"{place}.content[{index}]"
-                raise _wrong(
-                    f"'{where}' is of the type '{part.type}'; this model reads text only.", where
-                )
-    return "\n".join(texts)
+    return "\n".join(part.text if isinstance(part, TextPart) else part.refusal for part in content)
+
+
+def check_images(media: Sequence[tuple[str, Media]], *, taken: bool) -> None:
+    """Raise `InvalidRequestError` for images that are too many, or that a model cannot see.
+
+    Args:
+        media: with the fields that they stand in, such as `messages[0].content[1].image_url`.
+    """
+    if media and not taken:
+        part = media[0][0].rpartition(".")[0]
+        raise _wrong(f"'{part}' is an image; this model reads text only.", part)
+    if len(media) > MAX_IMAGES:
+        field = media[MAX_IMAGES][0]
+        raise _wrong(
+            f"'{field}' is one image too many: a request may have at most {MAX_IMAGES}.", field
+        )
 
 
 def checked_tools(tools: Sequence[Tool]) -> list[dict[str, Any]]:

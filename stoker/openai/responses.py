@@ -164,7 +164,7 @@ class ResponseRequest(GenerationRequest):
         "access_programs": "is not served here",
         "context_management": "is not served: what does not fit the model is refused",
         "conversation": _NOT_STORED,
-        "image": "is not served: models here read text only",
+        "image": "is not a field of this convention: give images as parts of 'input'",
         "max_tokens": "is not a field of this convention: use 'max_output_tokens'",
         "max_tool_calls": "counts calls of hosted tools, which are not served here",
         "messages": "is not a field of this convention: use 'input'",

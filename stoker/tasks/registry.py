@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from stoker.replica.llm.families import IMAGE_TEXT_TO_TEXT, VISION
 from stoker.replica.stages import Stages
 from stoker.tasks import (
     audio_classification,
@@ -72,14 +73,17 @@ STAGES: Mapping[str, Callable[[Path], Stages]] = {
 """Pipeline → what builds the replica side of its deployments."""
 
 TEXT_GENERATION = "text-generation"
+_GENERATED = ("/v1/chat/completions", "/v1/completions", "/v1/responses")
 GENERATING: Mapping[str, Sequence[str]] = {
-    TEXT_GENERATION: ("/v1/chat/completions", "/v1/completions", "/v1/responses"),
+    TEXT_GENERATION: _GENERATED,
+    IMAGE_TEXT_TO_TEXT: _GENERATED,
 }
 """Pipelines of language models, which are no tasks (answers may be streamed) → the paths."""
 
 PIPELINES: Mapping[str, Sequence[str]] = {
     **{task.pipeline: task.architectures for task in TASKS.values() if task.stages},
     TEXT_GENERATION: ("*ForCausalLM", "*LMHeadModel"),
+    IMAGE_TEXT_TO_TEXT: tuple(VISION),
 }
 """Pipeline → patterns of the architectures that can serve it."""
 

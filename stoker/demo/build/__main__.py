@@ -18,6 +18,7 @@ from stoker.demo.build import (
     random_weights,
     reader,
     reranker,
+    seeing,
     segmenter,
     sentiment,
     sounds,
@@ -48,6 +49,7 @@ BUILDS = {
     "tiny-summarizer": summarizer.build,
     "tiny-nli": nli.build,
     "tiny-chat": chat.build,
+    "tiny-vision": seeing.build,
     **random_weights.BUILDS,
 }
 SHIPPED = Path(__file__).parents[1] / "models"

@@ -9,6 +9,8 @@ import transformers
 
 from stoker.replica.llm import gguf
 
+TEXT = "AutoModelForCausalLM"
+
 
 def load_config(folder: Path) -> Any:
     """The configuration, of transformers."""
@@ -18,12 +20,17 @@ def load_config(folder: Path) -> Any:
     return library.AutoConfig.from_pretrained(str(folder), local_files_only=True)
 
 
-def load_model(folder: Path, **options: Any) -> Any:
-    """The model with a language modelling head, on the CPU; `options` are `from_pretrained`'s."""
+def load_model(folder: Path, kind: str = TEXT, **options: Any) -> Any:
+    """The model with a language modelling head, on the CPU.
+
+    Args:
+        kind: transformers' class that loads it, where it is no GGUF.
+        options: `from_pretrained`'s.
+    """
     if name := gguf.gguf_file(folder):
         return gguf.load_model(folder, name, **options)
     library: Any = transformers
-    return library.AutoModelForCausalLM.from_pretrained(
+    return getattr(library, kind).from_pretrained(
         str(folder), local_files_only=True, use_safetensors=True, **options
     )
 

@@ -6,11 +6,12 @@ One step is one forward pass over whatever is running. An engine with a loop of 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from stoker.replica.llm.wire import Sampling
 
 if TYPE_CHECKING:
+    from stoker.replica.llm.images import Features
     from stoker.replica.llm.matcher import Matcher
 
 Finish = Literal["stop", "length"]
@@ -56,7 +57,8 @@ class Submission:
     """Rules out tokens, where the answer has to have a form."""
     after: int | None = None
     """A sequence with the same prompt, whose computation this one waits for and shares."""
-    media: Any = None
+    media: "Features | None" = None
+    """Of the images whose placeholders the prompt has: they are computed with all of it at once."""
 
 
 class LanguageModel(Protocol):

@@ -14,6 +14,8 @@ from stoker.replica.llm.engines import openvino as openvino_engine
 from stoker.replica.llm.engines import torch as torch_engine
 from stoker.replica.llm.engines.vllm.model import Child, VllmModel
 from stoker.replica.llm.engines.vllm.wire import Load
+from stoker.replica.llm.families import IMAGE_TEXT_TO_TEXT
+from stoker.replica.llm.images import architecture
 from stoker.replica.llm.prompts import Prompts
 from stoker.replica.llm.scheduler import Runner, Scheduler
 from stoker.replica.llm.worker import LanguageWorker
@@ -34,8 +36,12 @@ def load_language_model(
     if spec.environment:
         return _below(spec, spec.environment, send, flight, progress)
     runner = _runner(spec, progress)
+    vision = spec.pipeline == IMAGE_TEXT_TO_TEXT
     prompts = Prompts(
-        Path(spec.model_dir), max_length=runner.max_length, vocabulary=runner.vocabulary
+        Path(spec.model_dir),
+        max_length=runner.max_length,
+        vocabulary=runner.vocabulary,
+        images=spec.limits if vision else None,
     )
     scheduler = Scheduler(runner, prompts.defaults.ends)
 
@@ -45,6 +51,7 @@ def load_language_model(
 
     convertible = (
         runner.name == "torch"
+        and not vision
         and device_of(spec.device).type == "cpu"
         and dtype_of(spec.dtype, device_of("cpu")) is not torch.float16
     )
@@ -83,7 +90,9 @@ def _runner(spec: ReplicaSpec, progress: Progress) -> Runner:
         return _converted(spec, converted)
     progress(0.1, "reading weights")
     device = device_of(spec.device)
-    model = torch_engine.load(Path(spec.model_dir), dtype_of(spec.dtype, device), device)
+    folder = Path(spec.model_dir)
+    kind = architecture(folder) if spec.pipeline == IMAGE_TEXT_TO_TEXT else torch_engine.TEXT
+    model = torch_engine.load(folder, dtype_of(spec.dtype, device), device, kind)
     return torch_engine.TorchRunner(
         model, threads=spec.threads, cache_tokens=torch_engine.cache_tokens(model, _cache_bytes())
     )

@@ -1,6 +1,6 @@
 """Makes token sequences of prompts: chat templates, texts, token lists, with their limits."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -8,7 +8,9 @@ from typing import Any, cast
 import jinja2
 import msgspec
 
+from stoker.media.limits import MediaLimits
 from stoker.replica.llm.files import load_generation_config, load_tokenizer
+from stoker.replica.llm.images import Features, Images, as_text
 from stoker.replica.llm.wire import Conversation, Generation, Prompt, Sampling
 from stoker.replica.stages import InputError
 
@@ -20,6 +22,8 @@ class Prepared:
     tokens: list[int]
     text: str
     """Its end, which may have begun the answer."""
+    media: Features | None = None
+    """Of its images."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +65,21 @@ class Defaults:
 class Prompts:
     """Prepares prompts for one model."""
 
-    def __init__(self, folder: Path, *, max_length: int, vocabulary: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        max_length: int,
+        vocabulary: int,
+        images: MediaLimits | None = None,
+    ) -> None:
+        """
+        Args:
+            images: limits of a vision model's; None: it is a model of texts.
+        """
         self.tokenizer = load_tokenizer(folder)
         self.defaults = Defaults.read(folder, self.tokenizer)
+        self._images = Images(folder, self.tokenizer, images) if images else None
         self._max_length = max_length
         self._vocabulary = vocabulary
         self.hidden = frozenset(self._unseen())
@@ -78,9 +94,9 @@ class Prompts:
         Raises:
             InputError: it cannot be made, is empty or has tokens that the model does not know.
         """
+        media: Features | None = None
         if isinstance(prompt, Conversation):
-            text = self._rendered(prompt, place)
-            tokens = self._encoded(text, special=False)
+            text, tokens, media = self._conversation(prompt, place)
         elif isinstance(prompt, str):
             text = prompt
             tokens = self._encoded(prompt, special=True)
@@ -89,7 +105,7 @@ class Prompts:
             self._known(tokens, place)
         if not tokens:
             raise _refusal("is empty: the model needs at least one token to go on from.", place)
-        return Prepared(tokens, text[-64:])
+        return Prepared(tokens, text[-64:], media)
 
     def limited(self, prompt: Prepared, asked: Generation, place: str) -> Sampling:
         """The sampling with its number of tokens settled. Raises `InputError` on an overflow."""
@@ -122,7 +138,20 @@ class Prompts:
     def _encoded(self, text: str, *, special: bool) -> list[int]:
         return self.tokenizer(text, add_special_tokens=special)["input_ids"]
 
-    def _rendered(self, prompt: Conversation, place: str) -> str:
+    def _conversation(
+        self, prompt: Conversation, place: str
+    ) -> tuple[str, list[int], Features | None]:
+        if self._images:
+            messages, pictures = self._images.read(prompt.messages)
+            text = self._rendered(prompt, messages, place)
+            return text, *self._images.expanded(text, pictures, place)
+        messages = [{**one, "content": as_text(one["content"])} for one in prompt.messages]
+        text = self._rendered(prompt, messages, place)
+        return text, self._encoded(text, special=False), None
+
+    def _rendered(
+        self, prompt: Conversation, messages: Sequence[Mapping[str, Any]], place: str
+    ) -> str:
         if not getattr(self.tokenizer, "chat_template", None):
             raise _refusal(
                 "cannot be used: this model has no chat template. Use /v1/completions.", place
@@ -136,7 +165,7 @@ class Prompts:
         tools = prompt.tools
         try:
             return self.tokenizer.apply_chat_template(
-                prompt.messages,
+                messages,
                 tools=tools.functions if tools and tools.choice != "none" else None,
                 add_generation_prompt=True,
                 tokenize=False,

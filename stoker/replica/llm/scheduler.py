@@ -18,6 +18,8 @@ from stoker.replica.llm.sampling import DrawError, Draws, FormError, draw
 if TYPE_CHECKING:
     import torch
 
+    from stoker.replica.llm.images import Features
+
 log = logging.getLogger(__name__)
 
 STEP_TOKENS = 256
@@ -49,10 +51,16 @@ class Runner(Protocol):
         """Called once on the thread that will call the others."""
         ...
 
-    def admit(self, identifier: int, tokens: Sequence[int]) -> int | None:
+    def admit(
+        self, identifier: int, tokens: Sequence[int], media: "Features | None" = None
+    ) -> int | None:
         """Take a sequence: how many of its leading tokens are computed already, fewer than all.
 
         None where there is no room for it now.
+
+        Args:
+            media: what the placeholders among the tokens stand for. The tokens do not tell such
+                sequences apart: none is computed already.
         """
         ...
 
@@ -98,6 +106,19 @@ class Running:
     @property
     def generated(self) -> int:
         return len(self.tokens) - len(self.submission.prompt)
+
+    @property
+    def sees(self) -> bool:
+        """Whether images are what is to be computed next."""
+        return self.submission.media is not None and self.computed == 0
+
+    def next(self, budget: int) -> int:
+        """How many tokens to compute next."""
+        # A prompt's images attend to one another in both directions: they are never in two pieces.
+        # What was drawn is left to the next one: a placeholder among it stands for nothing.
+        if self.sees:
+            return len(self.submission.prompt)
+        return min(budget, len(self.tokens) - self.computed)
 
 
 class Scheduler:
@@ -180,7 +201,12 @@ class Scheduler:
         chunks = self._chunks()
         outputs: list[Output] = []
         for runner in {id(one.runner): one.runner for one, _ in chunks}.values():
-            outputs += self._forward(runner, [pair for pair in chunks if pair[0].runner is runner])
+            own = [pair for pair in chunks if pair[0].runner is runner]
+            if texts := [pair for pair in own if not pair[0].sees]:
+                outputs += self._forward(runner, texts)
+            for pair in own:
+                if pair[0].sees:
+                    outputs += self._see(runner, pair)
         return outputs
 
     def abandon(self, why: str) -> list[Output]:
@@ -201,7 +227,7 @@ class Scheduler:
                 held.append(one)
                 continue
             one.runner = self._runner
-            computed = one.runner.admit(one.id, one.tokens)
+            computed = one.runner.admit(one.id, one.tokens, one.submission.media)
             if computed is None:
                 self._waiting.appendleft(one)
                 break
@@ -228,7 +254,7 @@ class Scheduler:
             # It may have been preempted for one before it.
             if one not in self._active or budget <= 0:
                 continue
-            size = min(budget, len(one.tokens) - one.computed)
+            size = one.next(budget)
             if not self._reserve(one, one.computed + size):
                 continue
             end = one.computed + size
@@ -252,6 +278,15 @@ class Scheduler:
             if youngest is one:
                 return False
         return True
+
+    def _see(self, runner: Runner, pair: tuple[Running, Chunk]) -> list[Output]:
+        """Compute a prompt with its images. They are the client's: a failure is theirs alone."""
+        try:
+            return self._forward(runner, [pair])
+        except Exception:
+            log.exception("a prompt with images could not be computed")
+            self.cancel(pair[0].id)
+            return [Output(pair[0].id, [], [], error="The model failed on this prompt's images.")]
 
     def _forward(self, runner: Runner, pairs: list[tuple[Running, Chunk]]) -> list[Output]:
         logits = runner.forward([chunk for _, chunk in pairs])

@@ -1,8 +1,11 @@
 """What the gateway asks a replica to generate. Light: both sides import it."""
 
-from typing import Any, Literal
+from collections.abc import Iterator
+from typing import Any, Literal, cast
 
 import msgspec
+
+from stoker.media.media import Media
 
 MAX_STOPS = 16
 MAX_CHOICES = 128
@@ -70,11 +73,32 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     """A prompt that the model's chat template makes of messages."""
 
     messages: list[dict[str, Any]]
+    """As templates take them. A user's content may be a list of `text_part`s and `image_part`s."""
     tools: Tools | None = None
     effort: str | None = None
     """The template's `reasoning_effort`, where it knows it."""
     effort_field: str = "reasoning_effort"
     """Where that stands in the request, for errors."""
+
+    def media(self) -> Iterator[tuple[str, Media]]:
+        """The images, each with the request's field that it stands in."""
+        for message in self.messages:
+            if isinstance(message["content"], list):
+                parts = cast("list[dict[str, Any]]", message["content"])
+                yield from ((one["field"], one["image"]) for one in parts if "image" in one)
+
+
+def text_part(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def image_part(source: str, field: str) -> dict[str, Any]:
+    """
+    Args:
+        source: what the client wrote.
+        field: where it stands in the request, for errors.
+    """
+    return {"type": "image", "image": Media("image", source=source), "field": field}
 
 
 Prompt = str | list[int] | Conversation
@@ -94,6 +118,12 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     """The request's field that bounds the answer, for errors."""
     answer: dict[str, Any] = {}
     """What the answer's writer needs: its id, the model's, and the convention's own options."""
+
+    def media(self) -> Iterator[tuple[str, Media]]:
+        """The images of the prompts, each with the request's field that it stands in."""
+        for prompt in self.prompts:
+            if isinstance(prompt, Conversation):
+                yield from prompt.media()
 
     @property
     def tools(self) -> Tools | None:

@@ -200,6 +200,7 @@ class LanguageWorker:
                         sampling=sampling.of(number),
                         matcher=self._grammars.matcher(*grammar, after) if grammar else None,
                         after=first,
+                        media=prepared.media,
                     )
                 )
                 first = choice.sequence if first is None else first

@@ -69,7 +69,9 @@ class OpenVinoRunner:
         # OpenMP keeps the number for each thread that opens parallel regions.
         torch.set_num_threads(self._threads)
 
-    def admit(self, identifier: int, tokens: Sequence[int]) -> int | None:
+    def admit(self, identifier: int, tokens: Sequence[int], media: Any = None) -> int | None:
+        if media is not None:
+            raise NotImplementedError("no model of images is converted")
         return self._cache.admit(identifier, tokens)
 
     def reserve(self, identifier: int, length: int) -> bool:

@@ -3,11 +3,13 @@
 Sequences that draw a token are computed together: their keys and values lie in one cache, padded on
 the left. It is rebuilt only when a sequence joins or leaves. Prompts are computed by themselves.
 Architectures whose cache is more than keys and values of all positions (sliding windows, states)
-are computed one sequence at a time.
+are computed one sequence at a time. A prompt with images is computed in one pass: how its tokens
+attend to one another and where they stand is the model's own. From then on the sequence is like any
+other, but for its positions.
 """
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
-from stoker.replica.llm.files import load_model
+from stoker.replica.llm.files import TEXT, load_model
 
 if TYPE_CHECKING:
+    from stoker.replica.llm.images import Features
     from stoker.replica.llm.scheduler import Chunk
 
 
@@ -28,6 +31,8 @@ class _Group:
     ids: list[int]
     lengths: list[int]
     """Tokens of each in the cache."""
+    shifts: list[int]
+    """See `_Alone`."""
     cache: Any
     """Of shape (sequences, heads, longest, size) a layer."""
 
@@ -42,6 +47,10 @@ class _Alone:
 
     cache: Any
     length: int = 0
+    shift: int = 0
+    """What its positions are beyond its length: an image may take fewer than it has tokens."""
+    media: "Features | None" = None
+    """Until they are computed."""
 
 
 class TorchRunner:
@@ -65,20 +74,22 @@ class TorchRunner:
         self._alone: dict[int, _Alone] = {}
         self._group: _Group | None = None
         self._shares = True
-        accepted = inspect.signature(model.forward).parameters
-        self._positioned = "position_ids" in accepted
-        self._selects = "logits_to_keep" in accepted
+        self._accepted = frozenset(inspect.signature(model.forward).parameters)
+        self._axes = self._positions_of(torch.zeros(1, 1, dtype=torch.long), {}).shape[:-2]
 
     def enter_thread(self) -> None:
         # OpenMP keeps the number for each thread that opens parallel regions.
         torch.set_num_threads(self._threads)
 
-    def admit(self, identifier: int, tokens: Sequence[int]) -> int | None:
+    def admit(
+        self, identifier: int, tokens: Sequence[int], media: "Features | None" = None
+    ) -> int | None:
         self._reserved[identifier] = 0
         if not self.reserve(identifier, len(tokens)):
             del self._reserved[identifier]
             return None
-        self._alone[identifier] = _Alone(DynamicCache(config=self._model.config))
+        cache = DynamicCache(config=self._model.config)
+        self._alone[identifier] = _Alone(cache, media=media)
         return 0
 
     def reserve(self, identifier: int, length: int) -> bool:
@@ -119,8 +130,11 @@ class TorchRunner:
     def _by_itself(self, chunk: "Chunk") -> torch.Tensor:
         own = self._alone[chunk.id]
         ids = torch.tensor([list(chunk.tokens)], device=self._model.device)
-        positions = torch.arange(own.length, own.length + ids.shape[1], device=ids.device)
-        found = self._run(ids, positions[None], own.cache, mask=None)
+        if own.media is None:
+            lengths = torch.arange(own.length, own.length + ids.shape[1], device=ids.device)
+            found = self._run(ids, self._positions(lengths[None], [own.shift]), own.cache)
+        else:
+            found = self._see(ids, own)
         own.length += ids.shape[1]
         if self._shares and not all(type(one) is DynamicLayer for one in own.cache.layers):
             self._shares = False
@@ -137,20 +151,50 @@ class TorchRunner:
         lengths = torch.tensor(group.lengths, device=device)
         places = torch.arange(group.longest + 1, device=device)
         mask = (places[None, :] >= group.longest - lengths[:, None]).long()
-        found = self._run(ids, lengths[:, None], group.cache, mask=mask)
+        positions = self._positions(lengths[:, None], group.shifts)
+        found = self._run(ids, positions, group.cache, {"attention_mask": mask})
         group.lengths = [length + 1 for length in group.lengths]
         return dict(zip(group.ids, found, strict=True))
 
+    def _see(self, ids: torch.Tensor, own: _Alone) -> torch.Tensor:
+        """Compute a prompt with its images, and how far it moves what comes after it."""
+        model = self._model
+        features = {
+            name: value.to(model.device, model.dtype if value.is_floating_point() else None)
+            for name, value in (own.media or {}).items()
+            if name in self._accepted
+        }
+        positions = self._positions_of(ids, features)
+        found = self._run(ids, positions, own.cache, features)
+        # With several axes, the first counts the tokens.
+        placed = positions[1:] if self._axes else positions
+        own.shift = int(placed.max()) + 1 - ids.shape[1]
+        own.media = None
+        return found
+
+    def _positions_of(self, ids: torch.Tensor, features: Mapping[str, torch.Tensor]) -> Any:
+        """Where `generate` puts the tokens of a prompt: ([axes,] rows, tokens)."""
+        return self._model._prepare_position_ids_for_generation(ids, {"input_ids": ids, **features})
+
+    def _positions(self, lengths: torch.Tensor, shifts: Sequence[int]) -> torch.Tensor:
+        """Where tokens stand that come after so many others."""
+        moved = lengths + torch.tensor(shifts, device=lengths.device)[:, None]
+        if not self._axes:
+            return moved
+        return torch.stack([lengths, *[moved] * (self._axes[0] - 1)])
+
     def _run(
-        self, ids: torch.Tensor, positions: torch.Tensor, cache: Any, mask: torch.Tensor | None
+        self,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        cache: Any,
+        features: Mapping[str, torch.Tensor] = {},
     ) -> torch.Tensor:
         """Logits after the last token of each row, float32 (rows, vocabulary), on the CPU."""
-        options: dict[str, Any] = {"past_key_values": cache, "use_cache": True}
-        if mask is not None:
-            options["attention_mask"] = mask
-        if self._positioned:
+        options: dict[str, Any] = {"past_key_values": cache, "use_cache": True, **features}
+        if "position_ids" in self._accepted:
             options["position_ids"] = positions
-        if self._selects:
+        if "logits_to_keep" in self._accepted:
             options["logits_to_keep"] = 1
         return self._model(input_ids=ids, **options).logits[:, -1].float().cpu()
 
@@ -162,12 +206,12 @@ class TorchRunner:
         members = [self._alone.pop(one) for one in joining]
         caches = [one.cache for one in members]
         lengths = [one.length for one in members]
-        if self._group:
-            caches.insert(0, self._group.cache)
-            ids, lengths = [*self._group.ids, *joining], [*self._group.lengths, *lengths]
-        else:
-            ids = joining
-        self._group = _Group(ids, lengths, _merged(caches, max(lengths)))
+        shifts = [one.shift for one in members]
+        if group := self._group:
+            caches.insert(0, group.cache)
+            joining = [*group.ids, *joining]
+            lengths, shifts = [*group.lengths, *lengths], [*group.shifts, *shifts]
+        self._group = _Group(joining, lengths, shifts, _merged(caches, max(lengths)))
 
 
 def _merged(caches: Sequence[Any], longest: int) -> Any:
@@ -187,7 +231,8 @@ def _kept(group: _Group, rows: Sequence[int]) -> _Group:
     for layer in group.cache.layers:
         start = layer.keys.shape[2] - longest
         cache.layers.append(_layer(layer.keys[rows, :, start:], layer.values[rows, :, start:]))
-    return _Group([group.ids[row] for row in rows], lengths, cache)
+    shifts = [group.shifts[row] for row in rows]
+    return _Group([group.ids[row] for row in rows], lengths, shifts, cache)
 
 
 def _stretched(part: torch.Tensor, longest: int) -> torch.Tensor:
@@ -202,9 +247,13 @@ def _layer(keys: torch.Tensor, values: torch.Tensor) -> Any:
     return layer
 
 
-def load(folder: Path, dtype: torch.dtype, device: torch.device) -> Any:
-    """The folder's language model, on its device."""
-    return load_model(folder, dtype=dtype).to(device).eval()
+def load(folder: Path, dtype: torch.dtype, device: torch.device, kind: str = TEXT) -> Any:
+    """The folder's language model, on its device.
+
+    Args:
+        kind: transformers' class that loads it.
+    """
+    return load_model(folder, kind, dtype=dtype).to(device).eval()
 
 
 def cache_tokens(model: Any, memory_bytes: int) -> int:
