@@ -1,7 +1,9 @@
 """`stoker chat`: talk to a language model, its answer written as it comes."""
 
+import base64
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -23,6 +25,15 @@ def chat(
         typer.Argument(metavar="TEXT", help="What to say; without it, a conversation begins."),
     ] = None,
     *,
+    images: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--image",
+            exists=True,
+            dir_okay=False,
+            help="Show the model an image, with what is said first; repeatable.",
+        ),
+    ] = None,
     system: Annotated[
         str | None, typer.Option(help="What the model is told before the conversation.")
     ] = None,
@@ -40,8 +51,10 @@ def chat(
     server = client(ctx)
     messages: list[JsonObject] = [{"role": "system", "content": system}] if system else []
     options = parsed_parameters(parameters or [])
+    shown = images or []
     for said in [text] if text is not None else _lines():
-        messages.append({"role": "user", "content": said})
+        messages.append({"role": "user", "content": _content(said, shown)})
+        shown = []
         body = {"model": model, "messages": messages, "stream": True} | options
         answer = ""
         for piece in _pieces(server, body):
@@ -49,6 +62,14 @@ def chat(
             output.write(piece)
         output.write("\n")
         messages.append({"role": "assistant", "content": answer or " "})
+
+
+def _content(said: str, images: Sequence[Path]) -> str | list[JsonObject]:
+    if not images:
+        return said
+    urls = ["data:image;base64," + base64.b64encode(one.read_bytes()).decode() for one in images]
+    parts: list[JsonObject] = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+    return [*parts, {"type": "text", "text": said}]
 
 
 def _lines() -> Iterator[str]:

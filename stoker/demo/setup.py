@@ -11,7 +11,7 @@ from stoker.cli.client import Client
 from stoker.cli.errors import ApiError
 from stoker.cli.push import Uploader
 from stoker.cli.selection import select
-from stoker.demo.examples import EXAMPLES, SHOWN
+from stoker.demo.examples import EXAMPLES, MEDIA, SHOWN
 from stoker.tasks.registry import TASKS
 
 MODELS = Path(__file__).parent / "models"
@@ -101,6 +101,8 @@ def calls(demo: Demo, data_dir: Path) -> str:
         call = EXAMPLES[name].curl(TASKS[name].path, "$STOKER_BASE_URL", "$STOKER_API_KEY")
         lines += [f"# {EXAMPLES[name].model}: {name}", call, ""]
     lines += ["# tiny-chat: text-generation", 'stoker chat tiny-chat "What is 7 plus 5?"', ""]
+    seeing = f'stoker chat tiny-vision "What is in the picture?" --image {MEDIA}/scene.png'
+    lines += ["# tiny-vision: image-text-to-text", seeing, ""]
     lines.append(
         f"{len(demo.deployments)} models are deployed; docs/tasks.md has a call for every endpoint."
     )

@@ -18,4 +18,5 @@ class MediaLimits(msgspec.Struct, frozen=True, kw_only=True):
     video_frames: int = 512
     """Most frames kept of one video."""
     video_pixels: int = 512_000_000
-    """Most pixels of all frames kept of one video together; each takes three bytes."""
+    """Most pixels of all frames kept of one video together, or of all images of one conversation;
+    each takes three bytes."""

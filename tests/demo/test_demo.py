@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stoker.demo.examples import EXAMPLES, SHOWN
+from stoker.demo.examples import EXAMPLES, MEDIA, SHOWN
 from stoker.demo.setup import MODELS
 from stoker.tasks.registry import PIPELINES, TASKS
 from tests.demo.sentences import FILL, NER, SENTIMENT, SIMILAR
@@ -145,6 +145,12 @@ class TestReadme:
         block = next(one for one in self.blocks("sh") if "stoker chat" in one)
         assert shell(block) == "The capital of France is Paris.\n"
 
+    def test_chat_about_a_picture(self, shell: Any) -> None:
+        scene = ROOT / MEDIA / "scene.png"
+        said = "What is in the picture?\nHello!\n"
+        found = shell(f"printf '%s' '{said}' | stoker chat tiny-vision --image {scene}")
+        assert found.splitlines()[0] == "a red circle left of a blue square"
+
     def test_a_conversation(self, shell: Any) -> None:
         said = "What is 7 plus 5?\nWhat colour is grass?\n"
         found = shell(f"printf '%s' '{said}' | stoker chat tiny-chat -p temperature=0")
@@ -158,8 +164,8 @@ class TestReadme:
         guide = (ROOT / "docs" / "guide.md").read_text()
         (block,) = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
         given = f"base_url, api_key = {demo.base_url!r}, {state['account_key']!r}"
-        output = shell(f"python - <<'END'\n{given}\n{block}\nEND")
-        assert output == "The capital of France is Paris.\n"
+        output = shell(f"cd {ROOT}; python - <<'END'\n{given}\n{block}\nEND")
+        assert output == "The capital of France is Paris.\nblue\n"
 
     def test_python(self, shell: Any, demo: Server) -> None:
         (block,) = self.blocks("python")

@@ -207,7 +207,8 @@ class ToyRunner:
 
     def enter_thread(self) -> None: ...
 
-    def admit(self, identifier: int, tokens: Sequence[int]) -> int | None:
+    def admit(self, identifier: int, tokens: Sequence[int], media: Any = None) -> int | None:
+        assert media is None
         assert identifier not in self.length, "a sequence is admitted twice"
         found = self.cache.admit(identifier, tokens)
         if found is not None:

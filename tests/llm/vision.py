@@ -5,10 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import transformers
-from PIL import Image
 from tokenizers import processors
 
 from tests.llm.support import VOCABULARY, tokenizer
@@ -195,13 +193,6 @@ KINDS: Mapping[str, Callable[[Path], Path]] = {
     "qwen2_vl": qwen2_vl,
     "smolvlm": smolvlm,
 }
-
-
-def picture(seed: int, width: int = 40, height: int = 30) -> Image.Image:
-    """Coarse noise: pictures of any two seeds differ wherever one looks."""
-    chance = np.random.default_rng(seed)
-    coarse = chance.integers(0, 256, (5, 7, 3), dtype=np.uint8)
-    return Image.fromarray(coarse).resize((width, height), Image.Resampling.NEAREST)
 
 
 def generated(model: Any, features: Mapping[str, Any], count: int) -> list[int]:

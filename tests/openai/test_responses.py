@@ -599,7 +599,21 @@ class TestRefused:
             ({"input": [{"role": "user", "content": 5}]}, "input[0].content"),
             ({"input": [{"role": "user"}]}, "input[0].content"),
             (user({"type": "input_text", "text": 5}), "input[0].content[0].text"),
-            (user({"type": "input_image", "image_url": "x"}), "input[0].content[0].type"),
+            (user({"type": "input_image", "image_url": "x"}), "input[0].content[0]"),
+            (user({"type": "input_image", "file_id": "x"}), "input[0].content[0].image_url"),
+            (
+                user({"type": "input_image", "image_url": "x", "file_id": "y"}),
+                "input[0].content[0].file_id",
+            ),
+            (
+                {
+                    "input": [
+                        CALL,
+                        {**OUTPUT, "output": [{"type": "input_image", "image_url": "x"}]},
+                    ]
+                },
+                "input[1].output[0]",
+            ),
             (user({"type": "input_file", "file_id": "x"}), "input[0].content[0].type"),
             ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input[0].type"),
             ({"input": [{"type": "web_search_call", "id": "ws_1"}]}, "input[0].type"),

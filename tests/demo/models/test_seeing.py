@@ -1,0 +1,35 @@
+"""`tiny-vision` as it lies in the package."""
+
+from transformers import AutoImageProcessor, AutoModelForImageTextToText, AutoProcessor
+
+from stoker.demo.build import seeing
+from stoker.demo.build.__main__ import SHIPPED
+from tests.demo.models.folders import check
+
+FOLDER = SHIPPED / "tiny-vision"
+
+
+def test_folder() -> None:
+    check("tiny-vision", "image-text-to-text")
+
+
+def test_prompts_are_those_of_the_processor() -> None:
+    """What it was trained on is written with the placeholders in full."""
+    processor = AutoProcessor.from_pretrained(FOLDER, local_files_only=True)
+    scene, question, _ = seeing.held_out(1)[0]
+    asked = [{"type": "image", "image": scene.image}, {"type": "text", "text": question}]
+    found = processor.apply_chat_template(
+        [{"role": "user", "content": asked}],
+        add_generation_prompt=True,
+        tokenize=True,
+        return_dict=True,
+    )
+    text = seeing.prompt(question, seen=True)
+    assert found["input_ids"] == [processor.tokenizer(text)["input_ids"]]
+
+
+def test_answers_about_shapes_never_seen_together() -> None:
+    model = AutoModelForImageTextToText.from_pretrained(FOLDER, local_files_only=True)
+    processor = AutoProcessor.from_pretrained(FOLDER, local_files_only=True)
+    images = AutoImageProcessor.from_pretrained(FOLDER, local_files_only=True)
+    assert seeing.accuracy(model, processor.tokenizer, images, seeing.held_out(150)) >= 0.95
