@@ -84,6 +84,25 @@ def llava(folder: Path) -> Path:
     return _save(folder, model, images, words, num_additional_image_tokens=1, **own)
 
 
+def llava_next(folder: Path) -> Path:
+    """Larger images in pieces: the whole of it and what lies in a grid's places."""
+    words = _tokenizer("<image>", "<image>")
+    grids = [[32, 64], [64, 32], [64, 64]]
+    config = library.LlavaNextConfig(
+        vision_config=library.CLIPVisionConfig(**VISION),
+        text_config=library.LlamaConfig(**TEXT),
+        image_token_index=words.convert_tokens_to_ids("<image>"),
+        vision_feature_layer=-1,
+        image_grid_pinpoints=grids,
+    )
+    model = library.LlavaNextForConditionalGeneration(config)
+    images = library.LlavaNextImageProcessorPil(
+        size={"shortest_edge": 32}, crop_size=SQUARE, image_grid_pinpoints=grids
+    )
+    own = {"patch_size": 8, "vision_feature_select_strategy": "default"}
+    return _save(folder, model, images, words, num_additional_image_tokens=1, **own)
+
+
 def _idefics(folder: Path, config: Any, model: Any, images: Any) -> Path:
     places = [f"<row_{row}_col_{column}>" for row in range(1, 7) for column in range(1, 7)]
     frame = ("<fake_token_around_image>", "<image>", "<end_of_utterance>", "<global-img>")
@@ -124,7 +143,8 @@ def _qwen(folder: Path, config: Any, model: Any, **vision: Any) -> Path:
     place = words.convert_tokens_to_ids
     rope = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [2, 3, 3]}
     found = config(
-        text_config={**TEXT, "rope_parameters": rope},
+        text_config={**TEXT, "head_dim": 16, "rope_parameters": rope},
+        tie_word_embeddings=False,
         vision_config={"depth": 2, "num_heads": 2, "patch_size": 4, **vision},
         image_token_id=place("<|image_pad|>"),
         video_token_id=place("<|video_pad|>"),
@@ -150,6 +170,19 @@ def qwen2_5_vl(folder: Path) -> Path:
         library.Qwen2_5_VLForConditionalGeneration,
         window_size=16,
         fullatt_block_indexes=[1],
+        **vision,
+    )
+
+
+def qwen3_vl(folder: Path) -> Path:
+    """Features of its vision tower's lower layers are added to the text's lower layers, too."""
+    vision = {"hidden_size": 32, "out_hidden_size": 64, "intermediate_size": 64}
+    return _qwen(
+        folder,
+        library.Qwen3VLConfig,
+        library.Qwen3VLForConditionalGeneration,
+        deepstack_visual_indexes=[0],
+        num_position_embeddings=64,
         **vision,
     )
 
@@ -189,8 +222,10 @@ KINDS: Mapping[str, Callable[[Path], Path]] = {
     "gemma3": gemma3,
     "idefics3": idefics3,
     "llava": llava,
+    "llava_next": llava_next,
     "qwen2_5_vl": qwen2_5_vl,
     "qwen2_vl": qwen2_vl,
+    "qwen3_vl": qwen3_vl,
     "smolvlm": smolvlm,
 }
 

@@ -7,8 +7,10 @@ VISION: Mapping[str, str] = {
     "Gemma3ForConditionalGeneration": "Gemma3Processor",
     "Idefics3ForConditionalGeneration": "Idefics3Processor",
     "LlavaForConditionalGeneration": "LlavaProcessor",
+    "LlavaNextForConditionalGeneration": "LlavaNextProcessor",
     "Qwen2VLForConditionalGeneration": "Qwen2VLProcessor",
     "Qwen2_5_VLForConditionalGeneration": "Qwen2_5_VLProcessor",
+    "Qwen3VLForConditionalGeneration": "Qwen3VLProcessor",
     # SmolVLM's own differs in videos only, for which it needs a further library.
     "SmolVLMForConditionalGeneration": "Idefics3Processor",
 }

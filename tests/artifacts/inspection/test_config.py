@@ -11,6 +11,8 @@ from stoker.artifacts.inspection.config import (
     refuse_missing_tokenizer,
 )
 from stoker.artifacts.inspection.files import FileSet
+from stoker.replica.llm.families import VISION
+from stoker.tasks.registry import PIPELINES as SERVED
 
 from .builders import PIPELINES, MemoryFiles
 
@@ -217,3 +219,17 @@ class TestTokenizer:
 
     def test_images_need_none(self) -> None:
         self.check("image-classification", [])
+
+
+class TestVisionModels:
+    """By the server's own list of what it serves."""
+
+    @pytest.mark.parametrize("architecture", sorted(VISION))
+    def test_of_a_kind_that_is_served(self, architecture: str) -> None:
+        assert find_pipeline(architecture, None, (), SERVED) == "image-text-to-text"
+
+    @pytest.mark.parametrize("given", [None, "image-text-to-text"])
+    def test_of_another_kind(self, given: str | None) -> None:
+        with pytest.raises(InspectionError) as caught:
+            find_pipeline("MllamaForConditionalGeneration", given, (), SERVED)
+        assert caught.value.code is FailureCode.UNSUPPORTED_ARCHITECTURE
