@@ -21,7 +21,7 @@ from stoker.deployments.models import Deployment, Desired
 from stoker.errors import ConflictError, InvalidRequestError, NotFoundError
 from stoker.ids import Prefix, new_id
 from stoker.runtime.interface import DeploymentSpec, DeploymentStats, Readiness, Reason, Status
-from stoker.tasks.registry import GENERATING, PIPELINES
+from stoker.tasks.registry import PIPELINES, TEXT_GENERATION
 
 
 def spec_of(row: Deployment) -> DeploymentSpec:
@@ -134,7 +134,7 @@ def _check_engine(settings: Settings, row: Deployment) -> None:
 
 
 def _check_openvino(row: Deployment) -> None:
-    dtypes = ["auto", "float32", *(["bfloat16"] if row.pipeline in GENERATING else [])]
+    dtypes = ["auto", "float32", *(["bfloat16"] if row.pipeline == TEXT_GENERATION else [])]
     if row.device.startswith("cuda") or row.dtype not in dtypes:
         raise InvalidRequestError(
             f"The engine 'openvino' runs on the CPU, in {' or '.join(dtypes[1:])}: leave out "
@@ -144,7 +144,7 @@ def _check_openvino(row: Deployment) -> None:
 
 
 def _check_vllm(settings: Settings, row: Deployment) -> None:
-    if row.pipeline not in GENERATING:
+    if row.pipeline != TEXT_GENERATION:
         raise InvalidRequestError(
             f"The engine 'vllm' generates text and does not serve '{row.pipeline}'.",
             param="engine",
@@ -155,9 +155,9 @@ def _check_vllm(settings: Settings, row: Deployment) -> None:
 
 def _check_weight_format(row: Deployment) -> None:
     on_openvino = row.engine in ("auto", "openvino") and not row.device.startswith("cuda")
-    if row.pipeline not in GENERATING or not on_openvino:
+    if row.pipeline != TEXT_GENERATION or not on_openvino:
         raise InvalidRequestError(
-            "'weight_format' is for language models on OpenVINO: leave it out, or choose the "
+            "'weight_format' is for text generation on OpenVINO: leave it out, or choose the "
             "engine 'openvino' and no 'device'.",
             param="config.weight_format",
         )
