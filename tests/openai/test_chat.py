@@ -71,6 +71,17 @@ def reference() -> tuple[Any, Any]:
     )
 
 
+class TestModels:
+    def test_listed(self, sdk: openai.OpenAI, model: str) -> None:
+        (found,) = (one for one in sdk.models.list() if one.id == model)
+        assert found == sdk.models.retrieve(model)
+        assert found.object == "model"
+
+    def test_unknown(self, sdk: openai.OpenAI, model: str) -> None:
+        with pytest.raises(openai.NotFoundError):
+            sdk.models.retrieve(f"no-{model}")
+
+
 class TestAnswers:
     def test_stated_questions(self, sdk: openai.OpenAI, model: str):
         wrong = {

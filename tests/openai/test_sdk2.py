@@ -21,7 +21,8 @@ def test_the_same_contract(account: httpx.Client, base_url: str, key: str):
         [
             *(sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider"),
             *("-p", "no:xdist", "-k", f"{CACHING} and not TestRefused"),
-            str(HERE / "test_chat.py"),
+            *(str(HERE / name) for name in ("test_chat.py", "test_responses.py")),
+            str(HERE.parent / "tasks" / "test_openai_embeddings.py"),
         ],
         check=False,
         capture_output=True,

@@ -19,15 +19,13 @@ from stoker.media.errors import MediaError
 from stoker.media.limits import MediaLimits
 from stoker.media.media import Media
 from stoker.replica.llm.families import VISION
+from stoker.replica.llm.interface import Features
 from stoker.replica.stages import InputError
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 library: Any = transformers
-
-Features = Mapping[str, "torch.Tensor"]
-"""What the model takes beside a prompt's tokens, by its names, such as `pixel_values`."""
 
 _TOKENS = frozenset({"input_ids", "attention_mask"})
 _PROBE = "probe"

@@ -4,16 +4,19 @@ One step is one forward pass over whatever is running. An engine with a loop of 
 `LanguageModel`; those that only run forward passes are `Runner`s, which `Scheduler` makes one of.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from stoker.replica.llm.wire import Sampling
 
 if TYPE_CHECKING:
-    from stoker.replica.llm.images import Features
+    import torch
+
     from stoker.replica.llm.matcher import Matcher
 
+Features = Mapping[str, "torch.Tensor"]
+"""What a vision model takes beside a prompt's tokens, by its names, such as `pixel_values`."""
 Finish = Literal["stop", "length"]
 
 
@@ -57,7 +60,7 @@ class Submission:
     """Rules out tokens, where the answer has to have a form."""
     after: int | None = None
     """A sequence with the same prompt, whose computation this one waits for and shares."""
-    media: "Features | None" = None
+    media: Features | None = None
     """Of the images whose placeholders the prompt has: they are computed with all of it at once."""
 
 

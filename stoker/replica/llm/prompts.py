@@ -10,7 +10,8 @@ import msgspec
 
 from stoker.media.limits import MediaLimits
 from stoker.replica.llm.files import load_generation_config, load_tokenizer
-from stoker.replica.llm.images import Features, Images, as_text
+from stoker.replica.llm.images import Images, as_text
+from stoker.replica.llm.interface import Features
 from stoker.replica.llm.wire import Conversation, Generation, Prompt, Sampling
 from stoker.replica.stages import InputError
 

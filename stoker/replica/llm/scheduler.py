@@ -12,13 +12,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from stoker.replica.llm.interface import Finish, Logprob, Output, Submission
+from stoker.replica.llm.interface import Features, Finish, Logprob, Output, Submission
 from stoker.replica.llm.sampling import DrawError, Draws, FormError, draw
 
 if TYPE_CHECKING:
     import torch
-
-    from stoker.replica.llm.images import Features
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +50,7 @@ class Runner(Protocol):
         ...
 
     def admit(
-        self, identifier: int, tokens: Sequence[int], media: "Features | None" = None
+        self, identifier: int, tokens: Sequence[int], media: Features | None = None
     ) -> int | None:
         """Take a sequence: how many of its leading tokens are computed already, fewer than all.
 

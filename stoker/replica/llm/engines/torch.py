@@ -18,9 +18,9 @@ import torch
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from stoker.replica.llm.files import TEXT, load_model
+from stoker.replica.llm.interface import Features
 
 if TYPE_CHECKING:
-    from stoker.replica.llm.images import Features
     from stoker.replica.llm.scheduler import Chunk
 
 
@@ -49,7 +49,7 @@ class _Alone:
     length: int = 0
     shift: int = 0
     """What its positions are beyond its length: an image may take fewer than it has tokens."""
-    media: "Features | None" = None
+    media: Features | None = None
     """Until they are computed."""
 
 
@@ -82,7 +82,7 @@ class TorchRunner:
         torch.set_num_threads(self._threads)
 
     def admit(
-        self, identifier: int, tokens: Sequence[int], media: "Features | None" = None
+        self, identifier: int, tokens: Sequence[int], media: Features | None = None
     ) -> int | None:
         self._reserved[identifier] = 0
         if not self.reserve(identifier, len(tokens)):
