@@ -121,8 +121,7 @@ class Replica:
                 if silent >= silence_s:
                     raise TimeoutError
                 try:
-                    async with asyncio.timeout(min(KEEP_ALIVE_S, silence_s - silent)):
-                        part = await answer.next()
+                    part = await answer.next(min(KEEP_ALIVE_S, silence_s - silent))
                 except TimeoutError:
                     if begun:
                         yield KEEP_ALIVE
@@ -243,21 +242,32 @@ class Answer:
         self.ended = False
         """Whether the replica has nothing left to do for it."""
 
-    async def next(self) -> bytes:
-        """All that has come since the last time, waiting for something; nothing at the end."""
+    async def next(self, timeout_s: float | None = None) -> bytes:
+        """All that has come since the last time, waiting for something; nothing at the end.
+
+        Raises `TimeoutError` when nothing came in that time.
+        """
         while not self._parts:
             if self._error:
                 raise self._error
             if self.ended:
                 return b""
-            self._waiter = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
+            await self._wait(timeout_s)
         content = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
         self._parts.clear()
         return content
+
+    async def _wait(self, timeout_s: float | None) -> None:
+        # Every token waits here: a bare timer costs a fraction of `asyncio.timeout`.
+        loop = asyncio.get_running_loop()
+        waiter = self._waiter = loop.create_future()
+        timer = loop.call_later(timeout_s, _late, waiter) if timeout_s is not None else None
+        try:
+            await waiter
+        finally:
+            self._waiter = None
+            if timer:
+                timer.cancel()
 
     def add(self, content: bytes) -> None:
         self._parts.append(content)
@@ -276,6 +286,11 @@ class Answer:
     def _wake(self) -> None:
         if self._waiter and not self._waiter.done():
             self._waiter.set_result(None)
+
+
+def _late(waiter: "asyncio.Future[None]") -> None:
+    if not waiter.done():
+        waiter.set_exception(TimeoutError())
 
 
 def _message(identifier: int, call: Call | Generation) -> ToReplica:
