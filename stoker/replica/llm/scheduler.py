@@ -67,7 +67,10 @@ class Runner(Protocol):
         ...
 
     def forward(self, chunks: Sequence[Chunk]) -> "torch.Tensor":
-        """The logits after each sampled chunk, float32 (sampled, vocabulary), on the CPU."""
+        """The logits after each sampled chunk, float32 (sampled, vocabulary), on the CPU.
+
+        They are the caller's until the next call.
+        """
         ...
 
     def release(self, identifier: int) -> None:

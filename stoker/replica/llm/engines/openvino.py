@@ -106,6 +106,7 @@ class OpenVinoRunner:
                 ),
             },
             share_inputs=True,
+            share_outputs=True,
         )
         for one in chunks:
             self._cache.computed(one.id, one.start + len(one.tokens))
