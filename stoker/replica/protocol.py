@@ -4,7 +4,7 @@ A message is one frame with the msgpack head, followed by raw frames where the h
 replica side imports nothing beyond the standard library, msgspec, pydantic, pyzmq and its engine.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -218,6 +218,8 @@ class Calibrated(msgspec.Struct, frozen=True, tag="calibrated"):
 
 ToReplica = Work | Generate | Cancel | Adopt | Shutdown
 FromReplica = Loading | Loaded | LoadFailed | Parts | Result | Failure | Heartbeat | Calibrated
+Send = Callable[[FromReplica, bytes | None], None]
+"""Gives the gateway a message and the raw frame that follows it, from any thread."""
 
 
 def pack(message: ToReplica) -> list[Frame]:

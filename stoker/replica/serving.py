@@ -1,14 +1,12 @@
 """What a replica does with the requests that reach it, by the kind of its model."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from stoker.replica.engines.interface import Progress
 from stoker.replica.flight import FlightRecord
-from stoker.replica.protocol import FromReplica, ReplicaSpec
-
-Send = Callable[[FromReplica, bytes | None], None]
+from stoker.replica.protocol import ReplicaSpec, Send
 
 
 class Serving(Protocol):

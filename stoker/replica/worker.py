@@ -19,13 +19,12 @@ from stoker.replica.batching import BatchQueue, Entry
 from stoker.replica.calibration import Calibration
 from stoker.replica.engines.interface import Engine
 from stoker.replica.flight import FlightRecord
-from stoker.replica.protocol import Failure, FromReplica, Result, Work
+from stoker.replica.protocol import Failure, Result, Send, Work
 from stoker.replica.stages import InputError, Stages
 from stoker.tasks.registry import TASKS
 
 log = logging.getLogger(__name__)
 
-Send = Callable[[FromReplica, bytes | None], None]
 
 _PREPARING, _RUNNING = 0, 1
 _IDLE_S = 0.25

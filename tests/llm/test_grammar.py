@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 import torch
 
+from stoker.replica.llm.errors import DrawError
 from stoker.replica.llm.formats import FORMATS, Format
 from stoker.replica.llm.grammar import Grammars, compiled
 from stoker.replica.llm.matcher import Matcher
 from stoker.replica.llm.reading import Dialect
-from stoker.replica.llm.sampling import DrawError, Draws, draw
+from stoker.replica.llm.sampling import Draws, draw
 from stoker.replica.llm.wire import Guide, Sampling, Tools
 from stoker.replica.stages import InputError
 from tests.llm.schemas import fits

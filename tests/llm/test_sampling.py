@@ -7,8 +7,9 @@ import torch
 import transformers
 
 from stoker.replica.llm import sampling as sampling_module
+from stoker.replica.llm.errors import DrawError
 from stoker.replica.llm.interface import Logprob
-from stoker.replica.llm.sampling import DrawError, Draws, draw
+from stoker.replica.llm.sampling import Draws, draw
 from stoker.replica.llm.wire import Sampling
 
 library: Any = transformers

@@ -170,7 +170,7 @@ class _Reader:
         for _ in range(count):
             key = self._string("a metadata key", MAX_KEY_BYTES)
             if key in found:
-                raise _bad(self._path, f"gives the metadata {quoted(key)} twice")
+                raise bad_gguf(self._path, f"gives the metadata {quoted(key)} twice")
             kind = self._count(_UINT32, "a metadata type")
             found[key] = self._value(kind, key)
             if key == "general.alignment":
@@ -182,10 +182,10 @@ class _Reader:
         for _ in range(count):
             name = self._string("a tensor's name", MAX_NAME_BYTES)
             if name in found:
-                raise _bad(self._path, f"holds two tensors {quoted(name)}")
+                raise bad_gguf(self._path, f"holds two tensors {quoted(name)}")
             dimensions = self._count(_UINT32, "a count of dimensions")
             if not 1 <= dimensions <= MAX_DIMENSIONS:
-                raise _bad(self._path, f"gives tensor {quoted(name)} {dimensions} dimensions")
+                raise bad_gguf(self._path, f"gives tensor {quoted(name)} {dimensions} dimensions")
             shape = tuple(self._count(_UINT64, "a dimension") for _ in range(dimensions))
             kind = self._count(_UINT32, "a tensor's type")
             offset = self._count(_UINT64, "a tensor's offset")
@@ -198,7 +198,7 @@ class _Reader:
         if kind == _ARRAY:
             return self._array(key)
         if kind not in _NUMBERS:
-            raise _bad(self._path, f"gives {quoted(key)} a value of the unknown type {kind}")
+            raise bad_gguf(self._path, f"gives {quoted(key)} a value of the unknown type {kind}")
         number = struct.Struct(f"<{_NUMBERS[kind]}")
         return number.unpack(self._take(number.size, f"the value of {quoted(key)}"))[0]
 
@@ -206,12 +206,14 @@ class _Reader:
         kind = self._count(_UINT32, "an array's type")
         count = self._count(_UINT64, "an array's length")
         if kind == _ARRAY:
-            raise _bad(self._path, f"has arrays in the array {quoted(key)}")
+            raise bad_gguf(self._path, f"has arrays in the array {quoted(key)}")
         if kind != _STRING and kind not in _NUMBERS:
-            raise _bad(self._path, f"has items of the unknown type {kind} in {quoted(key)}")
+            raise bad_gguf(self._path, f"has items of the unknown type {kind} in {quoted(key)}")
         self._items += count
         if self._items > MAX_ITEMS:
-            raise _bad(self._path, f"claims over {MAX_ITEMS} items in its arrays, by {quoted(key)}")
+            raise bad_gguf(
+                self._path, f"claims over {MAX_ITEMS} items in its arrays, by {quoted(key)}"
+            )
         if kind == _STRING:
             for _ in range(count):
                 self._string(f"an item of {quoted(key)}", MAX_STRING_BYTES)
@@ -223,11 +225,11 @@ class _Reader:
     def _string(self, what: str, limit: int) -> str:
         length = self._count(_UINT64, f"the length of {what}")
         if length > limit:
-            raise _bad(self._path, f"claims {length} bytes for {what}, more than {limit}")
+            raise bad_gguf(self._path, f"claims {length} bytes for {what}, more than {limit}")
         try:
             return self._take(length, what).decode("utf-8")
         except UnicodeDecodeError:
-            raise _bad(self._path, f"has {what} that is not UTF-8 text") from None
+            raise bad_gguf(self._path, f"has {what} that is not UTF-8 text") from None
 
     def _count(self, form: struct.Struct, what: str) -> int:
         (value,) = form.unpack(self._take(form.size, what))
@@ -238,9 +240,9 @@ class _Reader:
         if end > len(self._data):
             left = self._size - self.position
             if length > left:
-                raise _bad(self._path, f"ends within {what}: {length} bytes, and it has {left}")
+                raise bad_gguf(self._path, f"ends within {what}: {length} bytes, and it has {left}")
             if self.position + length > MAX_HEADER_BYTES:
-                raise _bad(self._path, f"has a header of over {MAX_HEADER_BYTES} bytes")
+                raise bad_gguf(self._path, f"has a header of over {MAX_HEADER_BYTES} bytes")
             self._start, self._offset, end = self.position, 0, length
             self._data = self._files.read(
                 self._path, self._start, min(max(length, _CHUNK_BYTES), left)
@@ -253,14 +255,14 @@ class _Reader:
 def _counts(path: str, head: bytes) -> tuple[int, int]:
     """The counts of tensors and of metadata entries."""
     if len(head) < _HEADER.size:
-        raise _bad(path, "is too short for a GGUF header")
+        raise bad_gguf(path, "is too short for a GGUF header")
     magic, version, tensors, metadata = _HEADER.unpack(head)
     if magic != MAGIC:
-        raise _bad(path, "does not begin as GGUF does")
+        raise bad_gguf(path, "does not begin as GGUF does")
     if version not in VERSIONS:
-        raise _bad(path, f"is of GGUF version {version}, not 2 or 3 in little-endian order")
+        raise bad_gguf(path, f"is of GGUF version {version}, not 2 or 3 in little-endian order")
     if not 1 <= tensors <= MAX_TENSORS or metadata > MAX_METADATA:
-        raise _bad(path, f"claims {tensors} tensors and {metadata} metadata entries")
+        raise bad_gguf(path, f"claims {tensors} tensors and {metadata} metadata entries")
     return tensors, metadata
 
 
@@ -269,9 +271,9 @@ def _alignment(path: str, given: tuple[int, Value] | None) -> int:
         return _DEFAULT_ALIGNMENT
     kind, value = given
     if kind != _U32 or not isinstance(value, int) or value.bit_count() != 1:
-        raise _bad(path, "has a general.alignment that is no power of two")
+        raise bad_gguf(path, "has a general.alignment that is no power of two")
     if value > MAX_ALIGNMENT:
-        raise _bad(path, f"has a general.alignment of {value}, more than {MAX_ALIGNMENT}")
+        raise bad_gguf(path, f"has a general.alignment of {value}, more than {MAX_ALIGNMENT}")
     return value
 
 
@@ -287,9 +289,11 @@ def _checked_tensor(
         )
     stored, numbers, size = BLOCKS[kind]
     if 0 in shape or math.prod(shape) > MAX_NUMBERS:
-        raise _bad(path, f"has tensor {quoted(name)} of an impossible shape")
+        raise bad_gguf(path, f"has tensor {quoted(name)} of an impossible shape")
     if shape[0] % numbers:
-        raise _bad(path, f"has tensor {quoted(name)} whose rows are not whole blocks of {stored}")
+        raise bad_gguf(
+            path, f"has tensor {quoted(name)} whose rows are not whole blocks of {stored}"
+        )
     return GgufTensor(shape, stored, offset, offset + math.prod(shape) // numbers * size)
 
 
@@ -301,17 +305,17 @@ def _check_layout(
         expected = -(-end // alignment) * alignment
         if tensor.begin != expected:
             fault = "overlaps the one before" if tensor.begin < end else "is not where that ends"
-            raise _bad(path, f"has tensor {quoted(name)} at byte {tensor.begin}, which {fault}")
+            raise bad_gguf(path, f"has tensor {quoted(name)} at byte {tensor.begin}, which {fault}")
         end = tensor.end
     if not end <= data_bytes < end + alignment:
-        raise _bad(
+        raise bad_gguf(
             path,
             f"is cut short or padded: its tensors take {end} bytes, "
             f"the file has {max(data_bytes, 0)} for them",
         )
 
 
-def _bad(path: str, what: str) -> InspectionError:
+def bad_gguf(path: str, what: str) -> InspectionError:
     return InspectionError(
         FailureCode.BAD_GGUF, f"{path} {what}. Convert the model to GGUF again.", path
     )

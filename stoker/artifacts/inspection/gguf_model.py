@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from stoker.artifacts.inspection.failure import FailureCode, InspectionError, quoted
-from stoker.artifacts.inspection.gguf import GgufArray, GgufHeader, Value
+from stoker.artifacts.inspection.gguf import GgufArray, GgufHeader, Value, bad_gguf
 
 
 @dataclass(frozen=True)
@@ -165,9 +165,11 @@ def _tokens(path: str, header: GgufHeader, beside: Collection[str]) -> int:
     count = len(tokens) if isinstance(tokens, list) else getattr(tokens, "count", 0)
     embeddings = header.tensors.get("token_embd.weight")
     if not isinstance(tokens, list | GgufArray) or not count or embeddings is None:
-        raise _bad(path, "has no tokens, or no token_embd.weight")
+        raise bad_gguf(path, "has no tokens, or no token_embd.weight")
     if embeddings.shape[-1] != count:
-        raise _bad(path, f"has {count} tokens and {embeddings.shape[-1]} rows in token_embd.weight")
+        raise bad_gguf(
+            path, f"has {count} tokens and {embeddings.shape[-1]} rows in token_embd.weight"
+        )
     for name in ("bos", "eos", "eot", "eom", "unknown", "padding"):
         key = f"tokenizer.ggml.{name}_token_id"
         if key in metadata:
@@ -217,13 +219,13 @@ def _check_kinds(path: str, kind: str, metadata: dict[str, Value]) -> None:
     for name in _FLOATS:
         value = metadata.get(f"{kind}.{name}", 1.0)
         if not isinstance(value, float) or not 0 < value < math.inf:
-            raise _bad(path, f"needs '{kind}.{name}' as a number over zero")
+            raise bad_gguf(path, f"needs '{kind}.{name}' as a number over zero")
     for name in _SAMPLING:
         value = metadata.get(f"general.sampling.{name}", 0)
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise _bad(path, f"needs 'general.sampling.{name}' as a number")
+            raise bad_gguf(path, f"needs 'general.sampling.{name}' as a number")
     if not isinstance(metadata.get("tokenizer.chat_template", ""), str):
-        raise _bad(path, "needs 'tokenizer.chat_template' as a text")
+        raise bad_gguf(path, "needs 'tokenizer.chat_template' as a text")
 
 
 def _refuse_part_rotation(path: str, kind: str, metadata: dict[str, Value]) -> None:
@@ -239,7 +241,7 @@ def _refuse_part_rotation(path: str, kind: str, metadata: dict[str, Value]) -> N
     )
     whole = head or cast("int", width) // cast("int", heads)
     if not whole:
-        raise _bad(path, f"has {heads} attention heads in {width} dimensions")
+        raise bad_gguf(path, f"has {heads} attention heads in {width} dimensions")
     if rotated and rotated != whole and kind != "phi3":
         raise _not_read(path, f"rotates {rotated} of a head's {whole} dimensions")
 
@@ -257,7 +259,7 @@ def _refuse_scaling(path: str, kind: str, header: GgufHeader) -> None:
             f"{', '.join(quoted(one) for one in sorted(given)[:_MAX_SHOWN])}",
         )
     if scaling != "none" and not isinstance(header.metadata.get(f"{start}factor"), float):
-        raise _bad(path, "scales its positions without a factor")
+        raise bad_gguf(path, "scales its positions without a factor")
     if scaling == "yarn":
         _whole(path, header.metadata, f"{start}original_context_length", 1 << 26)
 
@@ -274,7 +276,7 @@ def _whole(path: str, metadata: dict[str, Value], key: str, most: int, least: in
     value = metadata.get(key)
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         shown = quoted(str(value)) if isinstance(value, int | str | float) else "something else"
-        raise _bad(
+        raise bad_gguf(
             path, f"needs {quoted(key)} as a whole number from {least} to {most}; it has {shown}"
         )
 
@@ -303,10 +305,4 @@ def _split(path: str) -> InspectionError:
         f"{path} is one part of a GGUF file that was split, which no engine here reads. Join the "
         "parts (llama-gguf-split --merge) and upload the one file.",
         path,
-    )
-
-
-def _bad(path: str, what: str) -> InspectionError:
-    return InspectionError(
-        FailureCode.BAD_GGUF, f"{path} {what}. Convert the model to GGUF again.", path
     )

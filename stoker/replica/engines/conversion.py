@@ -19,7 +19,8 @@ import torch
 from stoker.replica import sandbox
 from stoker.replica.engines.openvino import Compiled, Form, Verdict, compiled
 from stoker.replica.engines.torch import TorchEngine
-from stoker.replica.llm.export import IR, NotExportableError, export
+from stoker.replica.llm.export import NotExportableError, export
+from stoker.replica.llm.ir import IR
 from stoker.replica.protocol import Conversion
 from stoker.replica.stages import Sample
 from stoker.tasks.registry import GENERATING, STAGES

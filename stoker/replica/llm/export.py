@@ -5,12 +5,10 @@ the model's state, attention is one ScaledDotProductAttention a layer. It is mad
 transformers directly, so no second environment with an older one is needed.
 """
 
-import json
 import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +16,11 @@ import torch
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from stoker.replica.llm.files import load_config, load_model
+from stoker.replica.llm.ir import IR, Facts
 from stoker.replica.protocol import WeightFormat
 
 log = logging.getLogger(__name__)
 
-IR = "language_model.xml"
-_FACTS = "language_model.json"
 TOLERANCE = 1e-3
 """Largest difference from torch, as a share of torch's largest logit."""
 _BATCH, _LENGTH, _PAST = 2, 3, 5
@@ -38,21 +35,6 @@ _PROBES = (7, 48, 200)
 
 class NotExportableError(Exception):
     """The model stays with torch; the message tells why."""
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What a runner has to know of a converted model."""
-
-    max_length: int
-    vocabulary: int
-
-    def write(self, folder: Path) -> None:
-        (folder / _FACTS).write_text(json.dumps(asdict(self)))
-
-    @classmethod
-    def read(cls, folder: Path) -> "Facts":
-        return cls(**json.loads((folder / _FACTS).read_text()))
 
 
 class _Step(torch.nn.Module):

@@ -11,9 +11,9 @@ from typing import Any, cast
 
 import llguidance
 
+from stoker.replica.llm.errors import FormError
 from stoker.replica.llm.formats import Format, UnwritableCallError
 from stoker.replica.llm.matcher import Matcher, Matchers, line
-from stoker.replica.llm.sampling import FormError
 from stoker.replica.llm.wire import Guide, Tools
 from stoker.replica.stages import InputError
 

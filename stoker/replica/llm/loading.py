@@ -19,8 +19,7 @@ from stoker.replica.llm.images import architecture
 from stoker.replica.llm.prompts import Prompts
 from stoker.replica.llm.scheduler import Runner, Scheduler
 from stoker.replica.llm.worker import LanguageWorker
-from stoker.replica.protocol import VERDICT, OwnEnvironment, ReplicaSpec
-from stoker.replica.serving import Send
+from stoker.replica.protocol import VERDICT, OwnEnvironment, ReplicaSpec, Send
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ import llguidance
 import llguidance.hf
 import torch
 
-from stoker.replica.llm.sampling import FormError
+from stoker.replica.llm.errors import FormError
 
 MAX_KEPT = 64
 """Compiled forms that are kept for the next request."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from stoker.replica.llm.errors import DrawError
 from stoker.replica.llm.interface import Logprob
 from stoker.replica.llm.wire import Sampling
 
@@ -23,14 +24,6 @@ _COLDEST = 1e-6
 """Below it logits would overflow, and the likeliest token has all of the probability anyway."""
 _CANDIDATES = 256
 """Likeliest tokens that are sorted before the whole vocabulary is: they nearly always suffice."""
-
-
-class DrawError(Exception):
-    """No token can be drawn for a sequence; the message is for its client."""
-
-
-class FormError(DrawError):
-    """The form that was asked for cannot be followed."""
 
 
 class Draws:

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from stoker.replica.llm.errors import DrawError, FormError
 from stoker.replica.llm.interface import Features, Finish, Logprob, Output, Submission
-from stoker.replica.llm.sampling import DrawError, Draws, FormError, draw
+from stoker.replica.llm.sampling import Draws, draw
 
 if TYPE_CHECKING:
     import torch

@@ -22,12 +22,11 @@ from stoker.replica.llm.prompts import Prepared, Prompts
 from stoker.replica.llm.reading import Dialect, Reader
 from stoker.replica.llm.text import Detokenizer, Stops
 from stoker.replica.llm.wire import Conversation, Generation
-from stoker.replica.protocol import Failure, FromReplica, Generate, Parts, Result
+from stoker.replica.protocol import Failure, Generate, Parts, Result, Send
 from stoker.replica.stages import InputError
 
 log = logging.getLogger(__name__)
 
-Send = Callable[[FromReplica, bytes | None], None]
 
 _PREPARING, _RUNNING = 0, 1
 _IDLE_S = 0.25

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 
 from stoker.replica.llm.blocks import BlockCache
-from stoker.replica.llm.export import IR, Facts
+from stoker.replica.llm.ir import IR, Facts
 
 if TYPE_CHECKING:
     from stoker.replica.llm.scheduler import Chunk

@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from stoker.replica.llm.sampling import NOTHING, DrawError
+from stoker.replica.llm.errors import DrawError
+from stoker.replica.llm.sampling import NOTHING
 
 _processing: Any = importlib.import_module("vllm.v1.sample.logits_processor")
 _builtin: Any = importlib.import_module("vllm.v1.sample.logits_processor.builtin")
