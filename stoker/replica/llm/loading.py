@@ -1,6 +1,7 @@
 """Loads a language model: the converted one where there is one, else with transformers."""
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -15,6 +16,7 @@ from stoker.replica.llm.engines import torch as torch_engine
 from stoker.replica.llm.engines.vllm.model import Child, VllmModel
 from stoker.replica.llm.engines.vllm.wire import Load
 from stoker.replica.llm.families import IMAGE_TEXT_TO_TEXT
+from stoker.replica.llm.files import load_tokenizer
 from stoker.replica.llm.images import architecture
 from stoker.replica.llm.prompts import Prompts
 from stoker.replica.llm.scheduler import Runner, Scheduler
@@ -34,19 +36,24 @@ def load_language_model(
     """What serves a language model. Raises whatever the libraries raise."""
     if spec.environment:
         return _below(spec, spec.environment, send, flight, progress)
-    runner = _runner(spec, progress)
+    folder = Path(spec.model_dir)
+    # Reading weights and compiling leave the interpreter's lock alone.
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        tokenizer = beside.submit(load_tokenizer, folder)
+        runner = _runner(spec, progress)
     vision = spec.pipeline == IMAGE_TEXT_TO_TEXT
     prompts = Prompts(
-        Path(spec.model_dir),
+        folder,
         max_length=runner.max_length,
         vocabulary=runner.vocabulary,
         images=spec.limits if vision else None,
+        tokenizer=tokenizer.result(),
     )
     scheduler = Scheduler(runner, prompts.defaults.ends)
 
-    def adopt(folder: Path) -> None:
-        if Verdict.read(folder).forms:
-            scheduler.adopt(_converted(spec, folder))
+    def adopt(converted: Path) -> None:
+        if Verdict.read(converted).forms:
+            scheduler.adopt(_converted(spec, converted))
 
     convertible = (
         runner.name == "torch"

@@ -73,12 +73,14 @@ class Prompts:
         max_length: int,
         vocabulary: int,
         images: MediaLimits | None = None,
+        tokenizer: Any = None,
     ) -> None:
         """
         Args:
             images: limits of a vision model's; None: it is a model of texts.
+            tokenizer: the folder's, where it was loaded before.
         """
-        self.tokenizer = load_tokenizer(folder)
+        self.tokenizer = tokenizer or load_tokenizer(folder)
         self.defaults = Defaults.read(folder, self.tokenizer)
         self._images = Images(folder, self.tokenizer, images) if images else None
         self._max_length = max_length

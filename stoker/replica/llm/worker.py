@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from stoker.replica.flight import FlightRecord
@@ -80,9 +81,7 @@ class LanguageWorker:
         self._prompts = prompts
         self._send = send
         self._flight = flight
-        tokenizer = prompts.tokenizer
-        self._dialect = Dialect(tokenizer)
-        self._grammars = Grammars(tokenizer, model.vocabulary, sorted(prompts.defaults.ends))
+        self._dialect = Dialect(prompts.tokenizer)
         self._requests: dict[int, Request] = {}
         self._choices: dict[int, Choice] = {}
         self._numbers = 0
@@ -160,6 +159,14 @@ class LanguageWorker:
         self._adopting = folder
         self._wake()
 
+    @cached_property
+    def _grammars(self) -> Grammars:
+        """Made by the prompts' thread when the first request needs it: it takes a second where a
+        vocabulary is large, and not every model is ever asked for a form.
+        """
+        ends = sorted(self._prompts.defaults.ends)
+        return Grammars(self._prompts.tokenizer, self._model.vocabulary, ends)
+
     # --- the prompts' thread ---
 
     def _run_prompts(self) -> None:
@@ -182,6 +189,9 @@ class LanguageWorker:
     def _prepare(self, request: Request) -> None:
         asked = request.asked
         grammar = self._grammar(asked)
+        if asked.sampling.logprobs is not None:
+            # They tell tokens' bytes.
+            _ = self._grammars
         submissions: list[Submission] = []
         for place, prompt in enumerate(asked.prompts):
             field_name = asked.place(place)
