@@ -20,8 +20,8 @@ def test_the_same_contract(account: httpx.Client, base_url: str, key: str):
     done = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider"),
-            *("-p", "no:xdist", "-k", f"{CACHING} and not TestRefused"),
-            *(str(HERE / name) for name in ("test_chat.py", "test_responses.py")),
+            *("-p", "no:xdist", "-k", f"({CACHING} or TestSdk or test_vision) and not TestRefused"),
+            *(str(HERE / name) for name in ("test_chat.py", "test_responses.py", "test_vision.py")),
             str(HERE.parent / "tasks" / "test_openai_embeddings.py"),
         ],
         check=False,
