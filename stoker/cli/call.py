@@ -18,6 +18,16 @@ CHAT = "/v1/chat/completions"
 # Above any wait and inference timeout that a server has by default: the server says when to end.
 TIMEOUT_S = 1800.0
 
+Parameters = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-p",
+        "--param",
+        metavar="NAME=VALUE",
+        help="A parameter, its value as JSON or else as text; repeatable.",
+    ),
+]
+
 LIST: Columns = {
     "model": lambda m: m["id"],
     "pipeline": lambda m: m["pipeline"],
@@ -43,15 +53,7 @@ def call(
         typer.Argument(metavar="INPUT", help="One text, several as a list, or - for stdin."),
     ] = None,
     *,
-    parameters: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-p",
-            "--param",
-            metavar="NAME=VALUE",
-            help="A parameter, its value as JSON or else as text; repeatable.",
-        ),
-    ] = None,
+    parameters: Parameters = None,
     wait: Annotated[
         int | None, typer.Option(min=0, help="Seconds to wait for a cold model to load.")
     ] = None,

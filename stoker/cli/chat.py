@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from stoker.cli import output
-from stoker.cli.call import CHAT, TIMEOUT_S, parsed_parameters
+from stoker.cli.call import CHAT, TIMEOUT_S, Parameters, parsed_parameters
 from stoker.cli.client import Client, JsonObject, Request
 from stoker.cli.context import client
 from stoker.cli.errors import CliError
@@ -37,15 +37,7 @@ def chat(
     system: Annotated[
         str | None, typer.Option(help="What the model is told before the conversation.")
     ] = None,
-    parameters: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-p",
-            "--param",
-            metavar="NAME=VALUE",
-            help="A parameter, its value as JSON or else as text; repeatable.",
-        ),
-    ] = None,
+    parameters: Parameters = None,
 ) -> None:
     """Talk to a language model. A conversation ends with an empty line or Ctrl-D."""
     server = client(ctx)

@@ -298,5 +298,5 @@ class TestUnserved:
 
     def test_images_on_a_converted_model(self, converted: Path) -> None:
         runner = OpenVinoRunner(converted, threads=1, precision="f32", cache_bytes=1 << 20)
-        with pytest.raises(NotImplementedError):
+        with pytest.raises(ValueError, match="no images"):
             runner.admit(1, [1, 2, 3], {"pixel_values": torch.zeros(1)})

@@ -71,7 +71,7 @@ class OpenVinoRunner:
 
     def admit(self, identifier: int, tokens: Sequence[int], media: Any = None) -> int | None:
         if media is not None:
-            raise NotImplementedError("no model of images is converted")
+            raise ValueError("a converted model takes no images")
         return self._cache.admit(identifier, tokens)
 
     def reserve(self, identifier: int, length: int) -> bool:
