@@ -30,12 +30,20 @@ from stoker.keys.endpoints import router as keys
 from stoker.keys.keyring import Keyring
 from stoker.media.collect import Collector
 from stoker.media.fetch import Fetcher
-from stoker.openai.generation import router as generation
 from stoker.openai.models import router as models
+from stoker.openai.registry import ROUTERS as CONVENTIONS
 from stoker.runtime.local.runtime import LocalRuntime
 from stoker.secret import ServerSecret
 
-ROUTERS: tuple[APIRouter, ...] = (tasks, generation, models, deployments, artifacts, keys, accounts)
+ROUTERS: tuple[APIRouter, ...] = (
+    tasks,
+    *CONVENTIONS,
+    models,
+    deployments,
+    artifacts,
+    keys,
+    accounts,
+)
 
 
 def build_services(settings: Settings) -> Services:

@@ -1,18 +1,20 @@
-"""A task request out of a body: JSON, a form with files, or a bare media file."""
+"""A request out of a body: JSON, a form with files, or a bare media file."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from fastapi import Request
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.datastructures import ImmutableMultiDict, UploadFile
 from starlette.exceptions import HTTPException
 
 from stoker.errors import InvalidRequestError, UnsupportedMediaTypeError, from_validation
 from stoker.media.media import Media, MediaKind
-from stoker.tasks.base import Task, TaskRequest
+
+Asked = TypeVar("Asked", bound=BaseModel)
+Asked_co = TypeVar("Asked_co", bound=BaseModel, covariant=True)
 
 FORM = "multipart/form-data"
 _JSON = "application/json"
@@ -20,36 +22,55 @@ _ANY_FILE = "application/octet-stream"
 _MAX_FIELDS = 1000
 
 
-async def read(request: Request, task: Task, *, max_files: int) -> TaskRequest:
-    """The request of a body in any form that the task takes.
+class Shape(Protocol[Asked_co]):
+    """What an endpoint takes."""
+
+    @property
+    def request(self) -> type[Asked_co]: ...
+
+    @property
+    def media(self) -> Mapping[str, MediaKind]:
+        """Fields of the request that take media: files of a form."""
+        ...
+
+    @property
+    def bare(self) -> bool:
+        """Whether the body may be the media itself, other fields standing in the query."""
+        ...
+
+
+async def read(request: Request, shape: Shape[Asked], *, max_files: int) -> Asked:
+    """The request of a body in any form that the endpoint takes.
 
     Raises `UnsupportedMediaTypeError`, `InvalidRequestError`, `PayloadTooLargeError`.
     """
     kind = request.headers.get("content-type", _JSON).partition(";")[0].strip().lower()
     untyped = "content-type" not in request.headers
     # Hugging Face's clients send bare files without a type.
-    if untyped and task.media and not _is_object(await request.body()):
+    if untyped and shape.media and shape.bare and not _is_object(await request.body()):
         kind = _ANY_FILE
     if kind == _JSON:
-        return _parsed(task, await request.body())
-    if task.media and kind == FORM:
-        return _validated(task, await _form(request, task.media, max_files))
-    if field := _raw_field(task, kind):
-        given = _gathered(task.media, request.query_params)
+        return _parsed(shape, await request.body())
+    if shape.media and kind == FORM:
+        return _validated(shape, await _form(request, shape.media, max_files))
+    if field := _raw_field(shape, kind):
+        given = _gathered(shape.media, request.query_params)
         content = await request.body()
         if not content:
-            raise InvalidRequestError(f"The body is empty: it must be the {task.media[field]}.")
-        return _validated(task, given | {field: Media(task.media[field], content=content)})
+            raise InvalidRequestError(f"The body is empty: it must be the {shape.media[field]}.")
+        return _validated(shape, given | {field: Media(shape.media[field], content=content)})
     raise UnsupportedMediaTypeError(
-        f"This endpoint takes {' or '.join(accepted(task))}, not "
+        f"This endpoint takes {' or '.join(accepted(shape))}, not "
         f"{kind[:100] or 'an empty content type'}."
     )
 
 
-def accepted(task: Task) -> list[str]:
-    """The content types that a task takes."""
-    kinds = sorted({f"{kind}/*" for kind in task.media.values()})
-    return [_JSON, *([FORM, *kinds, _ANY_FILE] if kinds else [])]
+def accepted(shape: Shape[Any]) -> list[str]:
+    """The content types that an endpoint takes."""
+    if not shape.media:
+        return [_JSON]
+    kinds = sorted({f"{kind}/*" for kind in shape.media.values()})
+    return [_JSON, FORM, *([*kinds, _ANY_FILE] if shape.bare else [])]
 
 
 def _is_object(body: bytes) -> bool:
@@ -57,42 +78,44 @@ def _is_object(body: bytes) -> bool:
     return body[:64].lstrip().startswith(b"{")
 
 
-def _raw_field(task: Task, kind: str) -> str | None:
+def _raw_field(shape: Shape[Any], kind: str) -> str | None:
     """The field that a bare file of this type fills."""
-    for field, media in task.media.items():
+    for field, media in shape.media.items() if shape.bare else ():
         if kind.startswith(f"{media}/") or kind == _ANY_FILE:
             return field
     return None
 
 
-def _parsed(task: Task, body: bytes) -> TaskRequest:
+def _parsed(shape: Shape[Asked], body: bytes) -> Asked:
     try:
-        return task.request.model_validate_json(body)
+        return shape.request.model_validate_json(body)
     except ValidationError as error:
-        raise from_validation([*error.errors()], task.request.model_fields) from error
+        raise from_validation([*error.errors()], shape.request.model_fields) from error
 
 
-def _validated(task: Task, given: Mapping[str, Any]) -> TaskRequest:
+def _validated(shape: Shape[Asked], given: Mapping[str, Any]) -> Asked:
     try:
-        return task.request.model_validate(given)
+        return shape.request.model_validate(given)
     except ValidationError as error:
-        raise from_validation([*error.errors()], task.request.model_fields) from error
+        raise from_validation([*error.errors()], shape.request.model_fields) from error
 
 
 async def _form(request: Request, media: Mapping[str, MediaKind], max_files: int) -> dict[str, Any]:
     # The body as a whole is limited already, while it is read.
     form = request.form(max_files=max_files, max_fields=_MAX_FIELDS, max_part_size=1 << 32)
     values: list[tuple[str, Any]] = []
+    lists: set[str] = set()
     try:
         async with form as received:
             for name, value in received.multi_items():
                 field = name.removesuffix("[]")
+                lists |= {field} if field != name else set()
                 values.append((field, await _form_value(media, field, value)))
     except HTTPException as error:
         if error.status_code != HTTPStatus.BAD_REQUEST:
             raise
         raise InvalidRequestError(f"The form could not be read: {error.detail}") from error
-    return _gathered(media, ImmutableMultiDict(values))
+    return _gathered(media, ImmutableMultiDict(values), lists)
 
 
 async def _form_value(
@@ -107,13 +130,18 @@ async def _form_value(
 
 
 def _gathered(
-    media: Mapping[str, MediaKind], values: "ImmutableMultiDict[str, Any]"
+    media: Mapping[str, MediaKind],
+    values: "ImmutableMultiDict[str, Any]",
+    lists: Collection[str] = (),
 ) -> dict[str, Any]:
-    """Fields by name: those given several times as lists, arrays and objects out of JSON."""
+    """Fields by name: `lists` and those given several times as lists, objects out of JSON."""
     found: dict[str, list[Any]] = {}
     for name, value in values.multi_items():
         found.setdefault(name, []).append(value if name in media else _structure(value))
-    return {name: many[0] if len(many) == 1 else many for name, many in found.items()}
+    return {
+        name: many[0] if len(many) == 1 and name not in lists else many
+        for name, many in found.items()
+    }
 
 
 def _structure(value: str) -> Any:

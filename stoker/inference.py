@@ -50,7 +50,12 @@ class TaskRoute(APIRoute):
         async def call(request: Request) -> Response:
             services = services_of(request)
             caller = await authenticate(request, services)
-            return await self.endpoint(request, caller, services, request.headers.get("prefer"))
+            prefer = request.headers.get("prefer")
+            try:
+                return await self.endpoint(request, caller, services, prefer)
+            except ClientGoneError:
+                # Nobody reads this; the log shows why the request ended.
+                return Response(status_code=CLIENT_GONE)
 
         return call
 
@@ -75,11 +80,7 @@ def _handler(task: Task) -> Callable[..., Awaitable[Response]]:
             single=single,
             finishing=body.finishing() | {"model": entry.model},
         )
-        try:
-            content = await unless_gone(request, _run(services, entry, body, call, prefer))
-        except ClientGoneError:
-            # Nobody reads this; the log shows why the request ended.
-            return Response(status_code=CLIENT_GONE)
+        content = await unless_gone(request, _run(services, entry, body, call, prefer))
         return Response(content, media_type="application/json")
 
     return handle

@@ -7,7 +7,8 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from stoker.bodies import FORM, accepted
-from stoker.openai.generation import CONVENTIONS, Convention
+from stoker.openai.convention import EVENTS, Convention
+from stoker.openai.registry import CONVENTIONS
 from stoker.tasks.base import Task
 from stoker.tasks.registry import TASKS
 
@@ -23,7 +24,7 @@ def install(app: FastAPI) -> None:
             for task in TASKS.values():
                 _describe(document, task)
             for convention in CONVENTIONS:
-                _describe_generated(document, convention)
+                _describe_convention(document, convention)
             _drop_unused_errors(document)
             app.openapi_schema = document
         return app.openapi_schema
@@ -63,19 +64,24 @@ def _describe(document: dict[str, Any], task: Task) -> None:
     }
 
 
-def _describe_generated(document: dict[str, Any], convention: Convention) -> None:
+def _describe_convention(document: dict[str, Any], convention: Convention[Any]) -> None:
     operation = document["paths"][convention.path]["post"]
     schema = _component(document, convention.request, "validation")
-    content = {"schema": schema, "example": dict(convention.example)}
-    operation["requestBody"] = {"required": True, "content": {"application/json": content}}
+    content: dict[str, Any] = {kind: {"schema": schema} for kind in accepted(convention)}
+    content["application/json"]["example"] = dict(convention.example)
+    operation["requestBody"] = {"required": True, "content": content}
     operation["responses"]["200"] = {
         "description": "The whole answer, or, asked for a stream, server-sent events as OpenAI's "
-        "clients read them.",
+        "clients read them."
+        if EVENTS in convention.answers
+        else "The answer.",
         "content": {
-            "application/json": {
-                "schema": _component(document, convention.answer, "serialization")
-            },
-            "text/event-stream": {"schema": {"type": "string"}},
+            kind: {
+                "schema": _component(document, answer, "serialization")
+                if answer
+                else {"type": "string"}
+            }
+            for kind, answer in convention.answers.items()
         },
     }
 

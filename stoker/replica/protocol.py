@@ -134,6 +134,8 @@ class Work(msgspec.Struct, frozen=True, tag="work"):
     """True: the answer is the one item's result; False: a list of results."""
     finishing: dict[str, Any] = {}
     """For the task, once every item has its result."""
+    stream: bool = False
+    """True: the answer goes out in `Parts` as it is made. It has one item then."""
 
 
 class Generate(msgspec.Struct, frozen=True, tag="generate"):
@@ -174,7 +176,7 @@ class LoadFailed(msgspec.Struct, frozen=True, tag="load_failed"):
 
 
 class Result(msgspec.Struct, frozen=True, tag="result"):
-    """One raw frame follows: the answer's JSON."""
+    """One raw frame follows: the answer, or what is left of one that was streamed."""
 
     id: int
 
@@ -188,6 +190,13 @@ class Parts(msgspec.Struct, frozen=True, tag="parts"):
     ids: list[int]
     sizes: list[int]
     """Bytes of each piece."""
+
+
+class Progress(msgspec.Struct, frozen=True, tag="progress"):
+    """Of work that takes many steps."""
+
+    id: int
+    fraction: float
 
 
 class Failure(msgspec.Struct, frozen=True, tag="failure"):
@@ -217,7 +226,9 @@ class Calibrated(msgspec.Struct, frozen=True, tag="calibrated"):
 
 
 ToReplica = Work | Generate | Cancel | Adopt | Shutdown
-FromReplica = Loading | Loaded | LoadFailed | Parts | Result | Failure | Heartbeat | Calibrated
+FromReplica = (
+    Loading | Loaded | LoadFailed | Parts | Progress | Result | Failure | Heartbeat | Calibrated
+)
 Send = Callable[[FromReplica, bytes | None], None]
 """Gives the gateway a message and the raw frame that follows it, from any thread."""
 

@@ -87,6 +87,6 @@ def _stages(spec: ReplicaSpec, send: Send, flight: FlightRecord, progress: Progr
     folder = Path(spec.model_dir)
     stages = STAGES[spec.pipeline](folder)
     stages.limits = spec.limits
-    engine = create(spec)
+    engine = create(spec, stages)
     stages.attach(engine.load(folder, stages, progress))
     return Worker(engine, stages, send, flight, Calibration(spec.batch_budgets))

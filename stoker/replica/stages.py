@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from stoker.media.limits import MediaLimits
 from stoker.media.media import Media
@@ -62,11 +62,33 @@ class Sample:
     """Never in a batch with others."""
 
 
+class StreamWriter(Protocol):
+    """Writes one input's answer in parts. Parts may be empty; then nothing is sent."""
+
+    def begin(self, samples: Sequence[Sample]) -> bytes:
+        """Once the input was found good. What is raised here refuses it, as in `preprocess`."""
+        ...
+
+    def partial(self, position: int, output: Mapping[str, Any]) -> bytes:
+        """What there is of a sample, of which more is to come (see `Watch.part`)."""
+        ...
+
+    def add(self, output: Mapping[str, Any]) -> bytes:
+        """The next sample's output: they come in the samples' order."""
+        ...
+
+    def end(self) -> bytes:
+        """After the last output."""
+        ...
+
+
 class Stages(ABC):
     """The replica side of a task. One instance serves one model, from several threads in turn."""
 
     auto_class: ClassVar[str | tuple[str, ...]]
     """Names of the transformers classes that may load the model; the first that knows it does."""
+    engines: ClassVar[tuple[str, ...]] = ("openvino", "torch")
+    """The engines that can run the model, the preferred one first."""
     per_token: ClassVar[tuple[str, ...]] = ()
     """Outputs of shape (batch, padded length, …): rows of padding are cut off."""
     padding: Mapping[str, int] = {}
@@ -94,11 +116,15 @@ class Stages(ABC):
     def postprocess(
         self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
     ) -> Any:
-        """The result of one input, ready for JSON, from the outputs of its samples in order.
+        """The result of one input, for `finish`, from the outputs of its samples in order.
 
         An output holds the sample's features and extras, and the model's outputs as CPU tensors of
         shape (1, …) without padding.
         """
+
+    def writer(self, parameters: Mapping[str, Any], finishing: Mapping[str, Any]) -> "StreamWriter":
+        """Writes the answer of one input in parts, as its outputs come."""
+        raise NotImplementedError(f"{type(self).__name__} has no answers that are streamed")
 
     def run(
         self, model: Any, call: Hashable, batch: "Mapping[str, torch.Tensor]"

@@ -17,17 +17,21 @@ import msgspec
 
 from stoker.replica.batching import BatchQueue, Entry
 from stoker.replica.calibration import Calibration
-from stoker.replica.engines.interface import Engine
+from stoker.replica.engines.interface import AbandonedError, Engine, Watch
 from stoker.replica.flight import FlightRecord
-from stoker.replica.protocol import Failure, Result, Send, Work
-from stoker.replica.stages import InputError, Stages
-from stoker.tasks.registry import TASKS
+from stoker.replica.protocol import Failure, Parts, Progress, Result, Send, Work
+from stoker.replica.stages import InputError, Sample, Stages, StreamWriter
+from stoker.tasks.registry import WORKS
 
 log = logging.getLogger(__name__)
 
 
 _PREPARING, _RUNNING = 0, 1
 _IDLE_S = 0.25
+_TOLD_EVERY = 0.005
+"""Progress is sent in steps of at least this share of the work."""
+_WRITTEN: Mapping[str, Any] = {}
+"""Takes the place of an output that is not needed any more."""
 
 
 @dataclass(eq=False)
@@ -39,6 +43,15 @@ class Request:
     waiting: dict[int, int] = field(default_factory=dict[int, int])
     """Item → samples without an output yet."""
     outputs: dict[int, list[Any]] = field(default_factory=dict[int, list[Any]])
+    samples: int = 0
+    """Of its items that were prepared."""
+    fractions: dict[tuple[int, int], float] = field(default_factory=dict[tuple[int, int], float])
+    """Item and position of a sample → how much of it is computed."""
+    told: float = 0.0
+    """The progress that was sent last."""
+    writer: StreamWriter | None = None
+    written: int = 0
+    """Samples whose outputs the writer has had."""
     done: bool = False
 
 
@@ -136,6 +149,8 @@ class Worker:
         self._flight.set(_PREPARING, [request.work.id])
         try:
             samples = self._stages.preprocess(request.work.items[index], request.work.parameters)
+            if request.work.stream:
+                self._begin(request, samples)
         except InputError as error:
             self._refuse(request, index, error)
             return
@@ -145,6 +160,7 @@ class Worker:
             return
         finally:
             self._flight.set(_PREPARING, [])
+        request.samples += len(samples)
         request.waiting[index] = len(samples)
         request.outputs[index] = [None] * len(samples)
         self._queue.put(
@@ -163,6 +179,15 @@ class Worker:
             ]
         )
 
+    def _begin(self, request: Request, samples: Sequence[Sample]) -> None:
+        work = request.work
+        request.writer = self._stages.writer(work.parameters, work.finishing)
+        self._send_part(request, request.writer.begin(samples))
+
+    def _send_part(self, request: Request, content: bytes) -> None:
+        if content and not request.done:
+            self._send(Parts([request.work.id], [len(content)]), content)
+
     def _finish(self, entries: Sequence[Entry], outputs: Sequence[Mapping[str, Any]]) -> None:
         self._flight.set(_PREPARING, [entry.request_id for entry in entries])
         for entry, output in zip(entries, outputs, strict=True):
@@ -171,9 +196,35 @@ class Worker:
                 continue
             request.outputs[entry.item][entry.position] = output
             request.waiting[entry.item] -= 1
-            if request.waiting[entry.item] == 0:
+            if request.writer:
+                self._write(request, request.writer)
+            elif request.waiting[entry.item] == 0:
                 self._finish_item(request, entry.item)
         self._flight.set(_PREPARING, [])
+
+    def _write(self, request: Request, writer: StreamWriter) -> None:
+        """Send on what has come in the samples' order."""
+        outputs = request.outputs[0]
+        try:
+            while request.written < len(outputs) and outputs[request.written] is not None:
+                self._send_part(request, writer.add(outputs[request.written]))
+                outputs[request.written] = _WRITTEN
+                request.written += 1
+            rest = writer.end() if request.written == len(outputs) else None
+        except Exception:
+            log.exception("an output could not be read")
+            self._fail(request, 0, "The model's output could not be read.")
+            return
+        if rest is not None and self._close(request):
+            self._send(Result(request.work.id), rest)
+
+    def _write_partial(self, entry: Entry, output: Mapping[str, Any]) -> None:
+        request: Request = entry.owner
+        if request.writer and not request.done:
+            try:
+                self._send_part(request, request.writer.partial(entry.position, output))
+            except Exception:
+                log.exception("a partial output could not be written; going on without it")
 
     def _finish_item(self, request: Request, index: int) -> None:
         outputs = request.outputs.pop(index)
@@ -193,8 +244,9 @@ class Worker:
     def _answer(self, request: Request) -> None:
         work = request.work
         try:
-            result = TASKS[work.task].finish(work, request.results)
-            content = msgspec.json.encode(result, enc_hook=_plain)
+            result = WORKS[work.task].finish(work, request.results)
+            is_encoded = isinstance(result, bytes)
+            content = result if is_encoded else msgspec.json.encode(result, enc_hook=_plain)
         except Exception:
             log.exception("a result could not be encoded")
             self._fail(request, 0, "The result could not be encoded.")
@@ -204,15 +256,15 @@ class Worker:
 
     def _refuse(self, request: Request, index: int, error: InputError) -> None:
         indexed = error.of_item and not request.work.single
-        place = TASKS[request.work.task].place
+        place = WORKS[request.work.task].place
         param = place(error.field, index) if indexed else error.field
         if self._close(request):
             self._send(Failure(request.work.id, error.code, error.message, param), None)
 
     def _fail(self, request: Request, index: int, message: str) -> None:
-        task = TASKS[request.work.task]
-        field = task.request.input_fields[0]
-        param = field if request.work.single else task.place(field, index)
+        task = WORKS[request.work.task]
+        single = request.work.single
+        param = task.input_field if single else task.place(task.input_field, index)
         if self._close(request):
             self._send(Failure(request.work.id, "inference_failed", message, param), None)
 
@@ -255,7 +307,10 @@ class Worker:
         self._flight.set(_RUNNING, [entry.request_id for entry in batch])
         started = time.perf_counter()
         try:
-            outputs = self._engine.forward([entry.sample for entry in batch])
+            outputs = self._engine.forward([entry.sample for entry in batch], _Looking(self, batch))
+        except AbandonedError:
+            log.info("nobody waits for a batch any more", extra={"size": len(batch)})
+            return
         except Exception:
             log.exception("a batch failed", extra={"size": len(batch)})
             self._isolate(batch)
@@ -277,6 +332,39 @@ class Worker:
         self._side.put(
             lambda: self._fail(entry.owner, entry.item, "The model failed on this input.")
         )
+
+    def stepped(self, batch: Sequence[Entry], fraction: float) -> None:
+        """So much of the batch is computed. Raises `AbandonedError` where nobody waits for it."""
+        self.progress += 1
+        waiting = [entry for entry in batch if not entry.owner.done]
+        if not waiting:
+            raise AbandonedError
+        for entry in waiting:
+            request: Request = entry.owner
+            request.fractions[entry.item, entry.position] = fraction
+        for request in dict.fromkeys(entry.owner for entry in waiting):
+            share = sum(request.fractions.values()) / max(1, request.samples)
+            if share >= request.told + _TOLD_EVERY:
+                request.told = share
+                self._send(Progress(request.work.id, share), None)
+
+    def part(self, entry: Entry, output: Mapping[str, Any]) -> None:
+        """There is something of a sample to be sent on, of which more is to come."""
+        self._side.put(lambda: self._write_partial(entry, output))
+
+
+class _Looking(Watch):
+    """What an engine tells of a batch of the worker's."""
+
+    def __init__(self, worker: Worker, batch: Sequence[Entry]) -> None:
+        self._worker = worker
+        self._batch = batch
+
+    def step(self, fraction: float) -> None:
+        self._worker.stepped(self._batch, fraction)
+
+    def part(self, row: int, output: Mapping[str, Any]) -> None:
+        self._worker.part(self._batch[row], output)
 
 
 def _plain(value: Any) -> Any:

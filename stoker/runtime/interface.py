@@ -1,6 +1,6 @@
 """The one seam for scale. Nothing above it knows whether replicas are processes or Ray actors."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -86,6 +86,8 @@ class Call:
     """True: the answer is the one item's result; False: a list of results."""
     finishing: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """What the task needs to make one answer of all results."""
+    stream: bool = False
+    """True, with `Runtime.stream`: the one item's answer comes in parts, as it is made."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +112,12 @@ class DeploymentStats:
     reason: Reason
     message: str
     replicas: Sequence[ReplicaStats] = ()
+
+
+OnProgress = Callable[[float], None]
+"""Called on the event loop; must not block."""
+KEEP_ALIVE = b": keep-alive\n\n"
+"""A comment in a stream of server-sent events: proxies close idle connections."""
 
 
 class RuntimeListener(Protocol):
@@ -139,24 +147,37 @@ class Runtime(Protocol):
         ...
 
     async def call(
-        self, deployment_id: str, call: Call | Generation, *, wait_s: float, timeout_s: float
+        self,
+        deployment_id: str,
+        call: Call | Generation,
+        *,
+        wait_s: float,
+        timeout_s: float,
+        on_progress: OnProgress | None = None,
     ) -> bytes:
-        """The answer as JSON bytes.
+        """The answer's bytes: JSON, or what the task makes.
 
         Waits at most `wait_s` for a replica to be ready, then at most `timeout_s` for the answer.
+        `on_progress` hears how much of it is done, 0 to 1, of work that takes many steps.
         Raises `ModelLoadingError`, `RateLimitError`, `InferenceTimeoutError`, `CapacityError`,
         `InferenceError`, `InvalidRequestError`.
         """
         ...
 
     def stream(
-        self, deployment_id: str, generation: Generation, *, wait_s: float, timeout_s: float
+        self,
+        deployment_id: str,
+        call: Call | Generation,
+        *,
+        wait_s: float,
+        timeout_s: float,
+        keep_alive: bytes = KEEP_ALIVE,
     ) -> AsyncGenerator[bytes]:
         """The answer's parts as they come, ready to be sent; closing it cancels the work.
 
         Waits as `call` does; `timeout_s` is the longest silence. The first part comes once the
-        request was found good, before that it raises as `call` does. Comments keep the connection
-        alive while there is nothing to send.
+        request was found good, before that it raises as `call` does. `keep_alive` is sent now and
+        then while there is nothing else to send; nothing, where it is empty.
         """
         ...
 

@@ -178,6 +178,8 @@ class Task:
     """The answer is one object, whatever the number of inputs."""
     media: Mapping[str, MediaKind] = field(default_factory=dict[str, MediaKind])
     """Fields of the request that take media, also as form fields and as a raw body."""
+    bare: bool = True
+    """Whether a body may be the media itself."""
     also: tuple[str, ...] = ()
     """Other pipelines whose deployments serve this endpoint with stages of their own."""
     name: str = ""
@@ -205,3 +207,34 @@ class Task:
     def pipelines(self) -> tuple[str, ...]:
         """The pipelines whose deployments serve this endpoint."""
         return (self.pipeline, *self.also)
+
+    @property
+    def input_field(self) -> str:
+        """The request's field that is at fault where the model fails on an input."""
+        return self.request.input_fields[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MediaPipeline:
+    """A pipeline that makes or transcribes media.
+
+    It has no endpoint of its own: those of OpenAI's conventions call it, see stoker/openai.
+    """
+
+    name: str
+    """The hub's name of the task, such as `text-to-image`."""
+    paths: tuple[str, ...]
+    """The endpoints that its deployments serve."""
+    architectures: tuple[str, ...]
+    """Patterns of what can serve it: `config.architectures`, or a diffusers pipeline's class."""
+    families: tuple[str, ...]
+    """Model families that the tests compare with the library that they come from."""
+    stages: "Callable[[Path], Stages]" = field(repr=False)
+    """Builds the replica side for a model folder."""
+    input_field: str
+    """The request's field that is at fault where the model fails on an input."""
+    finish: "Callable[[Work, Sequence[Any]], Any]" = field(default=_finish, repr=False)
+    """Makes the answer, in the replica, from the results of all items: bytes, or JSON's objects."""
+
+    place: "Callable[[str, int], str]" = field(default=_place, repr=False)
+    """See `Task.place`."""

@@ -33,7 +33,7 @@ from stoker.tasks import (
     zero_shot_image_classification,
     zero_shot_object_detection,
 )
-from stoker.tasks.base import Task
+from stoker.tasks.base import MediaPipeline, Task
 
 TASKS: Mapping[str, Task] = {
     task.name: task
@@ -67,8 +67,15 @@ TASKS: Mapping[str, Task] = {
     )
 }
 
+MEDIA: Mapping[str, MediaPipeline] = {pipeline.name: pipeline for pipeline in ()}
+"""Pipelines that make or transcribe media, by name."""
+
+WORKS: Mapping[str, Task | MediaPipeline] = {**TASKS, **MEDIA}
+"""All that a replica's stages can be asked for, by the name that stands in `Work`."""
+
 STAGES: Mapping[str, Callable[[Path], Stages]] = {
-    task.pipeline: task.stages for task in TASKS.values() if task.stages
+    **{task.pipeline: task.stages for task in TASKS.values() if task.stages},
+    **{pipeline.name: pipeline.stages for pipeline in MEDIA.values()},
 }
 """Pipeline → what builds the replica side of its deployments."""
 
@@ -82,6 +89,7 @@ GENERATING: Mapping[str, Sequence[str]] = {
 
 PIPELINES: Mapping[str, Sequence[str]] = {
     **{task.pipeline: task.architectures for task in TASKS.values() if task.stages},
+    **{pipeline.name: pipeline.architectures for pipeline in MEDIA.values()},
     TEXT_GENERATION: ("*ForCausalLM", "*LMHeadModel"),
     IMAGE_TEXT_TO_TEXT: tuple(VISION),
 }
@@ -90,7 +98,9 @@ PIPELINES: Mapping[str, Sequence[str]] = {
 
 def endpoints(pipeline: str) -> list[str]:
     """The paths that serve a pipeline."""
+    media = MEDIA.get(pipeline)
     return [
         *(task.path for task in TASKS.values() if pipeline in task.pipelines),
+        *(media.paths if media else ()),
         *GENERATING.get(pipeline, ()),
     ]

@@ -12,7 +12,8 @@ from fastapi.routing import iter_route_contexts
 
 from stoker.app import create_app
 from stoker.config import Settings
-from stoker.tasks.registry import GENERATING, TASKS
+from stoker.openai.registry import CONVENTIONS
+from stoker.tasks.registry import TASKS
 
 OPEN = {"/health", "/ready", "/docs", "/openapi.json"}
 """The paths that need no key."""
@@ -21,7 +22,7 @@ INFERENCE = {
     "/v1/models",
     "/v1/models/{model:path}",
     *(task.path for task in TASKS.values()),
-    *(path for paths in GENERATING.values() for path in paths),
+    *(convention.path for convention in CONVENTIONS),
 }
 """The paths that a deployment's key may call."""
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from stoker.replica.calibration import Calibration
+from stoker.replica.engines.interface import UNWATCHED, Watch
 from stoker.replica.engines.torch import TorchEngine
 from stoker.replica.flight import FlightRecord
 from stoker.replica.protocol import Failure, FromReplica, Result, Work
@@ -32,7 +33,9 @@ class Gate(TorchEngine):
         self.batches: list[int] = []
         self.poison = poison
 
-    def forward(self, samples: Sequence[Sample]) -> list[Mapping[str, Any]]:
+    def forward(
+        self, samples: Sequence[Sample], watch: Watch = UNWATCHED
+    ) -> list[Mapping[str, Any]]:
         self.entered.set()
         self.open.wait(20)
         self.batches.append(len(samples))
@@ -40,7 +43,7 @@ class Gate(TorchEngine):
             (sample.features["input_ids"] == self.poison).any() for sample in samples
         ):
             raise RuntimeError("a kernel failed")
-        return super().forward(samples)
+        return super().forward(samples, watch)
 
 
 class Bench:

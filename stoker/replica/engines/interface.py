@@ -10,6 +10,23 @@ Progress = Callable[[float, str], None]
 """Called while loading with a fraction from 0 to 1 and the name of the step."""
 
 
+class AbandonedError(Exception):
+    """Nobody waits any more for what is being computed."""
+
+
+class Watch:
+    """Looks at a batch while it is computed in many steps. This one does not care."""
+
+    def step(self, fraction: float) -> None:
+        """So much of the batch is done, 0 to 1. Raises `AbandonedError`, which ends the batch."""
+
+    def part(self, row: int, output: Mapping[str, Any]) -> None:
+        """What there is of a sample, of which more is to come; for answers that are streamed."""
+
+
+UNWATCHED = Watch()
+
+
 class Engine(Protocol):
     """One model, loaded. Not thread-safe: one thread calls it."""
 
@@ -27,8 +44,13 @@ class Engine(Protocol):
         """Called once on the thread that will call `forward`."""
         ...
 
-    def forward(self, samples: Sequence[Sample]) -> list[Mapping[str, Any]]:
-        """Run one batch; one output a sample, with its features and extras, on the CPU."""
+    def forward(
+        self, samples: Sequence[Sample], watch: Watch = UNWATCHED
+    ) -> list[Mapping[str, Any]]:
+        """Run one batch; one output a sample, with its features and extras, on the CPU.
+
+        An engine that takes many steps tells `watch` about them.
+        """
         ...
 
     @property

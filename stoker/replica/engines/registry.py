@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from stoker.replica.engines.interface import Engine
 from stoker.replica.protocol import ReplicaSpec
+from stoker.replica.stages import Stages
 
 
 def _torch(spec: ReplicaSpec) -> Engine:
@@ -18,10 +19,20 @@ def _openvino(spec: ReplicaSpec) -> Engine:
     return OpenVinoEngine(spec.device, spec.dtype, spec.threads)
 
 
-ENGINES: Mapping[str, Callable[[ReplicaSpec], Engine]] = {"openvino": _openvino, "torch": _torch}
+def _diffusers(spec: ReplicaSpec) -> Engine:
+    from stoker.replica.engines.diffusers import DiffusersEngine
+
+    return DiffusersEngine(spec.device, spec.dtype, spec.threads)
 
 
-def create(spec: ReplicaSpec) -> Engine:
-    """The engine that a replica's specification names; `auto` is the first that there is."""
-    name = next(iter(ENGINES)) if spec.engine == "auto" else spec.engine
+ENGINES: Mapping[str, Callable[[ReplicaSpec], Engine]] = {
+    "openvino": _openvino,
+    "torch": _torch,
+    "diffusers": _diffusers,
+}
+
+
+def create(spec: ReplicaSpec, stages: Stages) -> Engine:
+    """The engine that a replica's specification names; `auto` is the first of its stages."""
+    name = stages.engines[0] if spec.engine == "auto" else spec.engine
     return ENGINES[name](spec)

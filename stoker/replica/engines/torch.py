@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import transformers
 
-from stoker.replica.engines.interface import Progress
+from stoker.replica.engines.interface import UNWATCHED, Progress, Watch
 from stoker.replica.stages import Sample, Stages
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -47,7 +47,9 @@ class TorchEngine:
         torch.set_num_threads(self.threads)
 
     @torch.inference_mode()
-    def forward(self, samples: Sequence[Sample]) -> list[Mapping[str, Any]]:
+    def forward(
+        self, samples: Sequence[Sample], watch: Watch = UNWATCHED
+    ) -> list[Mapping[str, Any]]:
         lengths = [self.stages.length(sample) for sample in samples]
         length = self.stages.padded_length(max(lengths))
         outputs = self.run(samples[0].call, self.batch(samples, length))

@@ -17,9 +17,11 @@ from stoker.errors import (
 )
 from stoker.replica.llm.wire import Generation
 from stoker.runtime.interface import (
+    KEEP_ALIVE,
     Call,
     DeploymentSpec,
     DeploymentStats,
+    OnProgress,
     Reason,
     ReplicaStats,
     Status,
@@ -82,14 +84,21 @@ class Pool:
 
     # --- calls ---
 
-    async def call(self, call: Call | Generation, *, wait_s: float, timeout_s: float) -> bytes:
+    async def call(
+        self,
+        call: Call | Generation,
+        *,
+        wait_s: float,
+        timeout_s: float,
+        on_progress: OnProgress | None = None,
+    ) -> bytes:
         with self._counted():
             ready_by = self.clock() + wait_s
             for attempt in range(1, ATTEMPTS + 1):
                 replica = await self._ready_replica(ready_by)
                 try:
                     async with asyncio.timeout(timeout_s):
-                        return await replica.call(call)
+                        return await replica.call(call, on_progress)
                 except TimeoutError:
                     raise _timeout(timeout_s) from None
                 except WorkerLostError as error:
@@ -98,7 +107,12 @@ class Pool:
             raise _lost()
 
     async def stream(
-        self, generation: Generation, *, wait_s: float, timeout_s: float
+        self,
+        call: Call | Generation,
+        *,
+        wait_s: float,
+        timeout_s: float,
+        keep_alive: bytes = KEEP_ALIVE,
     ) -> AsyncGenerator[bytes]:
         with self._counted():
             ready_by = self.clock() + wait_s
@@ -106,7 +120,7 @@ class Pool:
                 replica = await self._ready_replica(ready_by)
                 begun = False
                 try:
-                    async with aclosing(replica.stream(generation, timeout_s)) as parts:
+                    async with aclosing(replica.stream(call, timeout_s, keep_alive)) as parts:
                         async for part in parts:
                             begun = True
                             yield part

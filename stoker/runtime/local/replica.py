@@ -26,22 +26,22 @@ from stoker.replica.protocol import (
     LoadFailed,
     Loading,
     Parts,
+    Progress,
     Result,
     Shutdown,
     ToReplica,
     Work,
     pack,
 )
-from stoker.runtime.interface import Call, Reason, Status
+from stoker.runtime.interface import Call, OnProgress, Reason, Status
 from stoker.runtime.local.transport import Channel
 
 log = logging.getLogger(__name__)
 
 _decode = msgspec.msgpack.Decoder(FromReplica).decode
 
-KEEP_ALIVE = b": keep-alive\n\n"
 KEEP_ALIVE_S = 10.0
-"""Between comments in a stream that has nothing else to send: proxies close idle connections."""
+"""Between signs of life in a stream that has nothing else to send."""
 
 _call_ids = itertools.count(1)
 
@@ -100,35 +100,38 @@ class Replica:
     def outstanding(self) -> int:
         return len(self.pending)
 
-    async def call(self, call: Call | Generation) -> bytes:
+    async def call(self, call: Call | Generation, on_progress: OnProgress | None = None) -> bytes:
         """Send the work and await its answer. Cancelling tells the replica to drop it."""
         with self._outstanding(call) as answer:
+            answer.on_progress = on_progress
             content = b""
             while part := await answer.next():
                 content += part
             return content
 
-    async def stream(self, generation: Generation, silence_s: float) -> AsyncGenerator[bytes]:
+    async def stream(
+        self, call: Call | Generation, silence_s: float, keep_alive: bytes
+    ) -> AsyncGenerator[bytes]:
         """The answer's parts; closing tells the replica to drop the work.
 
-        Raises `TimeoutError` after so long a silence. A comment is among the parts whenever there
-        was nothing to send for a while.
+        Raises `TimeoutError` after so long a silence: neither parts nor progress. `keep_alive` is
+        among the parts whenever there was nothing to send for a while.
         """
-        with self._outstanding(generation) as answer:
-            heard_at, begun = self.clock(), False
+        with self._outstanding(call) as answer:
+            begun = False
             while True:
-                silent = self.clock() - heard_at
+                silent = self.clock() - answer.heard_at
                 if silent >= silence_s:
                     raise TimeoutError
                 try:
                     part = await answer.next(min(KEEP_ALIVE_S, silence_s - silent))
                 except TimeoutError:
-                    if begun:
-                        yield KEEP_ALIVE
+                    if begun and keep_alive:
+                        yield keep_alive
                     continue
                 if not part:
                     return
-                heard_at, begun = self.clock(), True
+                begun = True
                 yield part
 
     @contextmanager
@@ -136,7 +139,7 @@ class Replica:
         identifier = next(_call_ids)
         if not self.pending:
             self._moved_at = self.clock()
-        answer = self.pending[identifier] = Answer()
+        answer = self.pending[identifier] = Answer(heard_at=self.clock())
         self.last_used = self.clock()
         try:
             self._send(_message(identifier, call))
@@ -183,6 +186,9 @@ class Replica:
             case Parts():
                 self._moved_at = self._beat_at
                 self._share_out(message, frames[1])
+            case Progress():
+                self._moved_at = self._beat_at
+                self._tell_progress(message)
             case Result():
                 self._moved_at = self._beat_at
                 self.answered += 1
@@ -208,10 +214,17 @@ class Replica:
             case Calibrated():
                 self.on_calibrated(message.engine, message.batch_budget)
 
+    def _tell_progress(self, progress: Progress) -> None:
+        if answer := self.pending.get(progress.id):
+            answer.heard_at = self._beat_at
+            if answer.on_progress:
+                answer.on_progress(progress.fraction)
+
     def _share_out(self, parts: Parts, content: bytes) -> None:
         start = 0
         for identifier, size in zip(parts.ids, parts.sizes, strict=True):
             if answer := self.pending.get(identifier):
+                answer.heard_at = self._beat_at
                 answer.add(content[start : start + size])
             start += size
 
@@ -235,7 +248,10 @@ class Replica:
 class Answer:
     """What has come of an answer and was not taken yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, heard_at: float) -> None:
+        self.heard_at = heard_at
+        """When something was last heard of it."""
+        self.on_progress: OnProgress | None = None
         self._parts: list[bytes] = []
         self._error: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -303,6 +319,7 @@ def _message(identifier: int, call: Call | Generation) -> ToReplica:
         dict(call.parameters),
         call.single,
         dict(call.finishing),
+        call.stream,
     )
 
 

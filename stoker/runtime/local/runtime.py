@@ -21,9 +21,11 @@ from stoker.ids import Prefix, new_id
 from stoker.replica.llm.wire import Generation
 from stoker.replica.protocol import OwnEnvironment, ReplicaSpec
 from stoker.runtime.interface import (
+    KEEP_ALIVE,
     Call,
     DeploymentSpec,
     DeploymentStats,
+    OnProgress,
     Reason,
     RuntimeListener,
     Status,
@@ -136,20 +138,28 @@ class LocalRuntime:
         self._log_path(deployment_id).unlink(missing_ok=True)
 
     async def call(
-        self, deployment_id: str, call: Call | Generation, *, wait_s: float, timeout_s: float
+        self,
+        deployment_id: str,
+        call: Call | Generation,
+        *,
+        wait_s: float,
+        timeout_s: float,
+        on_progress: OnProgress | None = None,
     ) -> bytes:
-        pool = self._pools.get(deployment_id)
-        if pool is None:
-            raise NotFoundError("Deployment not found", code="deployment_not_found")
-        return await pool.call(call, wait_s=wait_s, timeout_s=timeout_s)
+        pool = self._pool(deployment_id)
+        return await pool.call(call, wait_s=wait_s, timeout_s=timeout_s, on_progress=on_progress)
 
     def stream(
-        self, deployment_id: str, generation: Generation, *, wait_s: float, timeout_s: float
+        self,
+        deployment_id: str,
+        call: Call | Generation,
+        *,
+        wait_s: float,
+        timeout_s: float,
+        keep_alive: bytes = KEEP_ALIVE,
     ) -> AsyncGenerator[bytes]:
-        pool = self._pools.get(deployment_id)
-        if pool is None:
-            raise NotFoundError("Deployment not found", code="deployment_not_found")
-        return pool.stream(generation, wait_s=wait_s, timeout_s=timeout_s)
+        pool = self._pool(deployment_id)
+        return pool.stream(call, wait_s=wait_s, timeout_s=timeout_s, keep_alive=keep_alive)
 
     def stats(self, deployment_id: str) -> DeploymentStats | None:
         pool = self._pools.get(deployment_id)
@@ -217,6 +227,12 @@ class LocalRuntime:
         return self._host.pid(replica_id)
 
     # --- behind it ---
+
+    def _pool(self, deployment_id: str) -> Pool:
+        pool = self._pools.get(deployment_id)
+        if pool is None:
+            raise NotFoundError("Deployment not found", code="deployment_not_found")
+        return pool
 
     def _environment(self, spec: DeploymentSpec) -> OwnEnvironment | None:
         """Of an engine that needs one. Raises `LoadError` where it is not there any more."""

@@ -1,0 +1,11 @@
+"""Every endpoint of OpenAI's conventions. A new one is a new file here, and a line."""
+
+from typing import Any
+
+from fastapi import APIRouter
+
+from stoker.openai import generation
+from stoker.openai.convention import Convention
+
+CONVENTIONS: tuple[Convention[Any], ...] = (*generation.CONVENTIONS,)
+ROUTERS: tuple[APIRouter, ...] = (generation.router,)
