@@ -23,17 +23,23 @@ from stoker.deployments.directory import Directory
 from stoker.deployments.endpoints import router as deployments
 from stoker.deployments.events import EventLog
 from stoker.deployments.folders import ModelFolders
+from stoker.files.endpoints import links
+from stoker.files.endpoints import router as files
 from stoker.http import AllowedHosts, RequestContext, install_error_handlers
 from stoker.inference import router as tasks
 from stoker.janitor import Janitor
+from stoker.jobs.runner import Runner
 from stoker.keys.endpoints import router as keys
 from stoker.keys.keyring import Keyring
 from stoker.media.collect import Collector
 from stoker.media.fetch import Fetcher
 from stoker.openai.models import router as models
 from stoker.openai.registry import ROUTERS as CONVENTIONS
+from stoker.runtime.interface import Runtime
 from stoker.runtime.local.runtime import LocalRuntime
 from stoker.secret import ServerSecret
+from stoker.videos import service as videos_service
+from stoker.videos.endpoints import router as videos
 
 ROUTERS: tuple[APIRouter, ...] = (
     tasks,
@@ -43,6 +49,8 @@ ROUTERS: tuple[APIRouter, ...] = (
     artifacts,
     keys,
     accounts,
+    files,
+    videos,
 )
 
 
@@ -51,16 +59,29 @@ def build_services(settings: Settings) -> Services:
     data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     database = Database(settings.resolved_database_url)
     blobs = Blobs(data_dir / "blobs")
+    runtime = LocalRuntime(settings, ModelFolders(settings, database, blobs))
     return Services(
         settings=settings,
         database=database,
         blobs=blobs,
         keyring=Keyring(database, settings.key_cache_s),
         directory=Directory(),
-        runtime=LocalRuntime(settings, ModelFolders(settings, database, blobs)),
+        runtime=runtime,
         secret=ServerSecret(data_dir),
         media=_media(settings),
+        videos=Runner(
+            database,
+            lease_s=settings.job_lease_s,
+            at_once=settings.jobs_at_once,
+            share=lambda deployment_id: _replicas(runtime, deployment_id),
+        ),
     )
+
+
+def _replicas(runtime: Runtime, deployment_id: str) -> int:
+    """How many of a deployment's jobs can be worked on at a time."""
+    stats = runtime.stats(deployment_id)
+    return max(1, len(stats.replicas) if stats else 0)
 
 
 def _media(settings: Settings) -> Collector:
@@ -106,6 +127,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     for router in ROUTERS:
         # Deny by default: no route of a resource can be reached without a key.
         app.include_router(router, dependencies=[Depends(authenticate)])
+    app.include_router(links)
     openapi.install(app)
     return app
 
@@ -129,9 +151,13 @@ async def running(services: Services) -> AsyncGenerator[None]:
         asyncio.create_task(Janitor(services).run()),
         asyncio.create_task(listener.run()),
     ]
+    videos = asyncio.create_task(services.videos.run(videos_service.Making(services)))
     try:
         yield
     finally:
+        # Jobs are handed back before their replicas end: the next start goes on with them.
+        videos.cancel()
+        await asyncio.gather(videos, return_exceptions=True)
         await services.runtime.stop()
         for task in background:
             task.cancel()

@@ -1,6 +1,7 @@
 """Who is calling, and what they may do. Every route depends on `authenticate`, deny by default."""
 
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import Depends, Header, Request, Response, Security
@@ -16,11 +17,11 @@ from stoker.keys.keyring import Principal, Scope
 
 # Declared for the OpenAPI document only: the header is read by `authenticate` itself, because
 # FastAPI's own answer to a missing one is not in our shape.
-_bearer = HTTPBearer(auto_error=False, description="An API key: `Bearer sk-…`")
+bearer = HTTPBearer(auto_error=False, description="An API key: `Bearer sk-…`")
 
 
 async def authenticate(
-    request: Request, services: ServicesDep, _scheme: Annotated[object, Security(_bearer)] = None
+    request: Request, services: ServicesDep, _scheme: Annotated[object, Security(bearer)] = None
 ) -> Principal:
     """The caller. Raises `InvalidAPIKeyError` for every kind of bad key alike."""
     known: Principal | None = getattr(request.state, "caller", None)
@@ -83,6 +84,23 @@ async def _account(
     raise InvalidAPIKeyError
 
 
+@dataclass(frozen=True)
+class Reach:
+    """What a key can see of an account's objects that belong to deployments."""
+
+    account_id: str
+    deployment_ids: frozenset[str] | None
+    """None: those of all deployments."""
+
+
+async def reach_of(caller: Caller, request: Request, services: ServicesDep) -> Reach:
+    """Raises `InvalidAPIKeyError`, and what an operator's key needs."""
+    if caller.scope is Scope.DEPLOYMENT and caller.account_id:
+        return Reach(caller.account_id, caller.deployment_ids)
+    account = request.headers.get("x-stoker-account")
+    return Reach(await _account(caller, services, account), None)
+
+
 async def _operator(caller: Caller) -> Principal:
     if caller.scope is not Scope.OPERATOR:
         raise InvalidAPIKeyError
@@ -91,4 +109,5 @@ async def _operator(caller: Caller) -> Principal:
 
 AccountId = Annotated[str, Depends(_account)]
 Manager = Annotated[Principal, Depends(_manager)]
+Within = Annotated[Reach, Depends(reach_of)]
 Operator = Annotated[Principal, Depends(_operator)]

@@ -53,6 +53,15 @@ class Blobs:
     def open_at(self, key: str, offset: int) -> "PartFile":
         return PartFile(self.local_path(key), offset)
 
+    def write(self, key: str, content: bytes) -> None:
+        """Write a new blob, durably (sync)."""
+        file = self.open_at(key, 0)
+        try:
+            file.write(content)
+            file.sync()
+        finally:
+            file.close()
+
     def trim(self, key: str, size: int) -> None:
         """Cut off what was written behind a file's end and never became a part of it (sync)."""
         with self.local_path(key).open("r+b") as file:

@@ -111,6 +111,32 @@ class Settings(BaseSettings):
         default=2000, ge=1, le=100_000, description="Most files in an artifact."
     )
 
+    media_retention_h: float = Field(
+        default=24, gt=0, le=87_600, description="How long generated images and videos are kept, h."
+    )
+    public_url: str | None = Field(
+        default=None,
+        pattern=r"^https?://[^\s/?#]+(/[^\s?#]*)?$",
+        max_length=512,
+        description="Address that links to files begin with, as in https://models.example; "
+        "default: the one that the request came to.",
+    )
+    job_lease_s: float = Field(
+        default=15,
+        ge=1,
+        le=3600,
+        description="A job whose server was not heard of for so long is taken over, seconds.",
+    )
+    jobs_at_once: int = Field(
+        default=8, ge=1, le=1000, description="Jobs that this server works on at a time."
+    )
+    jobs_queued: int = Field(
+        default=256, ge=1, le=100_000, description="Most jobs of one deployment that wait or run."
+    )
+    job_timeout_s: float = Field(
+        default=3600, gt=0, le=86_400, description="Longest time that one try of a job takes, s."
+    )
+
     source_dirs: list[Path] = Field(
         default=[], description="Folders below which a deployment's source may lie."
     )

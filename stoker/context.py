@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
@@ -10,6 +10,7 @@ from stoker.blobs import Blobs
 from stoker.config import Settings
 from stoker.db import Database, Session
 from stoker.deployments.directory import Directory
+from stoker.jobs.runner import Runner
 from stoker.keys.keyring import Keyring
 from stoker.media.collect import Collector
 from stoker.runtime.interface import Runtime
@@ -26,6 +27,8 @@ class Services:
     runtime: Runtime
     secret: ServerSecret
     media: Collector
+    videos: Runner[Any, Any]
+    """Works on the jobs that are videos."""
 
 
 def services(request: Request) -> Services:

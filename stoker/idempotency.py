@@ -49,15 +49,32 @@ class Idempotency:
         self._request = request
         self._caller = caller
         self._secret = services.secret
+        self._database = services.database
         self._key = idempotency_key
 
+    async def known(self, status: int, fingerprint: str) -> Response | None:
+        """The remembered answer, before work is done that `run` would throw away."""
+        if self._key is None:
+            return None
+        async with self._database.reading() as session:
+            record = await session.get(IdempotencyRecord, self._record_id())
+        return self._replay(record, fingerprint, status) if record else None
+
     async def run(
-        self, session: Session, create: Callable[[], Awaitable[BaseModel]], status: int = 201
+        self,
+        session: Session,
+        create: Callable[[], Awaitable[BaseModel]],
+        status: int = 201,
+        fingerprint: str | None = None,
     ) -> Response:
-        """Create and remember the answer in the same transaction, or give the remembered one."""
+        """Create and remember the answer in the same transaction, or give the remembered one.
+
+        fingerprint: SHA-256 of what was asked for; None: of the body. The bodies of forms differ
+        each time that they are sent.
+        """
         if self._key is None:
             return _response((await create()).model_dump_json().encode(), status)
-        body_sha256 = hashlib.sha256(await self._request.body()).hexdigest()
+        body_sha256 = fingerprint or hashlib.sha256(await self._request.body()).hexdigest()
         if record := await session.get(IdempotencyRecord, self._record_id()):
             return self._replay(record, body_sha256, status)
         content = (await create()).model_dump_json().encode()

@@ -14,8 +14,21 @@ class Prefix(StrEnum):
     UPLOAD = "upl"
     DEPLOYMENT = "dep"
     REPLICA = "rep"
+    VIDEO = "video"
+    FILE = "file"
     EVENT = "evt"
     REQUEST = "req"
+
+
+def made_at(identifier: str) -> float | None:
+    """When an id was made, unix seconds; None for what is no id."""
+    digits = identifier.rpartition("_")[2]
+    if len(digits) != 26 or not set(digits) <= set(_ALPHABET):
+        return None
+    number = 0
+    for digit in digits:
+        number = number << 5 | _ALPHABET.index(digit)
+    return (number >> 80) / 1000
 
 
 def new_id(prefix: Prefix) -> str:

@@ -1,21 +1,26 @@
-"""Periodic upkeep: expired uploads, old idempotency records, last use of keys."""
+"""Periodic upkeep: what has expired goes, last use of keys is written down."""
 
 import asyncio
 import logging
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 from stoker import db, idempotency
 from stoker.artifacts import service as artifacts
 from stoker.context import Services
+from stoker.files import service as files
+from stoker.videos import service as videos
 
 log = logging.getLogger(__name__)
 
 PERIOD_S = 30.0
+STRAYS_EVERY = timedelta(hours=1)
+"""Looking for them lists all files."""
 
 
 class Janitor:
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._strays_at = datetime.min.replace(tzinfo=UTC)
 
     async def run(self) -> None:
         while True:
@@ -31,3 +36,8 @@ class Janitor:
         await services.keyring.flush_last_used()
         await idempotency.forget_old(services.database, now - idempotency.KEPT)
         await artifacts.expire_uploads(services.database, services.blobs, now)
+        await files.sweep(services.database, services.blobs, now)
+        if now >= self._strays_at:
+            self._strays_at = now + STRAYS_EVERY
+            await files.sweep_strays(services.database, services.blobs, now)
+            await videos.forget_ended(services, now)

@@ -4,8 +4,10 @@ from stoker.accounts.models import Account
 from stoker.artifacts.models import Artifact, Upload, UploadFile, UploadPart
 from stoker.db import Base
 from stoker.deployments.models import Deployment, DeploymentEvent
+from stoker.files.models import File
 from stoker.idempotency import IdempotencyRecord
 from stoker.keys.models import ApiKey
+from stoker.videos.models import Video
 
 TABLES: tuple[type[Base], ...] = (
     Account,
@@ -13,8 +15,10 @@ TABLES: tuple[type[Base], ...] = (
     Artifact,
     Deployment,
     DeploymentEvent,
+    File,
     IdempotencyRecord,
     Upload,
     UploadFile,
     UploadPart,
+    Video,
 )

@@ -11,6 +11,7 @@ from stoker.openai.convention import EVENTS, Convention
 from stoker.openai.registry import CONVENTIONS
 from stoker.tasks.base import Task
 from stoker.tasks.registry import TASKS
+from stoker.videos.endpoints import CREATE
 
 _REF = "#/components/schemas/{model}"
 
@@ -23,7 +24,7 @@ def install(app: FastAPI) -> None:
             document = plain()
             for task in TASKS.values():
                 _describe(document, task)
-            for convention in CONVENTIONS:
+            for convention in (*CONVENTIONS, CREATE):
                 _describe_convention(document, convention)
             _drop_unused_errors(document)
             app.openapi_schema = document

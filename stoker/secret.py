@@ -1,5 +1,7 @@
 """The server's own secret: a random file in the data folder, made at the first start."""
 
+import hashlib
+import hmac
 import os
 from pathlib import Path
 
@@ -7,10 +9,21 @@ from cryptography.fernet import Fernet, InvalidToken
 
 
 class ServerSecret:
-    """Encrypts what must be kept and not be read from a copy of the database."""
+    """Encrypts what must be kept and not be read from a copy of the database, and signs links."""
 
     def __init__(self, data_dir: Path) -> None:
-        self._fernet = Fernet(_load_or_create(data_dir / "server-secret"))
+        key = _load_or_create(data_dir / "server-secret")
+        self._fernet = Fernet(key)
+        # A key of its own for each use: HKDF's expand step (RFC 5869) for one block.
+        self._signing = hmac.digest(key, b"stoker signed links\x01", hashlib.sha256)
+
+    def sign(self, text: str) -> str:
+        """HMAC-SHA256 of a text, 64 hexadecimal digits."""
+        return hmac.new(self._signing, text.encode(), hashlib.sha256).hexdigest()
+
+    def signed(self, text: str, signature: str) -> bool:
+        """Whether a signature, which may be anything, is the text's."""
+        return hmac.compare_digest(self.sign(text).encode(), signature.encode())
 
     def seal(self, data: bytes) -> bytes:
         return self._fernet.encrypt(data)

@@ -70,6 +70,9 @@ TASKS: Mapping[str, Task] = {
 MEDIA: Mapping[str, MediaPipeline] = {pipeline.name: pipeline for pipeline in ()}
 """Pipelines that make or transcribe media, by name."""
 
+VIDEO = ("text-to-video", "image-to-video")
+"""Pipelines whose answers are jobs: they take too long for one request."""
+
 WORKS: Mapping[str, Task | MediaPipeline] = {**TASKS, **MEDIA}
 """All that a replica's stages can be asked for, by the name that stands in `Work`."""
 

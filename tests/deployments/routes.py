@@ -25,6 +25,13 @@ INFERENCE = {
     *(convention.path for convention in CONVENTIONS),
 }
 """The paths that a deployment's key may call."""
+MADE = ("/v1/files", "/v1/videos")
+"""Below these, it reaches what its deployments made."""
+
+
+def is_inference(path: str) -> bool:
+    return path in INFERENCE or path.startswith(MADE)
+
 
 _PARAMETER = re.compile(r"\{(\w+)(?::(\w+))?\}")
 

@@ -1,0 +1,92 @@
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request, Security
+from fastapi.responses import FileResponse
+
+from stoker import db
+from stoker.auth import KeyedRoute, Within, authenticate, bearer, reach_of
+from stoker.context import ReadSession, Services, ServicesDep, WriteSession
+from stoker.errors import NotFoundError, responses
+from stoker.files import models, repository, schemas, service
+from stoker.files.schemas import File
+from stoker.lists import ListResponse, Paging
+from stoker.schemas import Deleted
+
+router = APIRouter(prefix="/v1/files", tags=["Files"], route_class=KeyedRoute)
+links = APIRouter(prefix="/v1/files", tags=["Files"])
+"""Routes that a signed link opens, too."""
+
+
+@router.get("", responses=responses())
+async def list_files(within: Within, session: ReadSession, paging: Paging) -> ListResponse[File]:
+    """List the files that were generated and have not expired."""
+    return (await repository.page(session, within, paging)).response(schemas.response)
+
+
+@router.get("/{file_id}", responses=responses(NotFoundError))
+async def get_file(file_id: str, within: Within, session: ReadSession) -> File:
+    """Get what is known of a file."""
+    return schemas.response(await service.get(session, within, file_id))
+
+
+@router.delete("/{file_id}", responses=responses(NotFoundError))
+async def delete_file(
+    file_id: str, within: Within, session: WriteSession, services: ServicesDep
+) -> Deleted:
+    """Delete a file before it expires."""
+    file = await service.get(session, within, file_id)
+    await service.delete(session, services.blobs, file)
+    return Deleted(id=file.id, object="file")
+
+
+async def _opened(
+    file_id: str,
+    request: Request,
+    services: ServicesDep,
+    expires: Annotated[
+        int | None, Query(ge=0, le=1 << 40, description="Of a signed link: unix seconds.")
+    ] = None,
+    signature: Annotated[str | None, Query(max_length=64, description="Of a signed link.")] = None,
+    _scheme: Annotated[object, Security(bearer)] = None,
+) -> models.File:
+    """The file of a signed link, or one that the key can see."""
+    if expires is not None and services.secret.signed(
+        service.signed_text(file_id, expires), signature or ""
+    ):
+        return await service.by_link(services, file_id, expires, db.now())
+    reach = await reach_of(await authenticate(request, services), request, services)
+    async with services.database.reading() as session:
+        return await service.get(session, reach, file_id)
+
+
+@links.api_route(
+    "/{file_id}/content",
+    methods=["GET"],
+    response_class=FileResponse,
+    responses=responses(NotFoundError),
+)
+async def get_content(
+    file: Annotated[models.File, Depends(_opened)], services: ServicesDep
+) -> FileResponse:
+    """Get a file's content, or ranges of it (RFC 9110, section 14)."""
+    return content(services, file)
+
+
+def content(services: Services, file: models.File) -> FileResponse:
+    """The answer that carries a file's bytes. Raises `NotFoundError`."""
+    path = services.blobs.local_path(file.blob_key)
+    if not path.is_file():
+        # It expired between the look-up and now.
+        raise service.gone()
+    return FileResponse(
+        path,
+        media_type=file.content_type,
+        filename=schemas.filename(file),
+        content_disposition_type="inline",
+        headers={
+            # Links are secrets, and shared caches must not keep what they open.
+            "cache-control": "private, max-age=3600",
+            # Nothing that a model made runs as a page of this server.
+            "content-security-policy": "default-src 'none'; sandbox",
+        },
+    )

@@ -1,0 +1,38 @@
+from datetime import datetime
+from enum import StrEnum
+
+from sqlalchemy import BigInteger, ForeignKey, Index, String
+from sqlalchemy.orm import Mapped, mapped_column
+
+from stoker.db import Base, UtcDateTime
+
+
+class Purpose(StrEnum):
+    IMAGE = "image"
+    VIDEO = "video"
+    THUMBNAIL = "thumbnail"
+    REFERENCE = "reference"
+    """What a client gave a job to begin with."""
+
+
+class File(Base):
+    """Something generated, or given for it, until it expires."""
+
+    __tablename__ = "files"
+    __table_args__ = (Index("ix_files_account_id_id", "account_id", "id"),)
+
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    account_id: Mapped[str] = mapped_column(String(40), ForeignKey("accounts.id"))
+    # No foreign key: what a deployment made outlives it.
+    deployment_id: Mapped[str] = mapped_column(String(40))
+    owner_id: Mapped[str | None] = mapped_column(String(40), index=True)
+    """The job whose file it is, if it is one's."""
+    purpose: Mapped[str] = mapped_column(String(16))
+    content_type: Mapped[str] = mapped_column(String(64))
+    size: Mapped[int] = mapped_column(BigInteger)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+
+    @property
+    def blob_key(self) -> str:
+        return f"files/{self.id}"

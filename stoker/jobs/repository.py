@@ -1,0 +1,111 @@
+"""Every statement on a job's lease. All writes of a worker name its token."""
+
+from collections.abc import Collection
+from datetime import datetime
+from typing import Any, TypeVar
+
+from sqlalchemy import CursorResult, func, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from stoker.jobs.models import UNFINISHED, Job, JobStatus
+
+Row = TypeVar("Row", bound=Job)
+
+
+async def claim(
+    session: AsyncSession,
+    table: type[Row],
+    *,
+    token: str,
+    now: datetime,
+    until: datetime,
+    busy: Collection[str],
+) -> Row | None:
+    """Lease the oldest job that waits or whose lease has run out; None where there is none.
+
+    busy: deployments that have enough to do.
+    """
+    free = or_(table.lock_expires_at.is_(None), table.lock_expires_at <= now)
+    due = or_(table.not_before.is_(None), table.not_before <= now)
+    row = await session.scalar(
+        select(table)
+        .where(table.status.in_(UNFINISHED), free, due, table.deployment_id.not_in(busy))
+        .order_by(table.id)
+        .limit(1)
+        .with_for_update(skip_locked=True)
+    )
+    if row is None:
+        return None
+    row.status = JobStatus.IN_PROGRESS.value
+    row.progress = 0.0
+    row.tries += 1
+    row.lock_token, row.lock_expires_at, row.not_before = token, until, None
+    return row
+
+
+async def renew(
+    session: AsyncSession, row: Job, *, token: str, until: datetime, progress: float
+) -> bool:
+    """Put a lease's end off; False where the job is not the holder's any more."""
+    return await _write(session, row, token, lock_expires_at=until, progress=progress)
+
+
+async def hand_back(
+    session: AsyncSession, row: Job, *, token: str, not_before: datetime | None, counted: bool
+) -> bool:
+    """Have the job done again by whoever comes next, this try being counted or not."""
+    return await _write(
+        session,
+        row,
+        token,
+        status=JobStatus.QUEUED.value,
+        progress=0.0,
+        tries=row.tries if counted else row.tries - 1,
+        not_before=not_before,
+        lock_token=None,
+        lock_expires_at=None,
+    )
+
+
+async def end(
+    session: AsyncSession,
+    row: Job,
+    *,
+    token: str,
+    now: datetime,
+    error: tuple[str, str] | None = None,
+) -> bool:
+    """Complete a job, or fail it with a code and a message; False where it is not the holder's."""
+    status = JobStatus.FAILED if error else JobStatus.COMPLETED
+    code, message = error or (None, None)
+    return await _write(
+        session,
+        row,
+        token,
+        status=status.value,
+        progress=row.progress if error else 1.0,
+        error_code=code,
+        error_message=message,
+        completed_at=now,
+        lock_token=None,
+        lock_expires_at=None,
+    )
+
+
+async def unfinished(session: AsyncSession, table: type[Job], deployment_id: str) -> int:
+    """How many jobs of a deployment wait or run."""
+    statement = select(func.count()).where(
+        table.deployment_id == deployment_id, table.status.in_(UNFINISHED)
+    )
+    return await session.scalar(statement) or 0
+
+
+async def _write(session: AsyncSession, row: Job, token: str, **values: Any) -> bool:
+    table = type(row)
+    result = await session.execute(
+        update(table)
+        .where(table.id == row.id, table.lock_token == token)
+        .values(**values)
+        .execution_options(synchronize_session=False)
+    )
+    return isinstance(result, CursorResult) and result.rowcount == 1

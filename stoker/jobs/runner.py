@@ -1,0 +1,246 @@
+"""Works on jobs: claims them, keeps their leases, ends each of them once."""
+
+import asyncio
+import logging
+import secrets
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any, Generic, Protocol, TypeVar
+
+from stoker import db
+from stoker.db import Database, Session
+from stoker.errors import (
+    CapacityError,
+    InternalError,
+    ModelLoadingError,
+    RateLimitError,
+    StokerError,
+)
+from stoker.jobs import repository
+from stoker.jobs.models import Job
+from stoker.runtime.interface import OnProgress
+
+log = logging.getLogger(__name__)
+
+Row = TypeVar("Row", bound=Job)
+Made = TypeVar("Made")
+
+MOST_TRIES = 5
+"""A job that takes its worker down every time must come to an end."""
+PASSING: tuple[type[StokerError], ...] = (CapacityError, ModelLoadingError, RateLimitError)
+"""Errors that say nothing about the job itself: it is tried again."""
+RETRY_FIRST_S = 2.0
+RETRY_LAST_S = 60.0
+_RENEWALS = 4
+"""Within a lease: one that is late costs nothing yet."""
+_POLL_S = 2.0
+"""How often other servers' jobs are looked at; one's own wake the runner."""
+
+
+class Kind(Protocol[Row, Made]):
+    """A kind of job."""
+
+    table: type[Row]
+
+    async def perform(self, row: Row, on_progress: OnProgress) -> Made:
+        """Do the work, outside the database. May be called again for the same row, by anyone."""
+        ...
+
+    async def keep(self, session: Session, row: Row, made: Made) -> None:
+        """Write what was made, in the transaction that completes the row."""
+        ...
+
+    async def ended(self, session: Session, row: Row) -> None:
+        """Clear up what only the work needed, in the transaction that ends the row."""
+        ...
+
+    async def discard(self, made: Made) -> None:
+        """Drop what was made: the job was deleted, or is another server's by now."""
+        ...
+
+
+class Runner(Generic[Row, Made]):
+    def __init__(
+        self,
+        database: Database,
+        *,
+        lease_s: float,
+        at_once: int,
+        share: Callable[[str], int],
+        clock: Callable[[], datetime] = db.now,
+    ) -> None:
+        """
+        Args:
+            share: how many jobs of a deployment are worked on at a time.
+        """
+        self._database = database
+        self._lease = timedelta(seconds=lease_s)
+        self._at_once = at_once
+        self._share = share
+        self._clock = clock
+        self._working: dict[str, _Working[Row, Made]] = {}
+        self._wake = asyncio.Event()
+
+    def wake(self) -> None:
+        """There may be something to do."""
+        self._wake.set()
+
+    def cancel(self, job_id: str) -> None:
+        """The job was deleted: stop working on it."""
+        if working := self._working.get(job_id):
+            working.task.cancel()
+
+    def progress(self, job_id: str) -> float | None:
+        """How far a job is that this server works on."""
+        working = self._working.get(job_id)
+        return working.progress if working else None
+
+    async def run(self, kind: Kind[Row, Made]) -> None:
+        """Work until cancelled; then hand back what is not finished."""
+        try:
+            while True:
+                try:
+                    await self._claim_all(kind)
+                except Exception:
+                    log.exception("no jobs could be claimed; it is tried again")
+                self._wake.clear()
+                await _at_most(self._wake.wait(), _POLL_S)
+        finally:
+            tasks = [working.task for working in self._working.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _claim_all(self, kind: Kind[Row, Made]) -> None:
+        while len(self._working) < self._at_once:
+            counts = Counter(one.row.deployment_id for one in self._working.values())
+            busy = [name for name, count in counts.items() if count >= self._share(name)]
+            token, now = secrets.token_hex(16), self._clock()
+            async with self._database.transaction() as session:
+                row = await repository.claim(
+                    session,
+                    kind.table,
+                    token=token,
+                    now=now,
+                    until=now + self._lease,
+                    busy=busy,
+                )
+            if row is None:
+                return
+            working = self._working[row.id] = _Working(kind, row, token)
+            working.task = asyncio.create_task(self._work(working))
+
+    async def _work(self, working: "_Working[Row, Made]") -> None:
+        renewing = asyncio.create_task(self._keep_lease(working))
+        try:
+            await self._try(working)
+        except asyncio.CancelledError:
+            await self._hand_back(working, counted=False)
+        except Exception:
+            # Its lease runs out, and it is taken up again.
+            log.exception("work on a job could not be ended", extra={"job": working.row.id})
+        finally:
+            renewing.cancel()
+            del self._working[working.row.id]
+            self.wake()
+
+    async def _try(self, working: "_Working[Row, Made]") -> None:
+        row = working.row
+        if row.tries > MOST_TRIES:
+            await self._fail(working, _lost_too_often())
+            return
+        try:
+            made = await working.kind.perform(row, working.tell)
+        except PASSING as error:
+            if row.tries >= MOST_TRIES:
+                await self._fail(working, error)
+            else:
+                log.info("a job is tried again", extra={"job": row.id, "why": error.code})
+                await self._hand_back(working, counted=True)
+            return
+        except StokerError as error:
+            await self._fail(working, error)
+            return
+        except Exception:
+            log.exception("a job failed", extra={"job": row.id})
+            await self._fail(working, InternalError())
+            return
+        await self._complete(working, made)
+
+    async def _complete(self, working: "_Working[Row, Made]", made: Made) -> None:
+        row = working.row
+        async with self._database.transaction() as session:
+            held = await repository.end(session, row, token=working.token, now=self._clock())
+            if held:
+                await working.kind.keep(session, row, made)
+                await working.kind.ended(session, row)
+        # Not where committing failed: it may have happened all the same.
+        if not held:
+            await working.kind.discard(made)
+
+    async def _fail(self, working: "_Working[Row, Made]", error: StokerError) -> None:
+        row, found = working.row, (error.code, error.message)
+        async with self._database.transaction() as session:
+            if await repository.end(
+                session, row, token=working.token, now=self._clock(), error=found
+            ):
+                await working.kind.ended(session, row)
+
+    async def _hand_back(self, working: "_Working[Row, Made]", *, counted: bool) -> None:
+        row = working.row
+        pause = min(RETRY_LAST_S, RETRY_FIRST_S * 2 ** (row.tries - 1))
+        again = self._clock() + timedelta(seconds=pause) if counted else None
+        async with self._database.transaction() as session:
+            await repository.hand_back(
+                session, row, token=working.token, not_before=again, counted=counted
+            )
+
+    async def _keep_lease(self, working: "_Working[Row, Made]") -> None:
+        while True:
+            await asyncio.sleep(self._lease.total_seconds() / _RENEWALS)
+            try:
+                async with self._database.transaction() as session:
+                    held = await repository.renew(
+                        session,
+                        working.row,
+                        token=working.token,
+                        until=self._clock() + self._lease,
+                        progress=working.progress,
+                    )
+            except Exception:
+                log.exception("a lease could not be renewed; it is tried again")
+                continue
+            if not held:
+                # Deleted, or taken over: whatever comes of the work now is nobody's.
+                working.task.cancel()
+                return
+
+
+class _Working(Generic[Row, Made]):
+    """A job that this server works on."""
+
+    task: "asyncio.Task[None]"
+
+    def __init__(self, kind: Kind[Row, Made], row: Row, token: str) -> None:
+        self.kind = kind
+        self.row = row
+        self.token = token
+        self.progress = 0.0
+
+    def tell(self, fraction: float) -> None:
+        self.progress = fraction
+
+
+async def _at_most(work: Any, seconds: float) -> None:
+    try:
+        await asyncio.wait_for(work, seconds)
+    except TimeoutError:
+        return
+
+
+def _lost_too_often() -> StokerError:
+    return CapacityError(
+        f"The job was begun {MOST_TRIES} times and lost its server or its worker every time.",
+        code="worker_lost",
+    )

@@ -1,0 +1,120 @@
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import FileResponse
+
+from stoker import bodies, db
+from stoker.auth import Caller, KeyedRoute, Within
+from stoker.context import ReadSession, ServicesDep, WriteSession
+from stoker.errors import (
+    CALLING,
+    ConflictError,
+    NotFoundError,
+    UnsupportedMediaTypeError,
+    responses,
+)
+from stoker.files import endpoints as files
+from stoker.files.service import discard
+from stoker.idempotency import Idempotent
+from stoker.inference import check_pipeline, unless_gone
+from stoker.lists import ListResponse, Paging
+from stoker.openai.convention import Convention
+from stoker.schemas import Deleted
+from stoker.tasks.registry import VIDEO
+from stoker.videos import repository, service
+from stoker.videos.schemas import Variant, Video, VideoCreate
+
+router = APIRouter(prefix="/v1/videos", tags=["Videos"], route_class=KeyedRoute)
+
+CREATE = Convention(
+    path="/v1/videos",
+    summary="Create a video",
+    request=VideoCreate,
+    answers={"application/json": Video},
+    example={"model": "tiny-film", "prompt": "a red circle moves to the right", "seconds": 1},
+    media={"input_reference": "image"},
+)
+
+
+@router.post(
+    "",
+    summary=CREATE.summary,
+    operation_id="create_video",
+    response_model=Video,
+    responses=responses(*CALLING, UnsupportedMediaTypeError, ConflictError),
+)
+async def create_video(
+    request: Request, caller: Caller, services: ServicesDep, idempotent: Idempotent
+) -> Response:
+    """Have a video made: a job that is durable from this answer on."""
+    body = await bodies.read(request, CREATE, max_files=1)
+    entry = services.directory.resolve(caller, body.model)
+    check_pipeline(entry, VIDEO)
+    fingerprint = service.fingerprint(body)
+    if known := await idempotent.known(200, fingerprint):
+        return known
+    await unless_gone(request, services.media.collect(body))
+    reference = await service.keep_reference(services, entry, body)
+    created: Video | None = None
+
+    async def create() -> Video:
+        nonlocal created
+        row = await service.create(session, services, entry, body, reference)
+        created = service.response(services, row)
+        return created
+
+    try:
+        async with services.database.transaction() as session:
+            answer = await idempotent.run(session, create, 200, fingerprint)
+    finally:
+        if reference and created is None:
+            await discard(services.blobs, [reference])
+    services.videos.wake()
+    return answer
+
+
+@router.get("", responses=responses())
+async def list_videos(
+    within: Within, session: ReadSession, services: ServicesDep, paging: Paging
+) -> ListResponse[Video]:
+    """List videos, those that wait or failed, too."""
+    page = await repository.page(session, within, paging)
+    return page.response(lambda row: service.response(services, row))
+
+
+@router.get("/{video_id}", responses=responses(NotFoundError))
+async def get_video(
+    video_id: str,
+    within: Within,
+    session: ReadSession,
+    services: ServicesDep,
+    response: Response,
+) -> Video:
+    """Get a video's state: how far it is, or how it ended."""
+    found = service.response(services, await service.get(session, within, video_id))
+    # How OpenAI's clients learn when to ask again.
+    response.headers["openai-poll-after-ms"] = str(service.POLL_AFTER_MS)
+    return found
+
+
+@router.get(
+    "/{video_id}/content",
+    response_class=FileResponse,
+    responses=responses(NotFoundError, ConflictError),
+)
+async def get_video_content(
+    video_id: str, within: Within, services: ServicesDep, variant: Variant = "video"
+) -> FileResponse:
+    """Get a completed video (MP4, H.264) or its thumbnail (WebP), or ranges of it."""
+    async with services.database.reading() as session:
+        row = await service.get(session, within, video_id)
+        file = await service.content(session, row, variant, db.now())
+    return files.content(services, file)
+
+
+@router.delete("/{video_id}", responses=responses(NotFoundError))
+async def delete_video(
+    video_id: str, within: Within, session: WriteSession, services: ServicesDep
+) -> Deleted:
+    """Delete a video with its content; one that is being made is stopped."""
+    row = await service.get(session, within, video_id, lock=True)
+    await service.delete(session, services, row)
+    return Deleted(id=row.id, object="video.deleted")

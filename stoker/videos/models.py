@@ -1,0 +1,32 @@
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import JSON, Float, ForeignKey, Index, String, Text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from stoker.db import Base, UtcDateTime
+from stoker.jobs.models import Job
+
+
+class Video(Job, Base):
+    """A video to be generated, and what became of it."""
+
+    __tablename__ = "videos"
+    __table_args__ = (Index("ix_videos_account_id_id", "account_id", "id"),)
+
+    account_id: Mapped[str] = mapped_column(String(40), ForeignKey("accounts.id"))
+    model: Mapped[str] = mapped_column(String(128))
+    pipeline: Mapped[str] = mapped_column(String(64))
+    prompt: Mapped[str] = mapped_column(Text)
+    parameters: Mapped[dict[str, Any]] = mapped_column(JSON)
+    """For the replica's stages."""
+    seconds: Mapped[float | None] = mapped_column(Float)
+    """As asked for, then as it came out; None: the model's own, not known before the end."""
+    size: Mapped[str | None] = mapped_column(String(16))
+    reference_id: Mapped[str | None] = mapped_column(String(40))
+    """The file that it begins with."""
+    video_id: Mapped[str | None] = mapped_column(String(40))
+    """The file that it became."""
+    thumbnail_id: Mapped[str | None] = mapped_column(String(40))
+    expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    """When its files are removed."""

@@ -1,0 +1,28 @@
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, delete, select
+
+from stoker.auth import Reach
+from stoker.db import Session
+from stoker.lists import Page, PageQuery, fetch_page
+from stoker.videos.models import Video
+
+
+def _within(reach: Reach) -> ColumnElement[bool]:
+    found = Video.account_id == reach.account_id
+    if reach.deployment_ids is None:
+        return found
+    return found & Video.deployment_id.in_(reach.deployment_ids)
+
+
+async def get(session: Session, reach: Reach, video_id: str, *, lock: bool = False) -> Video | None:
+    statement = select(Video).where(Video.id == video_id, _within(reach))
+    return await session.scalar(statement.with_for_update() if lock else statement)
+
+
+async def page(session: Session, reach: Reach, query: PageQuery) -> Page[Video]:
+    return await fetch_page(session, select(Video).where(_within(reach)), Video.id, query)
+
+
+async def forget_ended(session: Session, before: datetime) -> None:
+    await session.execute(delete(Video).where(Video.completed_at < before))

@@ -1,0 +1,243 @@
+"""Videos: jobs that make a file. Peers keep them in memory; here they are rows."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import msgspec
+
+from stoker import db
+from stoker.auth import Reach
+from stoker.context import Services
+from stoker.db import Session
+from stoker.deployments.directory import Entry
+from stoker.errors import ConflictError, NotFoundError, RateLimitError
+from stoker.files import repository as file_rows
+from stoker.files import service as files
+from stoker.files.models import File, Purpose
+from stoker.ids import Prefix, new_id
+from stoker.jobs import repository as jobs
+from stoker.jobs.models import JobStatus
+from stoker.media.media import Media
+from stoker.runtime.interface import Call, OnProgress
+from stoker.tasks.video_request import VideoAnswer
+from stoker.videos import repository, schemas
+from stoker.videos.models import Video
+
+KEPT = timedelta(days=30)
+"""How long an ended job is remembered."""
+POLL_AFTER_MS = 1000
+
+_MP4 = "video/mp4"
+_THUMBNAIL = "image/webp"
+
+
+def fingerprint(body: schemas.VideoCreate) -> str:
+    """SHA-256 of what a request asks for, whatever form it came in."""
+    asked = json.dumps(body.model_dump(exclude={"input_reference"}), sort_keys=True)
+    found = hashlib.sha256(asked.encode())
+    if reference := body.input_reference:
+        found.update(reference.content or (reference.source or "").encode())
+    return found.hexdigest()
+
+
+async def keep_reference(
+    services: Services, entry: Entry, body: schemas.VideoCreate
+) -> File | None:
+    """Write what a video begins with; `create` adds its row."""
+    reference = body.input_reference
+    if reference is None or reference.content is None:
+        return None
+    return await files.write(
+        services,
+        account_id=entry.account_id,
+        deployment_id=entry.deployment_id,
+        purpose=Purpose.REFERENCE,
+        content=bytes(reference.content),
+        content_type="application/octet-stream",
+    )
+
+
+async def create(
+    session: Session,
+    services: Services,
+    entry: Entry,
+    body: schemas.VideoCreate,
+    reference: File | None,
+) -> Video:
+    limit = services.settings.jobs_queued
+    if await jobs.unfinished(session, Video, entry.deployment_id) >= limit:
+        raise RateLimitError(
+            f"This deployment has {limit} videos waiting or being made. Try again later.",
+            code="queue_full",
+            retry_after_s=10,
+        )
+    row = Video(
+        id=new_id(Prefix.VIDEO),
+        account_id=entry.account_id,
+        deployment_id=entry.deployment_id,
+        model=entry.model,
+        pipeline=entry.pipeline,
+        prompt=body.prompt,
+        parameters=body.parameters(),
+        seconds=body.seconds,
+        size=body.size,
+        status=JobStatus.QUEUED.value,
+        progress=0.0,
+        tries=0,
+        created_at=db.now(),
+    )
+    if reference:
+        reference.owner_id, row.reference_id = row.id, reference.id
+        session.add(reference)
+    session.add(row)
+    return row
+
+
+def response(services: Services, row: Video) -> schemas.Video:
+    status = JobStatus(row.status)
+    progress = row.progress
+    if status is JobStatus.IN_PROGRESS:
+        progress = max(progress, services.videos.progress(row.id) or 0.0)
+    error = None
+    if row.error_code:
+        error = schemas.VideoError(code=row.error_code, message=row.error_message or "")
+    return schemas.Video(
+        id=row.id,
+        created_at=int(row.created_at.timestamp()),
+        completed_at=_seconds(row.completed_at),
+        expires_at=_seconds(row.expires_at),
+        model=row.model,
+        prompt=row.prompt,
+        status=status,
+        progress=100 if status is JobStatus.COMPLETED else min(99, int(progress * 100)),
+        seconds=row.seconds,
+        size=row.size,
+        error=error,
+    )
+
+
+async def get(session: Session, reach: Reach, video_id: str, *, lock: bool = False) -> Video:
+    row = await repository.get(session, reach, video_id, lock=lock)
+    if row is None:
+        raise NotFoundError("Video not found", code="video_not_found")
+    return row
+
+
+async def content(session: Session, row: Video, variant: schemas.Variant, now: datetime) -> File:
+    """The file of a video that is there. Raises `ConflictError`, `NotFoundError`."""
+    if row.status != JobStatus.COMPLETED:
+        raise ConflictError(
+            f"The video is {row.status}, not completed: it has no content."
+            + (f" {row.error_message}" if row.error_message else ""),
+            code="video_not_completed",
+        )
+    file_id = row.video_id if variant == "video" else row.thumbnail_id
+    file = await file_rows.by_id(session, file_id or "")
+    if file is None or file.expires_at <= now:
+        expired = row.expires_at is not None and row.expires_at <= now
+        raise NotFoundError(
+            "The video's content has expired; make it again." if expired else None,
+            code="video_expired" if expired else "file_not_found",
+        )
+    return file
+
+
+async def delete(session: Session, services: Services, row: Video) -> None:
+    """Delete a video with its files; a job that waits or runs ends."""
+    await session.delete(row)
+    await _delete_files(session, services, row.id)
+    session.after_commit(lambda: services.videos.cancel(row.id))
+
+
+async def forget_ended(services: Services, now: datetime) -> None:
+    async with services.database.transaction() as session:
+        await repository.forget_ended(session, now - KEPT)
+
+
+async def _delete_files(session: Session, services: Services, video_id: str) -> None:
+    owned = await file_rows.owned(session, video_id)
+    for file in owned:
+        await session.delete(file)
+    files.remove_after_commit(session, services.blobs, owned)
+
+
+def _seconds(moment: datetime | None) -> int | None:
+    return int(moment.timestamp()) if moment else None
+
+
+@dataclass(frozen=True)
+class Made:
+    """A video that was made, its bytes written."""
+
+    answer: VideoAnswer
+    video: File
+    thumbnail: File
+
+
+class Making:
+    """The `Kind` of the jobs that are videos."""
+
+    table = Video
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def perform(self, row: Video, on_progress: OnProgress) -> Made:
+        services, settings = self._services, self._services.settings
+        call = Call(
+            task=row.pipeline,
+            items=[{"prompt": row.prompt, "image": await self._reference(row)}],
+            parameters=row.parameters,
+            single=True,
+        )
+        content = await services.runtime.call(
+            row.deployment_id,
+            call,
+            wait_s=settings.load_timeout_s,
+            timeout_s=settings.job_timeout_s,
+            on_progress=on_progress,
+        )
+        answer = msgspec.msgpack.decode(content, type=VideoAnswer)
+        return Made(
+            answer,
+            await self._write(row, Purpose.VIDEO, answer.video, _MP4),
+            await self._write(row, Purpose.THUMBNAIL, answer.thumbnail, _THUMBNAIL),
+        )
+
+    async def keep(self, session: Session, row: Video, made: Made) -> None:
+        session.add_all([made.video, made.thumbnail])
+        kept = await session.get_one(Video, row.id)
+        await session.refresh(kept)
+        kept.video_id, kept.thumbnail_id = made.video.id, made.thumbnail.id
+        kept.seconds = made.answer.seconds
+        kept.size = f"{made.answer.width}x{made.answer.height}"
+        kept.expires_at = made.video.expires_at
+
+    async def ended(self, session: Session, row: Video) -> None:
+        if row.reference_id and (file := await file_rows.by_id(session, row.reference_id)):
+            await files.delete(session, self._services.blobs, file)
+
+    async def discard(self, made: Made) -> None:
+        await files.discard(self._services.blobs, [made.video, made.thumbnail])
+
+    async def _reference(self, row: Video) -> Media | None:
+        if row.reference_id is None:
+            return None
+        async with self._services.database.reading() as session:
+            file = await file_rows.by_id(session, row.reference_id)
+        if file is None:
+            raise NotFoundError("The video's input_reference has expired.", code="file_not_found")
+        return Media("image", content=await files.read(self._services, file))
+
+    async def _write(self, row: Video, purpose: Purpose, content: bytes, kind: str) -> File:
+        return await files.write(
+            self._services,
+            account_id=row.account_id,
+            deployment_id=row.deployment_id,
+            purpose=purpose,
+            content=content,
+            content_type=kind,
+            owner_id=row.id,
+        )
