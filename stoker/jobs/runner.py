@@ -142,7 +142,8 @@ class Runner(Generic[Row, Made]):
             log.exception("work on a job could not be ended", extra={"job": working.row.id})
         finally:
             renewing.cancel()
-            del self._working[working.row.id]
+            if self._working.get(working.row.id) is working:
+                del self._working[working.row.id]
             self.wake()
 
     async def _try(self, working: "_Working[Row, Made]") -> None:

@@ -1,0 +1,214 @@
+"""Files of generated content: links, ranges, expiry, and nothing left behind."""
+
+import time
+from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import select
+
+from stoker import db
+from stoker.app import build_services
+from stoker.config import Settings
+from stoker.context import Services
+from stoker.files import service
+from stoker.files.models import File, Purpose
+from stoker.ids import made_at
+from tests.support.server import WITHOUT_MODELS, Server, running
+
+CONTENT = bytes(range(256)) * 40
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with running(tmp_path_factory.mktemp("files") / "data", **WITHOUT_MODELS) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> Iterator[Any]:
+    with server.account() as client:
+        yield client
+
+
+@pytest.fixture
+async def services(server: Server) -> AsyncIterator[Services]:
+    """The server's own store, from beside it."""
+    services = build_services(Settings(data_dir=server.data_dir))
+    yield services
+    await services.media.close()
+    await services.database.close()
+
+
+@pytest.fixture
+async def file(services: Services, client: Any) -> File:
+    (file,) = await service.store(
+        services,
+        account_id=client.account_id,
+        deployment_id="dep_1",
+        purpose=Purpose.IMAGE,
+        contents=[CONTENT],
+        content_type="image/png",
+    )
+    return file
+
+
+class Asked:
+    """What a link is made for: a request to the server."""
+
+    def __init__(self, server: Server) -> None:
+        self.base_url = server.base_url + "/"
+
+
+@pytest.fixture
+def link(services: Services, server: Server, file: File) -> str:
+    return service.link(services, Asked(server), file)  # type: ignore[arg-type]
+
+
+def code(response: httpx.Response) -> tuple[int, str]:
+    return response.status_code, response.json()["error"]["code"]
+
+
+class TestContent:
+    async def test_needs_key_or_link(self, server: Server, client: Any, file: File, link: str):
+        path = f"/v1/files/{file.id}/content"
+        with server.client() as anonymous, server.account("other") as stranger:
+            assert code(anonymous.get(path)) == (401, "invalid_api_key")
+            assert code(stranger.get(path)) == (404, "file_not_found")
+            assert anonymous.get(link).content == CONTENT
+        response = client.get(path)
+        assert response.content == CONTENT
+        assert response.headers["content-type"] == "image/png"
+        assert response.headers["content-length"] == str(len(CONTENT))
+        assert response.headers["content-disposition"] == f'inline; filename="{file.id}.png"'
+        assert response.headers["content-security-policy"] == "default-src 'none'; sandbox"
+        assert response.headers["x-content-type-options"] == "nosniff"
+        assert "private" in response.headers["cache-control"]
+
+    @pytest.mark.parametrize(
+        ("wanted", "start", "end"),
+        [("0-0", 0, 1), ("100-199", 100, 200), ("10200-", 10200, 10240), ("-40", 10200, 10240)],
+    )
+    async def test_ranges(self, client: Any, file: File, wanted: str, start: int, end: int):
+        headers = {"range": f"bytes={wanted}"}
+        response = client.get(f"/v1/files/{file.id}/content", headers=headers)
+        assert response.status_code == 206
+        assert response.headers["content-range"] == f"bytes {start}-{end - 1}/{len(CONTENT)}"
+        assert response.content == CONTENT[start:end]
+
+    @pytest.mark.parametrize("wanted", ["99999-", "5-3", "nonsense"])
+    async def test_range_that_is_none(self, client: Any, file: File, wanted: str):
+        headers = {"range": f"bytes={wanted}"}
+        response = client.get(f"/v1/files/{file.id}/content", headers=headers)
+        assert response.status_code in (400, 416)
+
+    async def test_thousands_of_ranges_are_not_joined(self, client: Any, file: File):
+        """CVE-2025-62727: that took quadratic time."""
+        ranges = ",".join(f"{n}-{n}" for n in range(0, 10_000, 2))
+        response = client.get(f"/v1/files/{file.id}/content", headers={"range": f"bytes={ranges}"})
+        assert (response.status_code, response.content) == (200, CONTENT)
+
+
+class TestLink:
+    async def test_is_bound_to_one_file_and_one_time(
+        self, server: Server, services: Services, client: Any, file: File, link: str
+    ):
+        (other,) = await service.store(
+            services,
+            account_id=client.account_id,
+            deployment_id="dep_1",
+            purpose=Purpose.IMAGE,
+            contents=[b"other"],
+            content_type="image/png",
+        )
+        expires = int(file.expires_at.timestamp())
+        with server.client() as anonymous:
+            for bad in (
+                link.replace(file.id, other.id),
+                link.replace(f"expires={expires}", f"expires={expires + 1}"),
+                link[:-1] + ("0" if link[-1] != "0" else "1"),
+                link.partition("&")[0],
+                link.partition("signature=")[0] + "signature=%C3%A9",
+            ):
+                assert code(anonymous.get(bad)) == (401, "invalid_api_key"), bad
+            assert anonymous.get(link + "x" * 100).status_code == 400
+
+    async def test_says_that_it_has_expired(self, server: Server, services: Services, file: File):
+        file.expires_at = db.now() - timedelta(seconds=1)
+        link = service.link(services, Asked(server), file)  # type: ignore[arg-type]
+        with server.client() as anonymous:
+            assert code(anonymous.get(link)) == (404, "link_expired")
+
+    async def test_begins_as_the_operator_says(
+        self, server: Server, services: Services, file: File
+    ):
+        settings = services.settings.model_copy(update={"public_url": "https://m.example/api/"})
+        public = Services(**{**services.__dict__, "settings": settings})
+        link = service.link(public, Asked(server), file)  # type: ignore[arg-type]
+        assert link.startswith(f"https://m.example/api/v1/files/{file.id}/content?")
+
+
+class TestObject:
+    async def test_get_and_list(self, client: Any, file: File):
+        found = client.get(f"/v1/files/{file.id}").json()
+        assert found == {
+            "id": file.id,
+            "object": "file",
+            "bytes": len(CONTENT),
+            "created_at": int(file.created_at.timestamp()),
+            "expires_at": int(file.expires_at.timestamp()),
+            "filename": f"{file.id}.png",
+            "purpose": "image",
+            "content_type": "image/png",
+        }
+        assert client.get("/v1/files").json()["data"][0] == found
+
+    async def test_delete(self, client: Any, services: Services, file: File):
+        path = services.blobs.local_path(file.blob_key)
+        assert path.read_bytes() == CONTENT
+        deleted = client.delete(f"/v1/files/{file.id}").json()
+        assert deleted == {"id": file.id, "object": "file", "deleted": True}
+        assert not path.exists()
+        assert code(client.get(f"/v1/files/{file.id}/content")) == (404, "file_not_found")
+
+
+class TestSweeping:
+    async def test_expired_files_go(self, services: Services, file: File):
+        path = services.blobs.local_path(file.blob_key)
+        await service.sweep(
+            services.database, services.blobs, file.expires_at - timedelta(seconds=1)
+        )
+        assert path.exists()
+        await service.sweep(services.database, services.blobs, file.expires_at)
+        assert not path.exists()
+        async with services.database.reading() as session:
+            assert await session.scalar(select(File).where(File.id == file.id)) is None
+
+    async def test_bytes_without_a_row_go_once_they_are_old(
+        self, services: Services, file: File, client: Any
+    ):
+        stray = await service.write(
+            services,
+            account_id=client.account_id,
+            deployment_id="dep_1",
+            purpose=Purpose.VIDEO,
+            content=b"its server was killed before the row was there",
+            content_type="video/mp4",
+        )
+        path = services.blobs.local_path(stray.blob_key)
+        made = made_at(stray.id)
+        assert made is not None and abs(made - time.time()) < 10
+        await service.sweep_strays(services.database, services.blobs, db.now())
+        assert path.exists(), "it may be on its way"
+        later = db.now() + service.STRAY_AFTER
+        await service.sweep_strays(services.database, services.blobs, later)
+        assert not path.exists()
+        assert services.blobs.local_path(file.blob_key).exists()
+
+
+def test_files_are_the_servers_alone(server: Server) -> None:
+    folder = Path(server.data_dir) / "blobs" / "files"
+    assert all(path.stat().st_mode & 0o077 == 0 for path in folder.iterdir())

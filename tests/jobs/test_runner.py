@@ -1,0 +1,356 @@
+"""Jobs on real databases: each ends once, whoever dies, hangs or comes late."""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import delete, select
+
+from stoker import db
+from stoker.accounts.models import Account
+from stoker.db import Database, Session
+from stoker.errors import CapacityError, InferenceError
+from stoker.ids import Prefix, new_id
+from stoker.jobs.runner import MOST_TRIES, RETRY_FIRST_S, Runner
+from stoker.videos.models import Video
+from tests.support import postgres
+
+LEASE_S = 1000.0
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = db.now()
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def pass_by(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+
+class Kind:
+    """What the tests have a job do; notes what happens to it."""
+
+    table = Video
+
+    def __init__(self) -> None:
+        self.work: Callable[[Video], Awaitable[str]] = self._at_once
+        self.begun: list[str] = []
+        self.kept: list[str] = []
+        self.cleared: list[str] = []
+        self.discarded: list[str] = []
+        self.cancelled: list[str] = []
+
+    @staticmethod
+    async def _at_once(row: Video) -> str:
+        return f"made of {row.prompt}"
+
+    async def perform(self, row: Video, on_progress: Callable[[float], None]) -> str:
+        self.begun.append(row.id)
+        on_progress(0.5)
+        try:
+            return await self.work(row)
+        except asyncio.CancelledError:
+            self.cancelled.append(row.id)
+            raise
+
+    async def keep(self, session: Session, row: Video, made: str) -> None:
+        kept = await session.get_one(Video, row.id)
+        kept.size = "64x64"
+        self.kept.append(made)
+
+    async def ended(self, session: Session, row: Video) -> None:
+        self.cleared.append(row.id)
+
+    async def discard(self, made: str) -> None:
+        self.discarded.append(made)
+
+
+@pytest.fixture(scope="module")
+def postgres_url() -> Iterator[str]:
+    with postgres.running() as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
+    sqlite = request.param == "sqlite"
+    url = f"sqlite+aiosqlite:///{tmp_path}/jobs.db" if sqlite else None
+    database = Database(url or request.getfixturevalue("postgres_url"))
+    await database.migrate()
+    async with database.transaction() as session:
+        await session.execute(delete(Video))
+        if await session.get(Account, "acct_jobs") is None:
+            session.add(Account(id="acct_jobs", name="jobs", created_at=db.now()))
+    yield database
+    await database.close()
+
+
+async def add(database: Database, prompt: str = "a boat", deployment: str = "dep_1") -> str:
+    row = Video(
+        id=new_id(Prefix.VIDEO),
+        account_id="acct_jobs",
+        deployment_id=deployment,
+        model="m",
+        pipeline="text-to-video",
+        prompt=prompt,
+        parameters={},
+        status="queued",
+        progress=0.0,
+        tries=0,
+        created_at=db.now(),
+    )
+    async with database.transaction() as session:
+        session.add(row)
+    return row.id
+
+
+async def row_of(database: Database, job_id: str) -> Video:
+    async with database.reading() as session:
+        return await session.get_one(Video, job_id)
+
+
+def runner(database: Database, clock: Clock, *, lease_s: float = LEASE_S, share: int = 8) -> Runner:
+    return Runner(database, lease_s=lease_s, at_once=8, share=lambda _: share, clock=clock)
+
+
+@contextlib.asynccontextmanager
+async def at_work(one: Runner, kind: Kind) -> AsyncIterator[None]:
+    task = asyncio.create_task(one.run(kind))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(
+    database: Database, job_id: str, holds: Callable[[Video], bool], woken: Runner | None = None
+) -> Video:
+    async with asyncio.timeout(30):
+        while not holds(row := await row_of(database, job_id)):
+            if woken:
+                woken.wake()
+            await asyncio.sleep(0.01)
+    return row
+
+
+def ended(row: Video) -> bool:
+    return row.status in ("completed", "failed")
+
+
+class TestEnds:
+    async def test_completed_with_what_was_made(self, database: Database) -> None:
+        clock, kind = Clock(), Kind()
+        job = await add(database)
+        async with at_work(runner(database, clock), kind):
+            row = await until(database, job, ended)
+        assert (row.status, row.progress, row.size, row.tries) == ("completed", 1.0, "64x64", 1)
+        assert row.completed_at == clock.now
+        assert row.lock_token is row.lock_expires_at is row.error_code is None
+        assert (kind.kept, kind.cleared, kind.discarded) == (["made of a boat"], [job], [])
+
+    async def test_failure_is_told_and_not_repeated(self, database: Database) -> None:
+        kind = Kind()
+
+        async def fail(_row: Video) -> str:
+            raise InferenceError("The model failed on this input.")
+
+        kind.work = fail
+        job = await add(database)
+        async with at_work(runner(database, Clock()), kind):
+            row = await until(database, job, ended)
+        assert (row.status, row.error_code) == ("failed", "inference_failed")
+        assert row.error_message == "The model failed on this input."
+        assert kind.begun == kind.cleared == [job]
+
+    async def test_unexpected_failure_tells_nothing_of_the_inside(self, database: Database) -> None:
+        kind = Kind()
+
+        async def fail(_row: Video) -> str:
+            raise RuntimeError("/secret/path")
+
+        kind.work = fail
+        job = await add(database)
+        async with at_work(runner(database, Clock()), kind):
+            row = await until(database, job, ended)
+        assert (row.status, row.error_code) == ("failed", "internal_error")
+        assert "secret" not in (row.error_message or "")
+
+    async def test_progress_is_there_while_it_works(self, database: Database) -> None:
+        kind, going = Kind(), asyncio.Event()
+
+        async def wait(_row: Video) -> str:
+            await going.wait()
+            return "made"
+
+        kind.work = wait
+        one = runner(database, Clock(), lease_s=0.2)
+        job = await add(database)
+        async with at_work(one, kind):
+            # Written with the lease, for other servers.
+            await until(database, job, lambda row: row.progress == 0.5)
+            assert one.progress(job) == 0.5
+            going.set()
+            await until(database, job, ended)
+        assert one.progress(job) is None
+
+
+class TestTriedAgain:
+    async def test_after_a_pause_that_grows(self, database: Database) -> None:
+        clock, kind = Clock(), Kind()
+
+        async def lose(_row: Video) -> str:
+            raise CapacityError("The worker was lost.", code="worker_lost")
+
+        kind.work = lose
+        one = runner(database, clock)
+        job = await add(database)
+        async with at_work(one, kind):
+            for tried in range(1, MOST_TRIES):
+                row = await until(
+                    database, job, lambda row, n=tried: row.status == "queued" and row.tries == n
+                )
+                assert row.not_before == clock.now + timedelta(
+                    seconds=RETRY_FIRST_S * 2 ** (tried - 1)
+                )
+                one.wake()
+                await asyncio.sleep(0.05)
+                assert len(kind.begun) == tried, "it was taken up before its time"
+                clock.pass_by(RETRY_FIRST_S * 2 ** (tried - 1))
+                one.wake()
+            row = await until(database, job, ended)
+        assert (row.status, row.error_code, row.tries) == ("failed", "worker_lost", MOST_TRIES)
+        assert kind.cleared == [job]
+
+    async def test_that_takes_its_server_down_every_time(self, database: Database) -> None:
+        clock, kind = Clock(), Kind()
+        job = await add(database)
+        async with database.transaction() as session:
+            row = await session.get_one(Video, job)
+            row.status, row.tries, row.lock_token = "in_progress", MOST_TRIES, "of the dead"
+            row.lock_expires_at = clock.now
+        async with at_work(runner(database, clock), kind):
+            row = await until(database, job, ended)
+        assert (row.status, row.error_code) == ("failed", "worker_lost")
+        assert kind.begun == []
+
+
+class TestLease:
+    async def test_late_result_changes_nothing(self, database: Database) -> None:
+        clock, slow, quick = Clock(), Kind(), Kind()
+        going = asyncio.Event()
+
+        async def wait(_row: Video) -> str:
+            await going.wait()
+            return "too late"
+
+        slow.work = wait
+        job = await add(database)
+        first, second = runner(database, clock), runner(database, clock)
+        async with at_work(first, slow):
+            await until(database, job, lambda row: row.status == "in_progress")
+            async with at_work(second, quick):
+                second.wake()
+                await asyncio.sleep(0.05)
+                assert quick.begun == [], "it was taken from one that holds it"
+                clock.pass_by(LEASE_S)
+                row = await until(database, job, ended, second)
+                going.set()
+                async with asyncio.timeout(10):
+                    while not slow.discarded:
+                        await asyncio.sleep(0.01)
+        again = await row_of(database, job)
+        assert (again.status, again.completed_at, again.tries) == ("completed", row.completed_at, 2)
+        assert (slow.kept, slow.cleared, slow.discarded) == ([], [], ["too late"])
+        assert quick.kept == ["made of a boat"]
+
+    async def test_is_renewed_while_it_works(self, database: Database) -> None:
+        clock, kind, going = Clock(), Kind(), asyncio.Event()
+
+        async def wait(_row: Video) -> str:
+            await going.wait()
+            return "made"
+
+        kind.work = wait
+        job = await add(database)
+        async with at_work(runner(database, clock, lease_s=0.2), kind):
+            first = (await until(database, job, lambda row: row.lock_token is not None)).lock_token
+            clock.pass_by(100)
+            row = await until(
+                database, job, lambda row: (row.lock_expires_at or row.created_at) > clock.now
+            )
+            assert row.lock_token == first
+            going.set()
+            await until(database, job, ended)
+        assert kind.begun == [job]
+
+    async def test_lost_one_ends_the_work(self, database: Database) -> None:
+        clock, kind = Clock(), Kind()
+
+        async def forever(_row: Video) -> str:
+            await asyncio.Event().wait()
+            return ""
+
+        kind.work = forever
+        job = await add(database)
+        async with at_work(runner(database, clock, lease_s=0.2), kind):
+            await until(database, job, lambda row: row.status == "in_progress")
+            async with database.transaction() as session:
+                await session.execute(delete(Video).where(Video.id == job))
+            async with asyncio.timeout(10):
+                while kind.cancelled != [job]:
+                    await asyncio.sleep(0.01)
+
+    async def test_is_given_back_at_shutdown(self, database: Database) -> None:
+        clock, kind = Clock(), Kind()
+
+        async def forever(_row: Video) -> str:
+            await asyncio.Event().wait()
+            return ""
+
+        kind.work = forever
+        job = await add(database)
+        async with at_work(runner(database, clock), kind):
+            await until(database, job, lambda row: row.status == "in_progress")
+        row = await row_of(database, job)
+        assert (row.status, row.tries, row.lock_token, row.not_before) == ("queued", 0, None, None)
+
+
+class TestSharing:
+    async def test_each_job_is_worked_on_once(self, database: Database) -> None:
+        kind, other = Kind(), Kind()
+        jobs = [await add(database, str(number)) for number in range(20)]
+        async with (
+            at_work(runner(database, Clock()), kind),
+            at_work(runner(database, Clock()), other),
+        ):
+            for job in jobs:
+                await until(database, job, ended)
+        assert Counter(kind.begun + other.begun) == Counter(jobs)
+        async with database.reading() as session:
+            assert set(await session.scalars(select(Video.status))) == {"completed"}
+
+    async def test_one_deployment_does_not_hold_up_another(self, database: Database) -> None:
+        kind, going = Kind(), asyncio.Event()
+
+        async def wait_first(row: Video) -> str:
+            if row.deployment_id == "dep_1":
+                await going.wait()
+            return "made"
+
+        kind.work = wait_first
+        slow = [await add(database) for _ in range(10)]
+        job = await add(database, deployment="dep_2")
+        async with at_work(runner(database, Clock(), share=1), kind):
+            await until(database, job, ended)
+            assert kind.begun == [slow[0], job]
+            going.set()
+            for one in slow:
+                await until(database, one, ended)
+        assert kind.begun == [slow[0], job, *slow[1:]]
