@@ -3,11 +3,13 @@
 import contextlib
 import json
 import random
+import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import quote, urlsplit
 
@@ -96,6 +98,8 @@ class Request:
     params: dict[str, str | int] = field(default_factory=dict[str, str | int])
     headers: dict[str, str] = field(default_factory=dict[str, str])
     content: Iterable[bytes] | None = None
+    files: dict[str, Path] = field(default_factory=dict[str, Path])
+    """With files, the request is a form, and the fields of `json` are its others."""
     timeout_s: float = TIMEOUT_S
 
 
@@ -158,6 +162,13 @@ class Client:
             raise ApiError(_problem(answer))
         return _decoded(answer)
 
+    def text(self, request: Request) -> str:
+        """The answer as it stands. Raises what `json` does."""
+        answer = self.send(request)
+        if not answer.is_success:
+            raise ApiError(_problem(answer))
+        return answer.text
+
     def events(self, request: Request) -> Iterator[JsonObject]:
         """The events of an answer that is streamed, as they come. Raises what `json` does."""
         answer = self._exchange(request, stream=True)
@@ -174,14 +185,43 @@ class Client:
         """The answer to a request, whatever its status."""
         return self._exchange(request, stream=False)
 
+    def download(self, request: Request, target: Path | None) -> None:
+        """Write the answer, as it comes, into a file that appears once it is whole; None: stdout.
+
+        Raises what `json` does.
+        """
+        answer = self._exchange(request, stream=True)
+        with contextlib.closing(answer), self._exchanging():
+            if not answer.is_success:
+                answer.read()
+                raise ApiError(_problem(answer))
+            if target is None:
+                for piece in answer.iter_bytes():
+                    sys.stdout.buffer.write(piece)
+                sys.stdout.buffer.flush()
+                return
+            part = target.with_name(f"{target.name}.part")
+            with part.open("wb") as file:
+                for piece in answer.iter_bytes():
+                    file.write(piece)
+            part.replace(target)
+
     def _exchange(self, request: Request, *, stream: bool) -> "httpx.Response":
         import httpx
 
+        fields: dict[str, Any] = {"json": request.json}
+        if request.files:
+            fields = {
+                "files": {
+                    name: (path.name, path.read_bytes()) for name, path in request.files.items()
+                },
+                "data": {name: _form_value(value) for name, value in (request.json or {}).items()},
+            }
         with self._exchanging():
             built = self._http.build_request(
                 request.method,
                 self.base_url + request.path,
-                json=request.json,
+                **fields,
                 params=request.params or None,
                 headers=request.headers,
                 content=request.content,
@@ -210,6 +250,10 @@ class Client:
 def quoted(*parts: str) -> str:
     """Path segments of a URL; a slash inside a part stays one."""
     return "/".join(quote(part, safe="/") for part in parts)
+
+
+def _form_value(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _decoded(answer: "httpx.Response") -> Any:

@@ -6,7 +6,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stoker.cli import accounts, artifacts, call, chat, deployments, doctor, engines, keys, output
+from stoker.cli import (
+    accounts,
+    artifacts,
+    call,
+    chat,
+    deployments,
+    doctor,
+    engines,
+    keys,
+    media,
+    output,
+    videos,
+)
 from stoker.cli.context import DEFAULT_BASE_URL, Context
 from stoker.cli.errors import CliError
 
@@ -65,9 +77,14 @@ def demo(host: Host = None, port: Port = None, data_dir: DataDir = None) -> None
 
 app.command()(call.call)
 app.command()(chat.chat)
+app.command()(media.image)
+app.command()(media.speak)
+app.command()(media.transcribe)
+app.command()(videos.video)
 app.command()(call.models)
 app.command()(deployments.deploy)
 app.add_typer(deployments.app, name="deployments")
+app.add_typer(videos.app, name="videos")
 app.add_typer(artifacts.app, name="artifacts")
 app.add_typer(engines.app, name="engines")
 app.add_typer(keys.app, name="keys")

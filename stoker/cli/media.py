@@ -1,0 +1,153 @@
+"""`stoker image`, `speak` and `transcribe`: media to files, and files to text."""
+
+import base64
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from stoker.cli import output
+from stoker.cli.call import TIMEOUT_S, Parameters, parsed_parameters
+from stoker.cli.client import JsonObject, Request
+from stoker.cli.context import client
+from stoker.cli.errors import WrongUseError
+from stoker.cli.output import AsJson
+
+IMAGES, EDITS = "/v1/images/generations", "/v1/images/edits"
+SPEECH, TRANSCRIPTIONS = "/v1/audio/speech", "/v1/audio/transcriptions"
+
+Model = Annotated[
+    str, typer.Argument(metavar="MODEL", help="The model's id, as 'stoker models' lists it.")
+]
+
+_IMAGE_FORMATS = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".webp": "webp"}
+_SOUND_FORMATS = {f".{name}": name for name in ("mp3", "opus", "aac", "flac", "wav", "pcm")}
+
+
+def image(
+    ctx: typer.Context,
+    model: Model,
+    prompt: Annotated[
+        str | None,
+        typer.Argument(metavar="PROMPT", help="What to draw; some models draw without one."),
+    ] = None,
+    *,
+    target: Annotated[
+        Path, typer.Option("-o", "--output", help="File to write; several get numbers.")
+    ] = Path("image.png"),
+    edited: Annotated[
+        Path | None, typer.Option("--edit", exists=True, dir_okay=False, help="An image to change.")
+    ] = None,
+    mask: Annotated[
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="With --edit: where it is to be changed."),
+    ] = None,
+    count: Annotated[int, typer.Option("-n", min=1, help="How many images.")] = 1,
+    parameters: Parameters = None,
+    as_json: AsJson = False,
+) -> None:
+    """Draw images, or change one, and write them to files."""
+    body: JsonObject = {
+        "model": model,
+        "n": count,
+        "output_format": _format(target, _IMAGE_FORMATS),
+        "response_format": "b64_json",
+        **({"prompt": prompt} if prompt is not None else {}),
+        **parsed_parameters(parameters or []),
+    }
+    if mask and not edited:
+        raise WrongUseError("--mask says where an image is changed: give that with --edit.")
+    files = {name: path for name, path in (("image", edited), ("mask", mask)) if path}
+    path = EDITS if edited else IMAGES
+    request = Request(method="POST", path=path, json=body, files=files, timeout_s=TIMEOUT_S)
+    with output.spinner(f"{model} draws …"):
+        answer = client(ctx).json(request)
+    drawn: list[dict[str, str]] = answer["data"]
+    targets = [_numbered(target, at, len(drawn)) for at in range(len(drawn))]
+    for one, place in zip(drawn, targets, strict=True):
+        place.write_bytes(base64.b64decode(one["b64_json"]))
+    _show_files(targets, as_json=as_json)
+
+
+def speak(
+    ctx: typer.Context,
+    model: Model,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="What to say.")],
+    *,
+    target: Annotated[
+        Path, typer.Option("-o", "--output", help="File to write, or - for stdout (MP3).")
+    ] = Path("speech.mp3"),
+    voice: Annotated[str, typer.Option(help="One of the model's voices.")] = "default",
+    parameters: Parameters = None,
+    as_json: AsJson = False,
+) -> None:
+    """Have a text spoken, and write the sound to a file."""
+    to_stdout = str(target) == "-"
+    body: JsonObject = {
+        "model": model,
+        "input": text,
+        "voice": voice,
+        "response_format": "mp3" if to_stdout else _format(target, _SOUND_FORMATS),
+        **parsed_parameters(parameters or []),
+    }
+    request = Request(method="POST", path=SPEECH, json=body, timeout_s=TIMEOUT_S)
+    with output.spinner(f"{model} speaks …"):
+        client(ctx).download(request, None if to_stdout else target)
+    if not to_stdout:
+        _show_files([target], as_json=as_json)
+
+
+def transcribe(
+    ctx: typer.Context,
+    model: Model,
+    recording: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", exists=True, dir_okay=False, help="A recording, or a video."
+        ),
+    ],
+    *,
+    form: Annotated[
+        str, typer.Option("--format", help="text, srt, vtt, json or verbose_json.")
+    ] = "text",
+    parameters: Parameters = None,
+) -> None:
+    """Write down what is said in a recording."""
+    body: JsonObject = {
+        "model": model,
+        "response_format": form,
+        **parsed_parameters(parameters or []),
+    }
+    request = Request(
+        method="POST",
+        path=TRANSCRIPTIONS,
+        json=body,
+        files={"file": recording},
+        timeout_s=TIMEOUT_S,
+    )
+    with output.spinner(f"{model} listens …"):
+        text = client(ctx).text(request)
+    output.write(text if text.endswith("\n") else f"{text}\n")
+
+
+def _format(target: Path, formats: dict[str, str]) -> str:
+    """The format that a file's name asks for."""
+    if found := formats.get(target.suffix.lower()):
+        return found
+    known = ", ".join(formats)
+    raise WrongUseError(f"'{target.name}' does not say the format: end it in one of {known}.")
+
+
+def _numbered(target: Path, at: int, count: int) -> Path:
+    return target if count == 1 else target.with_stem(f"{target.stem}-{at + 1}")
+
+
+def _show_files(paths: list[Path], *, as_json: bool) -> None:
+    found: list[dict[str, Any]] = [
+        {"file": str(path), "bytes": path.stat().st_size} for path in paths
+    ]
+    if as_json:
+        output.print_json(found)
+        return
+    for one in found:
+        output.write(f"{one['file']}  {output.size(one['bytes'])}\n")

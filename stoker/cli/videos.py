@@ -1,0 +1,125 @@
+"""`stoker video` and `stoker videos`: jobs that make videos."""
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stoker.cli import output
+from stoker.cli.call import TIMEOUT_S, Parameters, parsed_parameters
+from stoker.cli.client import Client, JsonObject, Request
+from stoker.cli.context import client
+from stoker.cli.errors import CliError
+from stoker.cli.media import Model
+from stoker.cli.output import AsJson, Columns
+
+VIDEOS = "/v1/videos"
+POLL_S = 1.0
+
+app = typer.Typer(no_args_is_help=True, help="Videos that were asked for.")
+
+VideoId = Annotated[str, typer.Argument(metavar="VIDEO_ID", help="The video's id.")]
+Target = Annotated[Path, typer.Option("-o", "--output", help="File to write (MP4).")]
+
+FIELDS: Columns = {
+    "id": lambda v: v["id"],
+    "model": lambda v: v["model"],
+    "status": lambda v: v["status"],
+    "progress": lambda v: f"{v['progress']}%",
+    "seconds": lambda v: v["seconds"],
+    "size": lambda v: v["size"],
+    "prompt": lambda v: v["prompt"],
+    "error": lambda v: v["error"] and f"{v['error']['code']}: {v['error']['message']}",
+}
+
+
+def video(
+    ctx: typer.Context,
+    model: Model,
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What the video shows.")],
+    *,
+    image: Annotated[
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="An image that the video begins with."),
+    ] = None,
+    target: Target = Path("video.mp4"),
+    wait: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Wait for it, or print its id and go.")
+    ] = True,
+    parameters: Parameters = None,
+    as_json: AsJson = False,
+) -> None:
+    """Have a video made, and write it to a file. The job goes on if this command is ended."""
+    server = client(ctx)
+    body: JsonObject = {"model": model, "prompt": prompt, **parsed_parameters(parameters or [])}
+    files = {"input_reference": image} if image else {}
+    job = server.json(Request(method="POST", path=VIDEOS, json=body, files=files))
+    if wait:
+        job = _ended(server, job)
+        server.download(_content(job["id"]), target)
+        output.say(f"Written to {target}.")
+    output.show_object(job, FIELDS, as_json=as_json)
+
+
+@app.command("list")
+def list_videos(
+    ctx: typer.Context,
+    limit: Annotated[int, typer.Option(min=1, help="Most videos shown, newest first.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List videos, those that wait or failed, too."""
+    found = list(client(ctx).pages(VIDEOS, limit))
+    output.show_list(found, FIELDS, as_json=as_json, none="There are no videos.")
+
+
+@app.command()
+def get(ctx: typer.Context, video_id: VideoId, as_json: AsJson = False) -> None:
+    """Show how far a video is, or how it ended."""
+    output.show_object(client(ctx).get(f"{VIDEOS}/{video_id}"), FIELDS, as_json=as_json)
+
+
+@app.command()
+def download(
+    ctx: typer.Context,
+    video_id: VideoId,
+    target: Target = Path("video.mp4"),
+    thumbnail: Annotated[
+        bool, typer.Option("--thumbnail", help="The thumbnail (WebP) instead.")
+    ] = False,
+) -> None:
+    """Write a completed video to a file."""
+    client(ctx).download(_content(video_id, "thumbnail" if thumbnail else "video"), target)
+    output.say(f"Written to {target}.")
+
+
+@app.command()
+def delete(ctx: typer.Context, video_id: VideoId, as_json: AsJson = False) -> None:
+    """Delete a video with its content; one that is being made is stopped."""
+    answer = client(ctx).delete(f"{VIDEOS}/{video_id}")
+    output.show_done(answer, f"Deleted {video_id}.", as_json=as_json)
+
+
+def _content(video_id: str, variant: str = "video") -> Request:
+    return Request(
+        method="GET",
+        path=f"{VIDEOS}/{video_id}/content",
+        params={"variant": variant},
+        timeout_s=TIMEOUT_S,
+    )
+
+
+def _ended(server: Client, job: JsonObject) -> JsonObject:
+    """The job once it has ended well. Raises `CliError` where it failed."""
+    with output.spinner(f"{job['id']}: waiting …") as update:
+        try:
+            while job["status"] in ("queued", "in_progress"):
+                update(f"{job['id']}: {job['status'].replace('_', ' ')}, {job['progress']}%")
+                time.sleep(POLL_S)
+                job = server.get(f"{VIDEOS}/{job['id']}")
+        except KeyboardInterrupt:
+            output.say(f"\nIt goes on: stoker videos download {job['id']}")
+            raise
+    if job["status"] == "failed":
+        raise CliError(f"The video failed: {job['error']['message']}")
+    return job
