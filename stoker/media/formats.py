@@ -36,6 +36,11 @@ def container(data: bytes | memoryview, allowed: frozenset[str], kind: str) -> s
     return name
 
 
+def is_video(data: bytes | memoryview) -> bool:
+    """Whether a file is a video and no image; a GIF, which may be either, counts as an image."""
+    return _sniff(bytes(data[:64]), data) in VIDEO - {"gif"}
+
+
 def options(demuxer: str, codecs: str) -> dict[str, str]:
     """FFmpeg's options that confine a file to one demuxer and to the named decoders."""
     return {

@@ -16,6 +16,7 @@ from stoker.tasks import (
     image_feature_extraction,
     image_segmentation,
     image_to_text,
+    image_to_video,
     mask_generation,
     object_detection,
     question_answering,
@@ -24,6 +25,7 @@ from stoker.tasks import (
     summarization,
     table_question_answering,
     text_classification,
+    text_to_video,
     token_classification,
     translation,
     video_classification,
@@ -67,7 +69,9 @@ TASKS: Mapping[str, Task] = {
     )
 }
 
-MEDIA: Mapping[str, MediaPipeline] = {pipeline.name: pipeline for pipeline in ()}
+MEDIA: Mapping[str, MediaPipeline] = {
+    pipeline.name: pipeline for pipeline in (text_to_video.PIPELINE, image_to_video.PIPELINE)
+}
 """Pipelines that make or transcribe media, by name."""
 
 VIDEO = ("text-to-video", "image-to-video")

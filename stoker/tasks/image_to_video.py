@@ -1,0 +1,14 @@
+"""Image to video: what follows an image, as a prompt tells it."""
+
+from stoker.replica.video_stages import ImageToVideoStages, finish
+from stoker.tasks.base import MediaPipeline
+
+PIPELINE = MediaPipeline(
+    name="image-to-video",
+    paths=("/v1/videos",),
+    architectures=ImageToVideoStages.classes,
+    families=("wan", "ltx", "cogvideox"),
+    stages=ImageToVideoStages,
+    input_field="prompt",
+    finish=finish,
+)

@@ -1,0 +1,14 @@
+"""Text to video: frames of a prompt."""
+
+from stoker.replica.video_stages import TextToVideoStages, finish
+from stoker.tasks.base import MediaPipeline
+
+PIPELINE = MediaPipeline(
+    name="text-to-video",
+    paths=("/v1/videos",),
+    architectures=TextToVideoStages.classes,
+    families=("wan", "ltx", "cogvideox"),
+    stages=TextToVideoStages,
+    input_field="prompt",
+    finish=finish,
+)

@@ -1,0 +1,54 @@
+"""Video files made of frames."""
+
+import io
+from fractions import Fraction
+from typing import Any
+
+import av
+import numpy
+import pytest
+
+from stoker.media import encode
+
+
+def clip(frames: int = 24) -> Any:
+    """A red, a green and a blue stripe over grey that grows lighter."""
+    pixels = numpy.zeros((frames, 48, 64, 3), numpy.uint8)
+    pixels[:] = numpy.linspace(0, 255, frames, dtype=numpy.uint8)[:, None, None, None]
+    for place, colour in enumerate(((220, 20, 20), (20, 220, 20), (20, 20, 220))):
+        pixels[:, 8 * place : 8 * place + 8] = colour
+    return pixels
+
+
+@pytest.mark.parametrize(("frames", "fps"), [(1, 25), (24, 16), (97, 24), (300, 60)])
+def test_mp4_holds_the_frames(frames: int, fps: int) -> None:
+    pixels = clip(frames)
+    data = encode.mp4(pixels, fps)
+    with av.open(io.BytesIO(data)) as file:
+        stream: Any = file.streams.video[0]
+        context = stream.codec_context
+        assert (context.name, context.pix_fmt, context.width, context.height) == (
+            "h264",
+            "yuv420p",
+            64,
+            48,
+        )
+        assert (context.color_primaries, context.color_trc, context.colorspace) == (1, 1, 1)
+        assert stream.average_rate == fps
+        assert stream.duration * stream.time_base == Fraction(frames, fps)
+        read: list[Any] = list(file.decode(stream))
+    assert [frame.time for frame in read] == pytest.approx([n / fps for n in range(frames)])
+    seen = numpy.stack([frame.to_ndarray(format="rgb24") for frame in read]).astype(int)
+    # Away from the stripes' edges, where half of the colours' resolution shows.
+    for rows in (slice(2, 6), slice(10, 14), slice(18, 22), slice(28, 48)):
+        assert abs(seen[:, rows] - pixels[:, rows]).mean() < 5
+
+
+def test_mp4_can_be_played_while_it_is_loaded() -> None:
+    data = encode.mp4(clip(300), 60)
+    assert 0 < data.index(b"moov") < data.index(b"mdat")
+
+
+def test_the_same_frames_give_the_same_bytes() -> None:
+    assert encode.mp4(clip(), 16) == encode.mp4(clip(), 16)
+    assert encode.webp(clip()[0]) == encode.webp(clip()[0])
