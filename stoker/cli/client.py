@@ -209,14 +209,7 @@ class Client:
     def _exchange(self, request: Request, *, stream: bool) -> "httpx.Response":
         import httpx
 
-        fields: dict[str, Any] = {"json": request.json}
-        if request.files:
-            fields = {
-                "files": {
-                    name: (path.name, path.read_bytes()) for name, path in request.files.items()
-                },
-                "data": {name: _form_value(value) for name, value in (request.json or {}).items()},
-            }
+        fields = _form(request) if request.files else {"json": request.json}
         with self._exchanging():
             built = self._http.build_request(
                 request.method,
@@ -250,6 +243,13 @@ class Client:
 def quoted(*parts: str) -> str:
     """Path segments of a URL; a slash inside a part stays one."""
     return "/".join(quote(part, safe="/") for part in parts)
+
+
+def _form(request: Request) -> dict[str, Any]:
+    return {
+        "files": {name: (path.name, path.read_bytes()) for name, path in request.files.items()},
+        "data": {name: _form_value(value) for name, value in (request.json or {}).items()},
+    }
 
 
 def _form_value(value: Any) -> str:

@@ -102,9 +102,7 @@ def transcribe(
     model: Model,
     recording: Annotated[
         Path,
-        typer.Argument(
-            metavar="FILE", exists=True, dir_okay=False, help="A recording, or a video."
-        ),
+        typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="A recording or video."),
     ],
     *,
     form: Annotated[
