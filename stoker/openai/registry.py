@@ -4,8 +4,8 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from stoker.openai import generation
+from stoker.openai import generation, speech
 from stoker.openai.convention import Convention
 
-CONVENTIONS: tuple[Convention[Any], ...] = (*generation.CONVENTIONS,)
-ROUTERS: tuple[APIRouter, ...] = (generation.router,)
+CONVENTIONS: tuple[Convention[Any], ...] = (*generation.CONVENTIONS, speech.CONVENTION)
+ROUTERS: tuple[APIRouter, ...] = (generation.router, speech.router)

@@ -25,6 +25,7 @@ from stoker.tasks import (
     summarization,
     table_question_answering,
     text_classification,
+    text_to_speech,
     text_to_video,
     token_classification,
     translation,
@@ -70,7 +71,12 @@ TASKS: Mapping[str, Task] = {
 }
 
 MEDIA: Mapping[str, MediaPipeline] = {
-    pipeline.name: pipeline for pipeline in (text_to_video.PIPELINE, image_to_video.PIPELINE)
+    pipeline.name: pipeline
+    for pipeline in (
+        text_to_speech.PIPELINE,
+        text_to_video.PIPELINE,
+        image_to_video.PIPELINE,
+    )
 }
 """Pipelines that make or transcribe media, by name."""
 

@@ -10,6 +10,7 @@ from stoker.artifacts.inspection.documents import Json
 from stoker.artifacts.inspection.failure import FailureCode, InspectionError, quoted
 from stoker.artifacts.inspection.files import FileSet
 from stoker.artifacts.inspection.weights import MODULES
+from stoker.replica.speech.folder import unfit
 
 CONFIG = "config.json"
 README = "README.md"
@@ -25,7 +26,10 @@ _PIPELINE_TAG = re.compile(
     r"""^pipeline_tag[ \t]*:[ \t]*["']?([a-z0-9-]+)["']?[ \t]*(?:\#.*)?\r?$""", re.MULTILINE
 )
 # The hub's names for what is served by another name here.
-_HUB_NAMES = {"sentence-similarity": "feature-extraction"}
+_HUB_NAMES = {
+    "sentence-similarity": "feature-extraction",
+    "text-to-audio": "text-to-speech",
+}
 
 # Pipelines that turn a text into tokens.
 _TEXT_PIPELINES = frozenset(
@@ -207,6 +211,19 @@ def refuse_missing_tokenizer(pipeline: str, files: FileSet, documents: Mapping[s
         f"{pipeline} needs a tokenizer, and there is none. Upload tokenizer.json, or vocab.txt, "
         "or the SentencePiece model, or vocab.json with merges.txt.",
     )
+
+
+def refuse_unspeakable(architecture: str, files: FileSet, documents: Mapping[str, Json]) -> None:
+    """Refuse a model for speech that lacks a part, or whose tokenizer needs what is not there.
+
+    Raises:
+        InspectionError: `UNSUPPORTED_MODEL`.
+    """
+    tokenizer = documents.get("tokenizer_config.json")
+    settings = tokenizer if isinstance(tokenizer, dict) else {}
+    if found := unfit(architecture, settings, files.sizes):
+        path, what = found
+        raise InspectionError(FailureCode.UNSUPPORTED_MODEL, f"{path} {what}", path)
 
 
 def _literal_length(pattern: str) -> int:

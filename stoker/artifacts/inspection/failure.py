@@ -39,6 +39,7 @@ class FailureCode(StrEnum):
     UNKNOWN_PIPELINE = "unknown_pipeline"
     UNSUPPORTED_ARCHITECTURE = "unsupported_architecture"
     UNSUPPORTED_FORMAT = "unsupported_format"
+    UNSUPPORTED_MODEL = "unsupported_model"
 
 
 class InspectionError(Exception):

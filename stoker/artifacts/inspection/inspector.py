@@ -10,6 +10,7 @@ from stoker.artifacts.inspection.config import (
     find_pipeline,
     read_config,
     refuse_missing_tokenizer,
+    refuse_unspeakable,
     unknown_pipeline,
 )
 from stoker.artifacts.inspection.content import check_content
@@ -104,6 +105,7 @@ def inspect(
     hints = find_hints(file_set, documents)
     found = find_pipeline(config.architecture, pipeline, hints, pipelines)
     refuse_missing_tokenizer(found, file_set, documents)
+    refuse_unspeakable(config.architecture, file_set, documents)
     unused = tuple(f"{path} is not loaded: there are safetensors." for path in gguf_paths)
     return Inspection(
         pipeline=found,

@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from stoker.artifacts.inspection.documents import Json
 from stoker.artifacts.inspection.failure import FailureCode, InspectionError, quoted
 from stoker.artifacts.inspection.safetensors import Header
+from stoker.replica.speech.folder import WEIGHTS as SPEECH_WEIGHTS
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -39,8 +40,8 @@ def find_weights(headers: Mapping[str, Header], documents: Mapping[str, Json]) -
     """The safetensors weights of a model: `model.safetensors`, or the shards that the index names.
 
     Counted with them is the `model.safetensors` of every folder that `modules.json` lists
-    (sentence-transformers keeps its dense layers there). Other safetensors files are not loaded
-    and are warned of.
+    (sentence-transformers keeps its dense layers there), and what a model that speaks has beside
+    it. Other safetensors files are not loaded and are warned of.
 
     Args:
         headers: the checked header of every safetensors file, by path.
@@ -59,6 +60,7 @@ def find_weights(headers: Mapping[str, Header], documents: Mapping[str, Json]) -
         _refuse_misnamed(headers)
         return None
     used |= _module_files(headers, documents.get(MODULES))
+    used |= headers.keys() & {*SPEECH_WEIGHTS}
     warnings.extend(
         f"{path} is not loaded: neither {WEIGHTS} nor named by {INDEX}."
         for path in sorted(headers.keys() - used)

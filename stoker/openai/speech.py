@@ -1,0 +1,143 @@
+"""`POST /v1/audio/speech`: a text spoken, sent on as it is made."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Request, Response
+from pydantic import AfterValidator, Field
+
+from stoker import bodies
+from stoker.auth import Caller
+from stoker.context import ServicesDep
+from stoker.inference import Prefer, TaskRoute, check_pipeline, unless_gone, wait_seconds
+from stoker.openai.convention import EVENTS, Convention, Streamed, add_route
+from stoker.openai.sampling import OpenAIRequest
+from stoker.runtime.interface import KEEP_ALIVE, Call
+from stoker.tasks.text_to_speech import PATH, PIPELINE
+
+MAX_CHARACTERS = 4096
+CONTENT_TYPES: Mapping[str, str] = {
+    "mp3": "audio/mpeg",
+    "opus": "audio/opus",
+    "aac": "audio/aac",
+    "flac": "audio/flac",
+    "wav": "audio/wav",
+    "pcm": "audio/pcm",
+}
+
+
+def _spoken(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be blank")
+    return text
+
+
+def _nothing(text: str) -> str:
+    if text.strip():
+        raise ValueError("is not known to the models served here")
+    return text
+
+
+VoiceName = Annotated[str, Field(min_length=1, max_length=128)]
+
+
+class VoiceId(OpenAIRequest):
+    id: VoiceName
+
+
+class SpeechRequest(OpenAIRequest):
+    model: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=128,
+        description="The deployment's model id; needed where the key covers several.",
+    )
+    input: Annotated[str, AfterValidator(_spoken)] = Field(
+        max_length=MAX_CHARACTERS, description="The text to speak."
+    )
+    voice: VoiceName | VoiceId | None = Field(
+        default=None,
+        description="One of the model's voices, by name or number. A model that has but one takes "
+        "`default` and the names of OpenAI's voices for it.",
+    )
+    response_format: Literal["mp3", "opus", "aac", "flac", "wav", "pcm"] | None = Field(
+        default=None,
+        description="Default: mp3. `pcm` is signed 16-bit little-endian of one channel at 24 kHz.",
+    )
+    speed: float | None = Field(
+        default=None, ge=0.25, le=4, description="Faster or slower at the same pitch; default: 1."
+    )
+    instructions: Annotated[str, AfterValidator(_nothing)] | None = Field(
+        default=None, max_length=MAX_CHARACTERS, description="Not served: nothing may be given."
+    )
+    stream_format: Literal["audio", "sse"] | None = Field(
+        default=None, description="`sse`: events with base64 instead of the file itself."
+    )
+    seed: int | None = Field(
+        default=None,
+        ge=0,
+        le=2**63 - 1,
+        description="The same seed makes the same sound again, on the same machine.",
+    )
+
+    @property
+    def form(self) -> str:
+        return self.response_format or "mp3"
+
+    @property
+    def events(self) -> bool:
+        return self.stream_format == "sse"
+
+    def call(self) -> Call:
+        voice = self.voice.id if isinstance(self.voice, VoiceId) else self.voice
+        return Call(
+            task=PIPELINE.name,
+            items=[self.input],
+            parameters={"voice": voice, "seed": self.seed},
+            single=True,
+            finishing={
+                "form": self.form,
+                "speed": 1.0 if self.speed is None else self.speed,
+                "events": self.events,
+            },
+            stream=True,
+        )
+
+
+EXAMPLE: dict[str, Any] = {
+    "model": "tiny-speech",
+    "input": "The train to Berlin leaves at nine.",
+    "voice": "default",
+}
+
+CONVENTION = Convention(
+    path=PATH,
+    summary="Create speech",
+    request=SpeechRequest,
+    answers={**dict.fromkeys(CONTENT_TYPES.values()), EVENTS: None},
+    example=EXAMPLE,
+)
+
+router = APIRouter(tags=["Audio"], route_class=TaskRoute)
+
+
+async def _handle(
+    request: Request, caller: Caller, services: ServicesDep, prefer: Prefer = None
+) -> Response:
+    body = await bodies.read(request, CONVENTION, max_files=0)
+    entry = services.directory.resolve(caller, body.model)
+    check_pipeline(entry, (PIPELINE.name,))
+    parts = services.runtime.stream(
+        entry.deployment_id,
+        body.call(),
+        wait_s=wait_seconds(services.settings, prefer),
+        timeout_s=services.settings.inference_timeout_s,
+        # Nothing may stand between two parts of a file.
+        keep_alive=KEEP_ALIVE if body.events else b"",
+    )
+    # Whatever is wrong with the request shows before the first part: it has a status then.
+    first = await unless_gone(request, anext(parts))
+    return Streamed(request, first, parts, EVENTS if body.events else CONTENT_TYPES[body.form])
+
+
+add_route(router, CONVENTION, (PIPELINE.name,), _handle)
