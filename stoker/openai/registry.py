@@ -4,8 +4,12 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from stoker.openai import generation, speech
+from stoker.openai import generation, speech, transcriptions
 from stoker.openai.convention import Convention
 
-CONVENTIONS: tuple[Convention[Any], ...] = (*generation.CONVENTIONS, speech.CONVENTION)
-ROUTERS: tuple[APIRouter, ...] = (generation.router, speech.router)
+CONVENTIONS: tuple[Convention[Any], ...] = (
+    *generation.CONVENTIONS,
+    speech.CONVENTION,
+    *transcriptions.CONVENTIONS,
+)
+ROUTERS: tuple[APIRouter, ...] = (generation.router, speech.router, transcriptions.router)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from stoker.media.media import Media
-from stoker.replica.stages import Sample, Stages
+from stoker.replica.stages import InputError, Sample, Stages
 from stoker.replica.text import TextStages
 
 if TYPE_CHECKING:
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     from stoker.media.audio import Samples
     from stoker.media.video import Frame
+
+_WINDOW_S = 0.025
+"""Length of the window that every served model of sound hears in."""
 
 
 class Outputs(dict[str, Any]):
@@ -162,6 +165,19 @@ class AudioPipelineStages(AudioStages, PipelineStages):
     def read(self, item: Any, parameters: Mapping[str, Any]) -> Any:
         return self.sound(item, self._parts["feature_extractor"].sampling_rate)
 
+    def hearable(self, sound: "Samples", field: str = "inputs") -> "Samples":
+        """The recording, if it is long enough for the model. Raises `InputError`."""
+        rate = self._parts["feature_extractor"].sampling_rate
+        shortest = max(_receptive_field(self.config), int(rate * _WINDOW_S))
+        if len(sound) < shortest:
+            raise InputError(
+                f"The audio has {len(sound)} samples at {rate} Hz; "
+                f"this model needs at least {shortest}.",
+                field=field,
+                code="invalid_media",
+            )
+        return sound
+
     def probe(self, length: int) -> Sample | None:
         import numpy
 
@@ -169,6 +185,15 @@ class AudioPipelineStages(AudioStages, PipelineStages):
         options, _, _ = self._pipe._sanitize_parameters()
         prepared = self._pipe.preprocess(second, **options)
         return self.sample(next(_chunks(prepared)))
+
+
+def _receptive_field(config: Any) -> int:
+    """Samples that one output of the convolutions of a model such as wav2vec2 is made of."""
+    kernels, strides = getattr(config, "conv_kernel", ()), getattr(config, "conv_stride", ())
+    samples = 1
+    for kernel, stride in zip(reversed(kernels), reversed(strides), strict=True):
+        samples = (samples - 1) * stride + kernel
+    return samples
 
 
 class VideoStages(Stages):

@@ -4,12 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from stoker.replica.pipelines import AudioPipelineStages
-from stoker.replica.stages import InputError
 from stoker.tasks.base import MediaRequest, Task
 from stoker.tasks.inputs import AudioInputs, FunctionToApply, Label, TopK
-
-_WINDOW_S = 0.025
-"""Length of the window that every served model hears in."""
 
 
 class AudioClassificationRequest(MediaRequest):
@@ -29,25 +25,7 @@ class AudioClassificationStages(AudioPipelineStages):
     auto_class = "AutoModelForAudioClassification"
 
     def read(self, item: Any, parameters: Mapping[str, Any]) -> Any:
-        sound = super().read(item, parameters)
-        rate = self._parts["feature_extractor"].sampling_rate
-        shortest = max(_receptive_field(self.config), int(rate * _WINDOW_S))
-        if len(sound) < shortest:
-            raise InputError(
-                f"The audio has {len(sound)} samples at {rate} Hz; "
-                f"this model needs at least {shortest}.",
-                code="invalid_media",
-            )
-        return sound
-
-
-def _receptive_field(config: Any) -> int:
-    """Samples that one output of the convolutions of a model such as wav2vec2 is made of."""
-    kernels, strides = getattr(config, "conv_kernel", ()), getattr(config, "conv_stride", ())
-    samples = 1
-    for kernel, stride in zip(reversed(kernels), reversed(strides), strict=True):
-        samples = (samples - 1) * stride + kernel
-    return samples
+        return self.hearable(super().read(item, parameters))
 
 
 TASK = Task(

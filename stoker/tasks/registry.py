@@ -7,6 +7,7 @@ from stoker.replica.llm.families import IMAGE_TEXT_TO_TEXT, VISION
 from stoker.replica.stages import Stages
 from stoker.tasks import (
     audio_classification,
+    automatic_speech_recognition,
     depth_estimation,
     document_question_answering,
     embeddings,
@@ -73,6 +74,7 @@ TASKS: Mapping[str, Task] = {
 MEDIA: Mapping[str, MediaPipeline] = {
     pipeline.name: pipeline
     for pipeline in (
+        automatic_speech_recognition.PIPELINE,
         text_to_speech.PIPELINE,
         text_to_video.PIPELINE,
         image_to_video.PIPELINE,

@@ -9,10 +9,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from stoker.replica.calibration import Calibration
+from stoker.replica.engines.interface import UNWATCHED, Watch
 from stoker.replica.engines.torch import TorchEngine
 from stoker.replica.flight import FlightRecord
-from stoker.replica.protocol import Failure, FromReplica, Result, Work, pack, unpack
+from stoker.replica.protocol import Failure, FromReplica, Parts, Result, Work, pack, unpack
 from stoker.replica.worker import Worker
+from stoker.runtime.interface import Call
 from stoker.tasks.registry import STAGES, TASKS
 
 BIG = 1 << 30
@@ -55,39 +57,60 @@ class Local:
 
     def ask_together(self, bodies: Sequence[Mapping[str, Any]], task: str | None = None) -> Any:
         """The answers to requests that are in the queue at the same time."""
-        numbers: list[int] = []
-        works: list[Work] = []
+        name = task or self.pipeline
+        calls: list[Call] = []
         for body in bodies:
-            request = TASKS[task or self.pipeline].request.model_validate(body)
+            request = TASKS[name].request.model_validate(body)
             items, single = request.items()
-            self._number += 1
-            numbers.append(self._number)
-            work = Work(
-                self._number,
-                task or self.pipeline,
-                items,
-                request.parameters(),
-                single,
-                request.finishing(),
-            )
-            # As it comes out of the socket.
-            received = unpack(pack(work))
-            assert isinstance(received, Work)
-            works.append(received)
+            given = {"parameters": request.parameters(), "finishing": request.finishing()}
+            calls.append(Call(task=name, items=items, single=single, **given))
+        return [json.loads(content) for content in self.answers(calls)]
+
+    def answers(self, calls: Sequence[Call]) -> list[bytes]:
+        """The bytes that answer calls which are in the queue at the same time.
+
+        Raises `RefusedError`.
+        """
+        works = [self._received(call) for call in calls]
+        numbers = [work.id for work in works]
         self._engine.may_run.clear()
         for work in works:
             self._worker.submit(work)
         # Once all are prepared: tiny models would be through with one before the next is.
         self._worker._side.put(self._engine.may_run.set)
-        found: dict[int, Any] = {}
+        failed: Failure | None = None
+        streamed: dict[int, bytes] = {}
+        found: dict[int, bytes] = {}
         while len(found) < len(numbers):
             message, content = self._sent.get(timeout=60)
-            assert isinstance(message, Result | Failure)
-            found[message.id] = message if content is None else json.loads(content)
-        for number in numbers:
-            if isinstance(found[number], Failure):
-                raise RefusedError(found[number])
+            if isinstance(message, Failure):
+                found[message.id] = b""
+                failed = message
+            elif isinstance(message, Parts):
+                (number,) = message.ids
+                streamed[number] = streamed.get(number, b"") + (content or b"")
+            else:
+                assert isinstance(message, Result)
+                found[message.id] = streamed.get(message.id, b"") + (content or b"")
+        if failed:
+            raise RefusedError(failed)
         return [found[number] for number in numbers]
+
+    def _received(self, call: Call) -> Work:
+        """The call as it comes out of the socket."""
+        self._number += 1
+        work = Work(
+            self._number,
+            call.task,
+            list(call.items),
+            dict(call.parameters),
+            call.single,
+            dict(call.finishing),
+            call.stream,
+        )
+        received = unpack(pack(work))
+        assert isinstance(received, Work)
+        return received
 
     def forward(self, samples: Sequence[Any]) -> Any:
         """Their outputs, past the queue."""
@@ -105,7 +128,7 @@ class _Counting(TorchEngine):
         self._batches = batches
         self.may_run = threading.Event()
 
-    def forward(self, samples: Any) -> Any:
+    def forward(self, samples: Any, watch: Watch = UNWATCHED) -> Any:
         self.may_run.wait()
         self._batches.append(len(samples))
-        return super().forward(samples)
+        return super().forward(samples, watch)

@@ -1,0 +1,60 @@
+"""Encoder-decoder models other than Whisper: Speech2Text, Moonshine."""
+
+from collections.abc import Hashable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from stoker.replica.generation import DEFAULT_NEW_TOKENS
+from stoker.replica.recognition.stages import RecognitionStages, whole
+from stoker.replica.recognition.transcripts import Transcript
+from stoker.replica.recognition.writer import JoinedAtEnd
+from stoker.replica.stages import Sample
+
+if TYPE_CHECKING:
+    import torch
+
+_PROBE_TOKENS = 4
+
+
+class Seq2SeqRecognitionStages(RecognitionStages):
+    """The search is the model's own; a temperature above 0 draws instead."""
+
+    engines = ("torch",)
+    takes = ("temperature",)
+
+    def call(self, parameters: Mapping[str, Any]) -> Hashable:
+        temperature = parameters.get("temperature") or 0.0
+        return (temperature, DEFAULT_NEW_TOKENS)
+
+    def run(
+        self, model: Any, call: Hashable, batch: "Mapping[str, torch.Tensor]"
+    ) -> Mapping[str, Any]:
+        temperature, most = cast("tuple[float, int]", call)
+        drawing: dict[str, Any] = {"do_sample": True, "temperature": temperature, "num_beams": 1}
+        options = drawing if temperature else {}
+        return {"tokens": model.generate(**batch, **options, max_new_tokens=most)}
+
+    def joining(self, parameters: Mapping[str, Any]) -> JoinedAtEnd:
+        return JoinedAtEnd(partial(self.transcript, parameters=parameters))
+
+    def transcript(
+        self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
+    ) -> Transcript:
+        kept = ("tokens", "stride")
+        read = [{name: one[name] for name in kept if name in one} for one in outputs]
+        text: str = self.read_by_pipeline(read)["text"].strip()
+        transcript = Transcript(
+            text=text,
+            language="",
+            duration=outputs[0]["sound_s"],
+            output_tokens=sum(one["tokens"].shape[1] for one in outputs),
+        )
+        if parameters.get("timed"):
+            transcript["segments"] = whole(text, outputs)
+        return transcript
+
+    def probe(self, length: int) -> Sample | None:
+        sample = super().probe(length)
+        if sample is not None:
+            sample.call = (0.0, _PROBE_TOKENS)
+        return sample
