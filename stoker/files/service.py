@@ -79,7 +79,16 @@ async def write(
         created_at=now,
         expires_at=now + timedelta(hours=services.settings.media_retention_h),
     )
-    await asyncio.to_thread(services.blobs.write, file.blob_key, content)
+    writing = asyncio.ensure_future(
+        asyncio.to_thread(services.blobs.write, file.blob_key, content)
+    )
+    try:
+        await asyncio.shield(writing)
+    except BaseException:
+        # A thread cannot be cancelled: when it is done, nothing is to be left of it.
+        await asyncio.gather(writing, return_exceptions=True)
+        services.blobs.discard(file.blob_key)
+        raise
     return file
 
 

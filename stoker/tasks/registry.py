@@ -82,7 +82,8 @@ MEDIA: Mapping[str, MediaPipeline] = {
 }
 """Pipelines that make or transcribe media, by name."""
 
-VIDEO = ("text-to-video", "image-to-video")
+IMAGE_TO_VIDEO = image_to_video.PIPELINE.name
+VIDEO = (text_to_video.PIPELINE.name, IMAGE_TO_VIDEO)
 """Pipelines whose answers are jobs: they take too long for one request."""
 
 WORKS: Mapping[str, Task | MediaPipeline] = {**TASKS, **MEDIA}

@@ -48,6 +48,7 @@ async def create_video(
     body = await bodies.read(request, CREATE, max_files=1)
     entry = services.directory.resolve(caller, body.model)
     check_pipeline(entry, VIDEO)
+    service.check_reference(entry, body)
     fingerprint = service.fingerprint(body)
     if known := await idempotent.known(200, fingerprint):
         return known

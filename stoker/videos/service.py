@@ -12,7 +12,7 @@ from stoker.auth import Reach
 from stoker.context import Services
 from stoker.db import Session
 from stoker.deployments.directory import Entry
-from stoker.errors import ConflictError, NotFoundError, RateLimitError
+from stoker.errors import ConflictError, InvalidRequestError, NotFoundError, RateLimitError
 from stoker.files import repository as file_rows
 from stoker.files import service as files
 from stoker.files.models import File, Purpose
@@ -21,6 +21,7 @@ from stoker.jobs import repository as jobs
 from stoker.jobs.models import JobStatus
 from stoker.media.media import Media
 from stoker.runtime.interface import Call, OnProgress
+from stoker.tasks.registry import IMAGE_TO_VIDEO
 from stoker.tasks.video_request import VideoAnswer
 from stoker.videos import repository, schemas
 from stoker.videos.models import Video
@@ -40,6 +41,21 @@ def fingerprint(body: schemas.VideoCreate) -> str:
     if reference := body.input_reference:
         found.update(reference.content or (reference.source or "").encode())
     return found.hexdigest()
+
+
+def check_reference(entry: Entry, body: schemas.VideoCreate) -> None:
+    """Raise `InvalidRequestError` for an image that cannot be used, or is missing."""
+    needed = entry.pipeline == IMAGE_TO_VIDEO
+    if needed and body.input_reference is None:
+        raise InvalidRequestError(
+            f"'{entry.model}' makes a video out of an image: give one in 'input_reference'.",
+            param="input_reference",
+        )
+    if not needed and body.input_reference is not None:
+        raise InvalidRequestError(
+            f"'{entry.model}' makes videos from text alone: leave 'input_reference' out.",
+            param="input_reference",
+        )
 
 
 async def keep_reference(
@@ -200,11 +216,13 @@ class Making:
             on_progress=on_progress,
         )
         answer = msgspec.msgpack.decode(content, type=VideoAnswer)
-        return Made(
-            answer,
-            await self._write(row, Purpose.VIDEO, answer.video, _MP4),
-            await self._write(row, Purpose.THUMBNAIL, answer.thumbnail, _THUMBNAIL),
-        )
+        video = await self._write(row, Purpose.VIDEO, answer.video, _MP4)
+        try:
+            thumbnail = await self._write(row, Purpose.THUMBNAIL, answer.thumbnail, _THUMBNAIL)
+        except BaseException:
+            self._services.blobs.discard(video.blob_key)
+            raise
+        return Made(answer, video, thumbnail)
 
     async def keep(self, session: Session, row: Video, made: Made) -> None:
         session.add_all([made.video, made.thumbnail])

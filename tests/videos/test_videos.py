@@ -1,0 +1,347 @@
+"""`/v1/videos` on a real server with real (tiny) diffusion models, by the SDK and by hand."""
+
+import base64
+import io
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from PIL import Image
+from sqlalchemy import func, select, update
+
+from stoker import db
+from stoker.app import build_services
+from stoker.config import Settings
+from stoker.files import service as files
+from stoker.files.models import File
+from stoker.videos import service
+from stoker.videos.models import Video
+from tests.deployments.support import key_for
+from tests.support.server import Server
+from tests.videos.conftest import LIMIT, QUICK, SLOW, decoded
+
+VIDEOS = "/v1/videos"
+PROMPT = "a red circle moves to the right"
+
+
+def create(client: Any, model: str = "film", **fields: Any) -> dict[str, Any]:
+    body = {"model": model, "prompt": PROMPT, **fields}
+    response = client.post(VIDEOS, json=body)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def ended(client: Any, video_id: str, timeout: float = 120) -> dict[str, Any]:
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        found = client.get(f"{VIDEOS}/{video_id}").json()
+        if found["status"] in ("completed", "failed"):
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"still {found}")
+
+
+def content(client: Any, video_id: str, **params: str) -> bytes:
+    return client.get(f"{VIDEOS}/{video_id}/content", params=params).raise_for_status().content
+
+
+def refusal(response: httpx.Response) -> tuple[int, str, str | None]:
+    error = response.json()["error"]
+    return response.status_code, error["code"], error["param"]
+
+
+def picture(shade: tuple[int, int, int] = (200, 30, 30)) -> bytes:
+    buffer = io.BytesIO()
+    Image.new("RGB", (96, 64), shade).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def slow(client: Any) -> Iterator[dict[str, Any]]:
+    """A video that is being made for as long as a test takes."""
+    found = create(client, **SLOW)
+    deadline = time.monotonic() + 60
+    while client.get(f"{VIDEOS}/{found['id']}").json()["status"] == "queued":
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    yield found
+    client.delete(f"{VIDEOS}/{found['id']}")
+
+
+class TestSdk:
+    def test_create_poll_download(self, sdk: openai.OpenAI) -> None:
+        video = sdk.videos.create(
+            model="film",
+            prompt=PROMPT,
+            seconds="1",  # type: ignore[arg-type]
+            size="64x32",  # type: ignore[arg-type]
+            extra_body={"num_inference_steps": 2, "fps": 8},
+        )
+        assert video.id.startswith("video_")
+        assert (video.object, video.status, video.progress) == ("video", "queued", 0)
+        assert (video.model, video.prompt, video.size) == ("film", PROMPT, "64x32")
+        done = sdk.videos.poll(video.id)
+        assert (done.status, done.progress, done.error) == ("completed", 100, None)
+        # 8 k + 1 frames: nine are nearest to a second.
+        assert float(done.seconds) == 9 / 8
+        assert done.completed_at and done.created_at <= done.completed_at <= time.time()
+        assert done.expires_at == pytest.approx(done.completed_at + 24 * 3600, abs=60)
+        whole = sdk.videos.download_content(video.id)
+        assert whole.response.headers["content-type"] == "video/mp4"
+        assert decoded(whole.read()) == (9, 64, 32, 8.0, "h264")
+        thumbnail = sdk.videos.download_content(video.id, variant="thumbnail").read()
+        assert Image.open(io.BytesIO(thumbnail)).size == (64, 32)
+
+    def test_upload_as_the_beginning(self, sdk: openai.OpenAI) -> None:
+        video = sdk.videos.create_and_poll(
+            model="still",
+            prompt=PROMPT,
+            input_reference=("start.png", picture(), "image/png"),
+            size="64x32",  # type: ignore[arg-type]
+            extra_body={"num_inference_steps": 2, "seconds": 0.36},
+        )
+        assert video.status == "completed", video.error
+        assert decoded(sdk.videos.download_content(video.id).read()).frames == 9
+
+    def test_list_and_delete(self, sdk: openai.OpenAI) -> None:
+        video = sdk.videos.create(model="film", prompt=PROMPT, extra_body=QUICK)
+        assert sdk.videos.list(limit=1).data[0].id == video.id
+        deleted = sdk.videos.delete(video.id)
+        assert (deleted.id, deleted.object, deleted.deleted) == (video.id, "video.deleted", True)
+        with pytest.raises(openai.NotFoundError, match="Video not found"):
+            sdk.videos.retrieve(video.id)
+
+
+class TestCreate:
+    def test_seed_makes_it_again(self, client: Any) -> None:
+        made = [create(client, **QUICK, seed=seed)["id"] for seed in (3, 3, 4)]
+        assert {ended(client, one)["status"] for one in made} == {"completed"}
+        first, again, other = (content(client, one) for one in made)
+        assert first == again != other
+
+    def test_another_family(self, client: Any) -> None:
+        asked = {"size": "32x32", "seconds": 0.5, "num_inference_steps": 2}
+        found = ended(client, create(client, "wan", **asked)["id"])
+        # 4 k + 1 frames at 16 a second.
+        assert (found["seconds"], found["size"]) == (9 / 16, "32x32")
+        assert decoded(content(client, found["id"])) == (9, 32, 32, 16.0, "h264")
+
+    def test_beginning_in_every_form(self, client: Any) -> None:
+        encoded = base64.b64encode(picture()).decode()
+        uri = f"data:image/png;base64,{encoded}"
+        asked = QUICK | {"seed": 1}
+        made = [
+            create(client, "still", **asked, input_reference=form)["id"]
+            for form in (encoded, uri, {"image_url": uri})
+        ]
+        fields = {name: str(value) for name, value in asked.items()}
+        fields |= {"model": "still", "prompt": PROMPT}
+        for form in (
+            {"data": fields, "files": {"input_reference": ("a.png", picture())}},
+            {"data": fields | {"input_reference[image_url]": uri}, "files": {"x": b""}},
+        ):
+            response = client.post(VIDEOS, **form)
+            assert response.status_code == 200, response.text
+            made.append(response.json()["id"])
+        assert {ended(client, one)["status"] for one in made} == {"completed"}
+        assert len({content(client, one) for one in made}) == 1
+        other = base64.b64encode(picture((0, 0, 90))).decode()
+        another = create(client, "still", **asked, input_reference=other)["id"]
+        ended(client, another)
+        assert content(client, another) != content(client, made[0])
+
+    def test_ranges(self, client: Any) -> None:
+        found = ended(client, create(client, **QUICK)["id"])
+        whole = content(client, found["id"])
+        part = client.get(f"{VIDEOS}/{found['id']}/content", headers={"range": "bytes=4-11"})
+        assert (part.status_code, part.content) == (206, whole[4:12])
+        assert whole[4:8] == b"ftyp"
+
+    def test_same_key_makes_one_video(self, client: Any) -> None:
+        headers = {"idempotency-key": "one-video"}
+        form = {"model": "film", "prompt": PROMPT, **{k: str(v) for k, v in QUICK.items()}}
+
+        def post(**changed: str) -> httpx.Response:
+            # Every form has another boundary.
+            parts = {name: (None, value) for name, value in (form | changed).items()}
+            return client.post(VIDEOS, files=parts, headers=headers)
+
+        first, again = post(), post()
+        assert first.json()["id"] == again.json()["id"]
+        assert again.headers["idempotency-replayed"] == "true"
+        assert refusal(post(prompt="another"))[:2] == (409, "idempotency_mismatch")
+
+    @pytest.mark.parametrize(
+        ("fields", "param"),
+        [
+            ({"prompt": ""}, "prompt"),
+            ({"prompt": None}, "prompt"),
+            ({"model": None}, "model"),
+            ({"seconds": 0}, "seconds"),
+            ({"seconds": 100_000}, "seconds"),
+            ({"seconds": "long"}, "seconds"),
+            ({"size": "64"}, "size"),
+            ({"size": "8x8"}, "size"),
+            ({"size": "99999x2"}, "size"),
+            ({"fps": 0}, "fps"),
+            ({"fps": 1000}, "fps"),
+            ({"num_inference_steps": 0}, "num_inference_steps"),
+            ({"num_inference_steps": 10_000}, "num_inference_steps"),
+            ({"guidance_scale": -1}, "guidance_scale"),
+            ({"seed": -1}, "seed"),
+            ({"input_reference": base64.b64encode(picture()).decode()}, "input_reference"),
+            ({"model": "still"}, "input_reference"),
+            ({"model": "still", "input_reference": {"file_id": "file_1"}}, "input_reference"),
+            ({"model": "still", "input_reference": "/etc/passwd"}, "input_reference"),
+            ({"model": "still", "input_reference": "http://127.0.0.1/x"}, "input_reference"),
+            ({"model": "still", "input_reference": "not base64!"}, "input_reference"),
+        ],
+        ids=str,
+    )
+    def test_bad_field(self, client: Any, fields: dict[str, Any], param: str) -> None:
+        body = {"model": "film", "prompt": PROMPT} | fields
+        response = client.post(VIDEOS, json={k: v for k, v in body.items() if v is not None})
+        assert response.status_code == 400, response.text
+        assert response.json()["error"]["param"] == param
+
+    def test_another_pipelines_model(self, client: Any, video_server: Server) -> None:
+        response = client.post("/v1/images/generations", json={"model": "film", "prompt": "x"})
+        assert response.status_code in (400, 404)
+        response = client.post(
+            "/v1/chat/completions",
+            json={"model": "film", "messages": [{"role": "user", "content": "x"}]},
+        )
+        assert refusal(response)[:2] == (400, "endpoint_not_supported")
+        assert "/v1/videos" in response.json()["error"]["message"]
+
+
+class TestFailure:
+    def test_says_what_would_be_right(self, client: Any) -> None:
+        found = ended(client, create(client, size="70x34")["id"])
+        assert (found["status"], found["error"]["code"]) == ("failed", "invalid_request")
+        assert "64x32" in found["error"]["message"]
+        assert found["completed_at"] and found["expires_at"] is None
+        response = client.get(f"{VIDEOS}/{found['id']}/content")
+        assert refusal(response)[:2] == (409, "video_not_completed")
+        assert "failed" in response.json()["error"]["message"]
+
+    def test_damaged_image(self, client: Any) -> None:
+        broken = base64.b64encode(picture()[:60]).decode()
+        found = ended(client, create(client, "still", **QUICK, input_reference=broken)["id"])
+        assert (found["status"], found["error"]["code"]) == ("failed", "invalid_media")
+
+    def test_stopped_deployment(self, client: Any) -> None:
+        row = next(
+            one for one in client.get("/v1/deployments").json()["data"] if one["model"] == "wan"
+        )
+        client.post(f"/v1/deployments/{row['id']}/stop").raise_for_status()
+        found = ended(client, create(client, "wan")["id"])
+        assert (found["status"], found["error"]["code"]) == ("failed", "deployment_stopped")
+        client.post(f"/v1/deployments/{row['id']}/start").raise_for_status()
+
+
+class TestRunning:
+    def test_progress_and_no_content_yet(self, client: Any, slow: dict[str, Any]) -> None:
+        path = f"{VIDEOS}/{slow['id']}"
+        seen, deadline = set[int](), time.monotonic() + 60
+        while len(seen) < 3:
+            assert time.monotonic() < deadline, seen
+            found = client.get(path)
+            seen.add(found.json()["progress"])
+            time.sleep(0.02)
+        assert found.json()["status"] == "in_progress"
+        assert found.headers["openai-poll-after-ms"] == "1000"
+        response = client.get(f"{path}/content")
+        assert refusal(response)[:2] == (409, "video_not_completed")
+        assert "in_progress" in response.json()["error"]["message"]
+        assert max(seen) < 100
+
+    def test_deleting_stops_it(self, client: Any, slow: dict[str, Any]) -> None:
+        waiting = create(client, **QUICK)
+        assert client.get(f"{VIDEOS}/{waiting['id']}").json()["status"] == "queued"
+        client.delete(f"{VIDEOS}/{slow['id']}").raise_for_status()
+        assert client.get(f"{VIDEOS}/{slow['id']}").status_code == 404
+        assert client.delete(f"{VIDEOS}/{slow['id']}").status_code == 404
+        # Its turn comes only when the model has let go of the first.
+        assert ended(client, waiting["id"], timeout=20)["status"] == "completed"
+
+    def test_queue_is_bounded(self, client: Any, slow: dict[str, Any]) -> None:
+        made = [create(client, **QUICK)["id"] for _ in range(LIMIT - 1)]
+        response = client.post(VIDEOS, json={"model": "film", "prompt": PROMPT})
+        assert refusal(response)[:2] == (429, "queue_full")
+        assert int(response.headers["retry-after"]) > 0
+        for one in made:
+            client.delete(f"{VIDEOS}/{one}").raise_for_status()
+        create(client, **QUICK)
+
+
+class TestScope:
+    def test_others_see_nothing(self, client: Any, video_server: Server) -> None:
+        found = ended(client, create(client, **QUICK)["id"])
+        made = client.get("/v1/files").json()["data"]
+        assert {one["purpose"] for one in made[:2]} == {"video", "thumbnail"}
+        rows = client.get("/v1/deployments").json()["data"]
+        keys = {row["model"]: key_for(client, row["id"]) for row in rows}
+        path = f"{VIDEOS}/{found['id']}"
+        paths = (path, f"{path}/content", *(f"/v1/files/{one['id']}" for one in made))
+        with video_server.account("stranger") as stranger, video_server.client(keys["wan"]) as wan:
+            for other in (stranger, wan):
+                assert [other.get(one).status_code for one in paths] == [404] * len(paths)
+                assert other.delete(path).status_code == 404
+        with video_server.client(keys["film"]) as own:
+            assert own.get(path).json() == found
+            assert found["id"] in [one["id"] for one in own.get(VIDEOS).json()["data"]]
+            assert own.post(VIDEOS, json={"model": "wan", "prompt": "x"}).status_code == 401
+
+
+class TestExpiry:
+    async def test_content_goes_and_says_so(self, client: Any, video_server: Server) -> None:
+        found = ended(client, create(client, **QUICK)["id"])
+        services = build_services(Settings(data_dir=video_server.data_dir))
+        past = db.now() - timedelta(seconds=1)
+        try:
+            async with services.database.transaction() as session:
+                row = await session.get_one(Video, found["id"])
+                file = await session.get_one(File, row.video_id)
+                path = services.blobs.local_path(file.blob_key)
+                await session.execute(
+                    update(File).where(File.owner_id == row.id).values(expires_at=past)
+                )
+                row.expires_at = past
+            response = client.get(f"{VIDEOS}/{found['id']}/content")
+            assert refusal(response)[:2] == (404, "video_expired")
+            assert path.exists()
+            await files.sweep(services.database, services.blobs, db.now())
+            assert not path.exists()
+            assert refusal(client.get(f"{VIDEOS}/{found['id']}/content"))[1] == "video_expired"
+            # The job itself is remembered for longer.
+            assert client.get(f"{VIDEOS}/{found['id']}").json()["status"] == "completed"
+            await service.forget_ended(services, db.now() + service.KEPT)
+            assert client.get(f"{VIDEOS}/{found['id']}").status_code == 404
+        finally:
+            await services.media.close()
+            await services.database.close()
+
+    async def test_nothing_is_left_behind(self, client: Any, video_server: Server) -> None:
+        """Last: once all is deleted, no row and no byte remains."""
+        while found := client.get(VIDEOS, params={"limit": 100}).json()["data"]:
+            for one in found:
+                client.delete(f"{VIDEOS}/{one['id']}").raise_for_status()
+        services = build_services(Settings(data_dir=video_server.data_dir))
+        try:
+            async with services.database.reading() as session:
+                for table in (Video, File):
+                    assert await session.scalar(select(func.count()).select_from(table)) == 0
+            folder = Path(video_server.data_dir) / "blobs" / "files"
+            deadline = time.monotonic() + 10
+            while list(folder.glob("*")):
+                assert time.monotonic() < deadline, list(folder.glob("*"))
+                time.sleep(0.05)
+        finally:
+            await services.media.close()
+            await services.database.close()
