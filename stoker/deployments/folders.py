@@ -70,13 +70,13 @@ def source_folder(settings: Settings, given: str) -> Path:
         # Resolved first: neither `..` nor a link leads out of the folders that were named.
         path = Path(os.path.realpath(given))
         inside = "\0" not in given and any(path.is_relative_to(root) for root in roots)
-        if inside and (path / "config.json").is_file():
+        if inside and any((path / name).is_file() for name in ("config.json", "model_index.json")):
             return path
     except (OSError, ValueError):
         inside = False
     raise InvalidRequestError(
-        "'source' must be a folder with a config.json below one that the operator has named "
-        "(STOKER_SOURCE_DIRS). Or upload an artifact and give its id.",
+        "'source' must be a folder with a config.json or model_index.json, below one that the "
+        "operator has named (STOKER_SOURCE_DIRS). Or upload an artifact and give its id.",
         param="source",
     )
 

@@ -20,12 +20,13 @@ ModelId = Annotated[
     ),
 ]
 Engine = Annotated[
-    Literal["auto", "openvino", "torch", "vllm"],
+    Literal["auto", "openvino", "torch", "vllm", "diffusers"],
     Field(
         description="`auto`: torch at once, and OpenVINO on a CPU once the model has worked for a "
         "while and was converted; `openvino`: converted without waiting for that; `torch`: never. "
         "What cannot be converted stays with torch; a worker tells what runs it. `vllm`: text "
-        "generation on vLLM, where the server's operator has installed it."
+        "generation on vLLM, where the server's operator has installed it. `diffusers`: images "
+        "and video, which nothing else runs."
     ),
 ]
 Device = Annotated[

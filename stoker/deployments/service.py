@@ -21,7 +21,7 @@ from stoker.deployments.models import Deployment, Desired
 from stoker.errors import ConflictError, InvalidRequestError, NotFoundError
 from stoker.ids import Prefix, new_id
 from stoker.runtime.interface import DeploymentSpec, DeploymentStats, Readiness, Reason, Status
-from stoker.tasks.registry import PIPELINES, TEXT_GENERATION
+from stoker.tasks.registry import PIPELINES, TEXT_GENERATION, engines
 
 
 def spec_of(row: Deployment) -> DeploymentSpec:
@@ -125,6 +125,13 @@ async def create(
 
 
 def _check_engine(settings: Settings, row: Deployment) -> None:
+    served = engines(row.pipeline)
+    if row.engine not in ("auto", environments.VLLM, *served):
+        raise InvalidRequestError(
+            f"The engine '{row.engine}' does not serve '{row.pipeline}', which runs on "
+            f"{' and '.join(served)}: leave out 'engine'.",
+            param="engine",
+        )
     if row.engine == "openvino":
         _check_openvino(row)
     if row.engine == environments.VLLM:

@@ -23,6 +23,8 @@ from stoker.media.limits import MediaLimits
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
 """Told by content. Pillow knows many more, some of which start other programs."""
 
+_OPAQUE, _HALF = 255, 128
+
 # Between its ceiling and twice that, Pillow would only warn.
 warnings.simplefilter("error", Image.DecompressionBombWarning)
 
@@ -34,18 +36,37 @@ def decode(data: bytes | memoryview, limits: MediaLimits) -> Image.Image:
     (told from the header, before anything is decoded), for none, and for a damaged or short file.
     """
     with refusing("image"):
-        try:
-            image: Any = Image.open(io.BytesIO(data), formats=FORMATS)
-        except UnidentifiedImageError as error:
-            raise MediaError(f"The image is not one of {', '.join(FORMATS)}.") from error
-        except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-            raise _too_large(limits) from error
-        with image:
-            _check_size(image, limits)
-            image.load()
-            # A GIF's frame may be larger than the size in its header.
-            _check_size(image, limits)
-            return _to_rgb(ImageOps.exif_transpose(image))
+        return _to_rgb(_upright(data, limits))
+
+
+def decode_mask(data: bytes | memoryview, limits: MediaLimits) -> Image.Image:
+    """The image in a file as a mask: mode L, 255 where it marks and 0 elsewhere, upright.
+
+    Transparent pixels mark, as in OpenAI's API; without any, white ones do, as in diffusers. What
+    lies between is rounded to the nearer. Raises `MediaError` as `decode` does.
+    """
+    with refusing("image"):
+        image = _upright(data, limits)
+        if image.has_transparency_data:
+            alpha = image.convert("RGBA").getchannel("A")
+            if alpha.point([_OPAQUE * (value < _OPAQUE) for value in range(256)]).getbbox():
+                return alpha.point([_OPAQUE * (value < _HALF) for value in range(256)])
+        return _to_rgb(image).convert("L").point([_OPAQUE * (v >= _HALF) for v in range(256)])
+
+
+def _upright(data: bytes | memoryview, limits: MediaLimits) -> Image.Image:
+    try:
+        image: Any = Image.open(io.BytesIO(data), formats=FORMATS)
+    except UnidentifiedImageError as error:
+        raise MediaError(f"The image is not one of {', '.join(FORMATS)}.") from error
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise _too_large(limits) from error
+    with image:
+        _check_size(image, limits)
+        image.load()
+        # A GIF's frame may be larger than the size in its header.
+        _check_size(image, limits)
+        return ImageOps.exif_transpose(image)
 
 
 def _check_size(image: Image.Image, limits: MediaLimits) -> None:

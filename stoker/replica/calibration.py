@@ -5,12 +5,16 @@ about eight. So it is measured, in the replica's idle moments after loading, in 
 a request never waits for more than one of them; the gateway keeps the result with the artifact.
 """
 
+import logging
+import math
 import time
 from collections.abc import Iterator, Mapping
 
 from stoker.replica.batching import cost
-from stoker.replica.engines.interface import Engine
-from stoker.replica.stages import Stages
+from stoker.replica.engines.interface import AbandonedError, Engine, Watch
+from stoker.replica.stages import Sample, Stages
+
+log = logging.getLogger(__name__)
 
 DEFAULT_BUDGET = 512
 PROBE_TOKENS = 32
@@ -68,10 +72,8 @@ def _measure(engine: Engine, stages: Stages) -> Iterator[int | None]:
     for size in SIZES:
         seconds: list[float] = []
         # The first pass of a shape builds its kernels, and a neighbour may disturb any of them.
-        while len(seconds) < (3 if sum(seconds) < LIMIT_S / 2 else 2):
-            started = time.perf_counter()
-            engine.forward([sample] * size)
-            seconds.append(time.perf_counter() - started)
+        while sum(seconds) < math.inf and len(seconds) < (3 if sum(seconds) < LIMIT_S / 2 else 2):
+            seconds.append(_timed(engine, [sample] * size))
             yield None
         spent += sum(seconds)
         fastest = min(seconds)
@@ -82,3 +84,27 @@ def _measure(engine: Engine, stages: Stages) -> Iterator[int | None]:
         if spent + 4 * fastest > limit or 2 * fastest > STEP_S:
             break
     yield best_size * cost(stages.length(sample), stages.fixed_cost(sample))
+
+
+def _timed(engine: Engine, samples: list[Sample]) -> float:
+    """Seconds of a forward pass; infinite where it takes too long, or more memory than there is."""
+    started = time.perf_counter()
+    try:
+        engine.forward(samples, _Hurry())
+    except AbandonedError:
+        return math.inf
+    except Exception:
+        log.warning("a batch of %d could not be measured", len(samples), exc_info=True)
+        return math.inf
+    return time.perf_counter() - started
+
+
+class _Hurry(Watch):
+    """Ends a pass of many steps that takes too long."""
+
+    def __init__(self) -> None:
+        self._ends_at = time.perf_counter() + STEP_S
+
+    def step(self, fraction: float) -> None:
+        if time.perf_counter() > self._ends_at:
+            raise AbandonedError

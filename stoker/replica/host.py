@@ -33,6 +33,7 @@ from stoker.replica.protocol import (
     HostEvent,
     HostReady,
     Preload,
+    Preloaded,
     Signal,
 )
 
@@ -78,8 +79,9 @@ class Host:
                 if pid := self._children.get(command.replica_id):
                     os.kill(pid, command.signal)
             case Preload():
-                _import_model_code(command.model_type)
+                _IMPORTERS[command.library](command.name)
                 gc.freeze()
+                self._emit(Preloaded(threads=_thread_count()))
 
     def _fork(self, name: str, run: Callable[[], int]) -> None:
         pid = os.fork()
@@ -188,6 +190,31 @@ def _import_model_code(model_type: str) -> None:
         importlib.import_module(f"transformers.models.{module}.modeling_{module}")
     except Exception:
         log.exception("the code of %s could not be imported", model_type)
+
+
+def _import_pipeline_code(name: str) -> None:
+    """Import a diffusers pipeline with the models that it is made of; looked up among those served.
+
+    What one of them imports serves the others of its family, which share its components.
+    """
+    from stoker.tasks.registry import PIPELINES, STAGES
+
+    served = [
+        one
+        for pipeline, stages in STAGES.items()
+        if "diffusers" in getattr(stages, "engines", ())
+        for one in PIPELINES[pipeline]
+    ]
+    if name not in served:
+        return
+    try:
+        importlib.import_module("stoker.replica.engines.diffusers")
+        getattr(importlib.import_module("diffusers"), name)
+    except Exception:
+        log.exception("the code of %s could not be imported", name)
+
+
+_IMPORTERS = {"transformers": _import_model_code, "diffusers": _import_pipeline_code}
 
 
 def main() -> None:

@@ -95,12 +95,19 @@ class Signal(msgspec.Struct, frozen=True, tag="signal"):
 class Preload(msgspec.Struct, frozen=True, tag="preload"):
     """Import the modelling code of an architecture, so that forks find it done."""
 
-    model_type: str
+    name: str
+    """A model type of transformers, or a pipeline's class of diffusers; from an artifact."""
+    library: Literal["transformers", "diffusers"] = "transformers"
 
 
 class HostReady(msgspec.Struct, frozen=True, tag="host_ready"):
     threads: int
     """Threads of the host process: more than one makes forking unsafe."""
+
+
+class Preloaded(msgspec.Struct, frozen=True, tag="preloaded"):
+    threads: int
+    """As of `HostReady`: what was imported may have started some."""
 
 
 class Forked(msgspec.Struct, frozen=True, tag="forked"):
@@ -116,7 +123,7 @@ class Exited(msgspec.Struct, frozen=True, tag="exited"):
 
 
 HostCommand = Fork | Convert | Signal | Preload
-HostEvent = HostReady | Forked | Exited
+HostEvent = HostReady | Preloaded | Forked | Exited
 
 
 # --- gateway → replica ---

@@ -211,6 +211,9 @@ class Worker:
                 outputs[request.written] = _WRITTEN
                 request.written += 1
             rest = writer.end() if request.written == len(outputs) else None
+        except InputError as error:
+            self._refuse(request, 0, error)
+            return
         except Exception:
             log.exception("an output could not be read")
             self._fail(request, 0, "The model's output could not be read.")

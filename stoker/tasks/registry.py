@@ -16,6 +16,7 @@ from stoker.tasks import (
     image_classification,
     image_feature_extraction,
     image_segmentation,
+    image_to_image,
     image_to_text,
     image_to_video,
     mask_generation,
@@ -26,10 +27,12 @@ from stoker.tasks import (
     summarization,
     table_question_answering,
     text_classification,
+    text_to_image,
     text_to_speech,
     text_to_video,
     token_classification,
     translation,
+    unconditional_image_generation,
     video_classification,
     visual_question_answering,
     zero_shot_audio_classification,
@@ -74,6 +77,9 @@ TASKS: Mapping[str, Task] = {
 MEDIA: Mapping[str, MediaPipeline] = {
     pipeline.name: pipeline
     for pipeline in (
+        text_to_image.PIPELINE,
+        image_to_image.PIPELINE,
+        unconditional_image_generation.PIPELINE,
         automatic_speech_recognition.PIPELINE,
         text_to_speech.PIPELINE,
         text_to_video.PIPELINE,
@@ -120,3 +126,12 @@ def endpoints(pipeline: str) -> list[str]:
         *(media.paths if media else ()),
         *GENERATING.get(pipeline, ()),
     ]
+
+
+def engines(pipeline: str) -> tuple[str, ...]:
+    """The engines that can run a pipeline's models, the preferred one first."""
+    if pipeline in GENERATING:
+        ours = ("openvino", "torch")
+        return (*ours, "vllm") if pipeline == TEXT_GENERATION else ours
+    # Where the stages are chosen by the model, all choices run where the others do.
+    return getattr(STAGES[pipeline], "engines", Stages.engines)

@@ -14,6 +14,11 @@ from stoker.artifacts.inspection.config import (
     unknown_pipeline,
 )
 from stoker.artifacts.inspection.content import check_content
+from stoker.artifacts.inspection.diffusers_model import (
+    MODEL_INDEX,
+    find_pipeline_weights,
+    read_index,
+)
 from stoker.artifacts.inspection.documents import Json, load_json, refuse_remote_code
 from stoker.artifacts.inspection.failure import FailureCode, InspectionError
 from stoker.artifacts.inspection.files import FileReader, FileSet
@@ -22,7 +27,7 @@ from stoker.artifacts.inspection.gguf_model import TOKENIZER, find_model, refuse
 from stoker.artifacts.inspection.names import refuse_clashes, validate_path
 from stoker.artifacts.inspection.recognise import FileKind
 from stoker.artifacts.inspection.safetensors import Header, read_header
-from stoker.artifacts.inspection.weights import INDEX, MODULES, find_weights
+from stoker.artifacts.inspection.weights import MODULES, TRANSFORMERS, Weights, find_weights
 
 MAX_FILES = 2_000
 MAX_TENSORS = 500_000
@@ -33,7 +38,7 @@ MIN_WORKING_BYTES = 128 << 20
 
 # The parsed documents that later steps ask for. The others, a tokenizer among them, can be large
 # and are dropped once they have been searched.
-_KEPT = frozenset({"config.json", "tokenizer_config.json", MODULES, INDEX})
+_KEPT = frozenset({"config.json", "tokenizer_config.json", MODULES, TRANSFORMERS.index})
 _ADAPTER_CONFIG = "adapter_config.json"
 _TEXT_GENERATION = "text-generation"
 _TEMPLATES = frozenset({"chat_template.jinja", "tokenizer_config.json"})
@@ -47,9 +52,10 @@ class Inspection:
 
     Attributes:
         pipeline: the task that it serves, by its Hugging Face hub name.
-        architecture: the class that it was saved from, as in `BertForTokenClassification`, or is
-            loaded as from GGUF.
-        model_type: transformers' name for the kind of model, as in `bert`.
+        architecture: the class that it was saved from, as in `BertForTokenClassification` or
+            `StableDiffusionPipeline`, or is loaded as from GGUF.
+        model_type: transformers' name for the kind of model, as in `bert`; `diffusers` for its
+            pipelines.
         parameters: how many numbers all weight tensors hold.
         weight_bytes: how many bytes those take.
         memory_bytes: an estimate of what loading and running takes beside the libraries' own
@@ -92,6 +98,8 @@ def inspect(
     _check_names(file_set)
     headers, documents, gguf_paths = _read_files(file_set)
     _refuse_adapter(file_set)
+    if MODEL_INDEX in file_set:
+        return _inspect_diffusers(file_set, headers, pipeline, pipelines)
     weights = find_weights(headers, documents)
     if weights is None and gguf_paths:
         return _inspect_gguf(file_set, gguf_paths, pipeline, pipelines)
@@ -100,23 +108,49 @@ def inspect(
         raise InspectionError(
             FailureCode.MISSING_WEIGHTS,
             "There are no weights in the top folder. Upload model.safetensors, or the shards of "
-            f"the model with {INDEX}.",
+            f"the model with {TRANSFORMERS.index}.",
         )
     hints = find_hints(file_set, documents)
     found = find_pipeline(config.architecture, pipeline, hints, pipelines)
     refuse_missing_tokenizer(found, file_set, documents)
     refuse_unspeakable(config.architecture, file_set, documents)
     unused = tuple(f"{path} is not loaded: there are safetensors." for path in gguf_paths)
+    return _of_weights(
+        weights, found, config.architecture, config.model_type, engine="torch", warnings=unused
+    )
+
+
+def _inspect_diffusers(
+    files: FileSet,
+    headers: dict[str, Header],
+    pipeline: str | None,
+    pipelines: Mapping[str, Sequence[str]],
+) -> Inspection:
+    architecture, components = read_index(files)
+    found = find_pipeline(architecture, pipeline, find_hints(files, {}), pipelines)
+    weights = find_pipeline_weights(files, headers, components)
+    return _of_weights(weights, found, architecture, "diffusers", engine="diffusers")
+
+
+def _of_weights(
+    weights: Weights,
+    pipeline: str,
+    architecture: str,
+    model_type: str,
+    *,
+    engine: str,
+    warnings: tuple[str, ...] = (),
+) -> Inspection:
     return Inspection(
-        pipeline=found,
-        architecture=config.architecture,
-        model_type=config.model_type,
+        pipeline=pipeline,
+        architecture=architecture,
+        model_type=model_type,
         parameters=weights.parameters,
         weight_bytes=weights.weight_bytes,
         memory_bytes=_memory_bytes(weights.weight_bytes),
         dtype=weights.dtype,
-        engines=("torch",),
-        warnings=weights.warnings + unused,
+        engines=(engine,),
+        warnings=weights.warnings + warnings,
     )
 
 

@@ -10,13 +10,31 @@ from stoker.artifacts.inspection.failure import FailureCode, InspectionError, qu
 from stoker.artifacts.inspection.safetensors import Header
 from stoker.replica.speech.folder import WEIGHTS as SPEECH_WEIGHTS
 
-WEIGHTS = "model.safetensors"
-INDEX = "model.safetensors.index.json"
 MODULES = "modules.json"
 
-# How transformers names the shards that it saves.
-_SHARD = re.compile(r"(model-)([0-9]{5})(-of-)([0-9]{5})(\.safetensors)")
 _MAX_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class WeightNames:
+    """What a library calls the weights that it saves, as in `model` + `.safetensors`."""
+
+    stem: str
+
+    @property
+    def whole(self) -> str:
+        return f"{self.stem}.safetensors"
+
+    @property
+    def index(self) -> str:
+        return f"{self.stem}.safetensors.index.json"
+
+    def shard(self, path: str) -> re.Match[str] | None:
+        return re.fullmatch(rf"({self.stem}-)([0-9]{{5}})(-of-)([0-9]{{5}})(\.safetensors)", path)
+
+
+TRANSFORMERS = WeightNames("model")
+DIFFUSERS = WeightNames("diffusion_pytorch_model")
 
 
 @dataclass(frozen=True)
@@ -55,49 +73,74 @@ def find_weights(headers: Mapping[str, Header], documents: Mapping[str, Json]) -
             `MISSING_WEIGHTS` where the files are there but hold no tensor or have the wrong name.
     """
     warnings: list[str] = []
-    used = _main_files(headers, documents, warnings)
+    used = find_files(headers, documents, TRANSFORMERS, warnings)
     if not used:
-        _refuse_misnamed(headers)
         return None
     used |= _module_files(headers, documents.get(MODULES))
     used |= headers.keys() & {*SPEECH_WEIGHTS}
     warnings.extend(
-        f"{path} is not loaded: neither {WEIGHTS} nor named by {INDEX}."
+        f"{path} is not loaded: neither {TRANSFORMERS.whole} nor named by {TRANSFORMERS.index}."
         for path in sorted(headers.keys() - used)
     )
-    return _summed([headers[path] for path in sorted(used)], tuple(warnings))
+    return summed([headers[path] for path in sorted(used)], tuple(warnings))
+
+
+def find_files(
+    headers: Mapping[str, Header],
+    documents: Mapping[str, Json],
+    names: WeightNames,
+    warnings: list[str],
+) -> set[str]:
+    """The weight files of one folder that a loader would load; none where there are none.
+
+    Args:
+        headers: the checked headers of its safetensors files, by path below it.
+        documents: its parsed JSON files.
+        names: what the loader calls the weights.
+        warnings: what is odd without being wrong is added to them.
+
+    Raises:
+        InspectionError: as `find_weights`.
+    """
+    used = _main_files(headers, documents, names, warnings)
+    if not used:
+        _refuse_misnamed(headers, names)
+    return used
 
 
 def _main_files(
-    headers: Mapping[str, Header], documents: Mapping[str, Json], warnings: list[str]
+    headers: Mapping[str, Header],
+    documents: Mapping[str, Json],
+    names: WeightNames,
+    warnings: list[str],
 ) -> set[str]:
-    if INDEX in documents:
-        shards = _indexed_files(headers, documents[INDEX], warnings)
-        if WEIGHTS in headers and WEIGHTS not in shards:
+    if names.index in documents:
+        shards = _indexed_files(headers, documents[names.index], names, warnings)
+        if names.whole in headers and names.whole not in shards:
             raise InspectionError(
                 FailureCode.AMBIGUOUS_WEIGHTS,
-                f"The weights are there twice, as {WEIGHTS} and as the shards of {INDEX}. "
-                "Upload one of the two.",
-                WEIGHTS,
+                f"The weights are there twice, as {names.whole} and as the shards of "
+                f"{names.index}. Upload one of the two.",
+                names.whole,
             )
         return shards
-    shards = {path for path in headers if _SHARD.fullmatch(path)}
-    if WEIGHTS in headers:
+    shards = {path for path in headers if names.shard(path)}
+    if names.whole in headers:
         if shards:
             raise InspectionError(
                 FailureCode.AMBIGUOUS_WEIGHTS,
-                f"There are shards ({_some(shards)}) beside {WEIGHTS}. Upload one of the two.",
-                WEIGHTS,
+                f"There are shards ({_some(shards)}) beside {names.whole}. Upload one of the two.",
+                names.whole,
             )
-        return {WEIGHTS}
+        return {names.whole}
     if shards:
-        raise _missing_index(shards)
+        raise _missing_index(shards, names)
     return set()
 
 
-def _missing_index(shards: set[str]) -> InspectionError:
-    missing = {INDEX}
-    found = _SHARD.fullmatch(min(shards))
+def _missing_index(shards: set[str], names: WeightNames) -> InspectionError:
+    missing = {names.index}
+    found = names.shard(min(shards))
     # More shards than a set may have files are a lie that is not worth spelling out.
     if found and int(found[4]) <= len(shards) + _MAX_SHOWN:
         numbers = range(1, int(found[4]) + 1)
@@ -106,42 +149,48 @@ def _missing_index(shards: set[str]) -> InspectionError:
         FailureCode.MISSING_INDEX,
         f"The weights are in shards ({_some(shards)}), which are not complete without "
         f"{', '.join(sorted(missing))}. Upload what is missing, too.",
-        INDEX,
+        names.index,
     )
 
 
-def _indexed_files(headers: Mapping[str, Header], index: Json, warnings: list[str]) -> set[str]:
+def _indexed_files(
+    headers: Mapping[str, Header], index: Json, names: WeightNames, warnings: list[str]
+) -> set[str]:
     """The shards of an index, each of which holds just the tensors that the index puts there."""
-    placed = _placed_tensors(index)
-    for shard, names in placed.items():
+    placed = _placed_tensors(index, names)
+    for shard, tensors in placed.items():
         if shard not in headers:
             raise InspectionError(
                 FailureCode.MISSING_SHARD,
-                f"{INDEX} puts weights into {quoted(shard)}, which is missing. Upload it, too.",
-                INDEX,
+                f"{names.index} puts weights into {quoted(shard)}, which is missing. "
+                "Upload it, too.",
+                names.index,
             )
         held = headers[shard].tensors.keys()
-        if missing := names - held:
-            raise _bad_index(f"puts tensors into {shard} that are not in it: {_some(missing)}")
-        if extra := held - names:
-            raise _bad_index(f"does not mention tensors that {shard} holds: {_some(extra)}")
-    if extra := {path for path in headers if _SHARD.fullmatch(path)} - placed.keys():
-        raise _bad_index(f"does not mention the shards {_some(extra)}")
+        if missing := tensors - held:
+            what = f"puts tensors into {shard} that are not in it: {_some(missing)}"
+            raise _bad_index(names, what)
+        if extra := held - tensors:
+            raise _bad_index(names, f"does not mention tensors that {shard} holds: {_some(extra)}")
+    if extra := {path for path in headers if names.shard(path)} - placed.keys():
+        raise _bad_index(names, f"does not mention the shards {_some(extra)}")
     total = sum(headers[shard].data_bytes for shard in placed)
     claimed = _claimed_total(index)
     if claimed is not None and claimed != total:
-        warnings.append(f"{INDEX} states a total_size of {claimed} bytes; the shards hold {total}.")
+        warnings.append(
+            f"{names.index} states a total_size of {claimed} bytes; the shards hold {total}."
+        )
     return set(placed)
 
 
-def _placed_tensors(index: Json) -> dict[str, set[str]]:
+def _placed_tensors(index: Json, names: WeightNames) -> dict[str, set[str]]:
     weight_map = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(weight_map, dict) or not weight_map:
-        raise _bad_index("has no object weight_map from tensors to files")
+        raise _bad_index(names, "has no object weight_map from tensors to files")
     placed: dict[str, set[str]] = {}
     for tensor, shard in weight_map.items():
         if not isinstance(shard, str):
-            raise _bad_index(f"does not give a file name for tensor {quoted(tensor)}")
+            raise _bad_index(names, f"does not give a file name for tensor {quoted(tensor)}")
         placed.setdefault(shard, set()).add(tensor)
     return placed
 
@@ -155,21 +204,24 @@ def _claimed_total(index: Json) -> int | None:
 def _module_files(headers: Mapping[str, Header], modules: Json) -> set[str]:
     entries = modules if isinstance(modules, list) else []
     folders = [entry.get("path") for entry in entries if isinstance(entry, dict)]
-    files = {f"{folder}/{WEIGHTS}" for folder in folders if isinstance(folder, str) and folder}
+    files = {
+        f"{folder}/{TRANSFORMERS.whole}" for folder in folders if isinstance(folder, str) and folder
+    }
     return files & headers.keys()
 
 
-def _refuse_misnamed(headers: Mapping[str, Header]) -> None:
+def _refuse_misnamed(headers: Mapping[str, Header], names: WeightNames) -> None:
     at_top = sorted(path for path in headers if PurePosixPath(path).name == path)
     if at_top:
         raise InspectionError(
             FailureCode.MISSING_WEIGHTS,
-            f"{at_top[0]} would not be loaded. Rename the weights to {WEIGHTS}.",
+            f"{at_top[0]} would not be loaded. Rename the weights to {names.whole}.",
             at_top[0],
         )
 
 
-def _summed(headers: list[Header], warnings: tuple[str, ...]) -> Weights:
+def summed(headers: list[Header], warnings: tuple[str, ...]) -> Weights:
+    """What weight files hold together. Raises `InspectionError`: `MISSING_WEIGHTS` for nothing."""
     totals: dict[str, int] = {}
     for header in headers:
         for dtype, count in header.bytes_by_dtype().items():
@@ -187,11 +239,11 @@ def _summed(headers: list[Header], warnings: tuple[str, ...]) -> Weights:
     )
 
 
-def _bad_index(what: str) -> InspectionError:
+def _bad_index(names: WeightNames, what: str) -> InspectionError:
     return InspectionError(
         FailureCode.BAD_INDEX,
-        f"{INDEX} {what}. Upload the index and the shards of one and the same save.",
-        INDEX,
+        f"{names.index} {what}. Upload the index and the shards of one and the same save.",
+        names.index,
     )
 
 

@@ -27,7 +27,7 @@ class DiffusersEngine:
         progress(0.1, "reading weights")
         self.stages = cast("DiffusionStages", stages)
         self.pipe = _pipeline_class(folder, self.stages).from_pretrained(
-            str(folder), local_files_only=True, use_safetensors=True, torch_dtype=self.dtype
+            str(folder), local_files_only=True, use_safetensors=True, dtype=self.dtype
         )
         self.pipe.set_progress_bar_config(disable=True)
         self.pipe.to(self.device)

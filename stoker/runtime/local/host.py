@@ -21,6 +21,7 @@ from stoker.replica.protocol import (
     HostEvent,
     HostReady,
     Preload,
+    Preloaded,
     ReplicaSpec,
     Signal,
 )
@@ -45,7 +46,7 @@ class EngineHost:
         self._process: asyncio.subprocess.Process | None = None
         self._ready = asyncio.Event()
         self._pids: dict[str, int] = {}
-        self._preloads: dict[str, None] = {}
+        self._preloads: dict[Preload, None] = {}
         self._task: asyncio.Task[None] | None = None
         self._failures = 0
 
@@ -98,12 +99,12 @@ class EngineHost:
         self._pids[job.id] = 0
         self._send(Convert(job))
 
-    def preload(self, model_type: str) -> None:
+    def preload(self, wanted: Preload) -> None:
         """Have an architecture's code imported before the first fork that needs it."""
-        if model_type not in self._preloads:
-            self._preloads[model_type] = None
+        if wanted not in self._preloads:
+            self._preloads[wanted] = None
             if self.ready:
-                self._send(Preload(model_type))
+                self._send(wanted)
 
     def kill(self, replica_id: str) -> None:
         if replica_id in self._pids:
@@ -155,15 +156,13 @@ class EngineHost:
     def _heard(self, event: HostEvent) -> None:
         match event:
             case HostReady():
-                if event.threads > 1:
-                    log.warning(
-                        "the engine host has threads: forks may hang",
-                        extra={"threads": event.threads},
-                    )
+                _warn_of_threads(event.threads)
                 self._failures = 0
                 self._ready.set()
-                for model_type in self._preloads:
-                    self._send(Preload(model_type))
+                for wanted in self._preloads:
+                    self._send(wanted)
+            case Preloaded():
+                _warn_of_threads(event.threads)
             case Forked():
                 self._pids[event.replica_id] = event.pid
             case Exited():
@@ -172,6 +171,11 @@ class EngineHost:
     def _ended(self, replica_id: str, status: int) -> None:
         if self._pids.pop(replica_id, None) is not None:
             self._on_exit(replica_id, status)
+
+
+def _warn_of_threads(count: int) -> None:
+    if count > 1:
+        log.warning("the engine host has threads: forks may hang", extra={"threads": count})
 
 
 def _environment() -> dict[str, str]:

@@ -19,7 +19,7 @@ from stoker.config import Settings
 from stoker.errors import NotFoundError
 from stoker.ids import Prefix, new_id
 from stoker.replica.llm.wire import Generation
-from stoker.replica.protocol import OwnEnvironment, ReplicaSpec
+from stoker.replica.protocol import OwnEnvironment, Preload, ReplicaSpec
 from stoker.runtime.interface import (
     KEEP_ALIVE,
     Call,
@@ -287,8 +287,13 @@ class LocalRuntime:
         """Have the architecture's code imported before the first request asks for the model."""
         try:
             folder = await self._folders.folder(spec)
+            index = folder / "model_index.json"
+            if index.exists():
+                name = json.loads(index.read_bytes()).get("_class_name", "")
+                self._host.preload(Preload(str(name), "diffusers"))
+                return
             config = json.loads((folder / "config.json").read_bytes())
-            self._host.preload(str(config.get("model_type", "")))
+            self._host.preload(Preload(str(config.get("model_type", ""))))
         except (LoadError, OSError, ValueError):
             # The load itself will meet the same fault, and tells the owner.
             log.debug("nothing to preload", extra={"deployment": spec.id})

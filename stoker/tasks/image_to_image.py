@@ -1,0 +1,16 @@
+"""Image to image: edits of images by models that were saved for that, such as for inpainting."""
+
+from stoker.replica.drawing.families import IMAGE_CLASSES
+from stoker.replica.drawing.guided import DrawingStages
+from stoker.tasks.base import MediaPipeline
+from stoker.tasks.text_to_image import EDITS, finish
+
+PIPELINE = MediaPipeline(
+    name="image-to-image",
+    paths=(EDITS,),
+    architectures=IMAGE_CLASSES,
+    families=("stable-diffusion", "stable-diffusion-xl", "stable-diffusion-3", "flux"),
+    stages=DrawingStages,
+    input_field="image",
+    finish=finish,
+)

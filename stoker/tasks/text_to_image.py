@@ -1,0 +1,31 @@
+"""Text to image: also edits of images, with or without a mask, by the same model."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from stoker.replica.drawing.families import TEXT_CLASSES
+from stoker.replica.drawing.guided import DrawingStages
+from stoker.replica.drawing.wire import Images
+from stoker.replica.protocol import Work
+from stoker.tasks.base import MediaPipeline
+
+GENERATIONS, EDITS = "/v1/images/generations", "/v1/images/edits"
+
+
+def finish(work: Work, results: Sequence[Any]) -> bytes:
+    """msgpack of the one input's `Images`: the gateway writes files of what is in it."""
+    images: Images = results[0]
+    return msgspec.msgpack.encode(images)
+
+
+PIPELINE = MediaPipeline(
+    name="text-to-image",
+    paths=(GENERATIONS, EDITS),
+    architectures=TEXT_CLASSES,
+    families=("stable-diffusion", "stable-diffusion-xl", "stable-diffusion-3", "flux"),
+    stages=DrawingStages,
+    input_field="prompt",
+    finish=finish,
+)

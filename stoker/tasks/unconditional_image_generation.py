@@ -1,0 +1,15 @@
+"""Unconditional image generation: images of the kind that the model has learnt, from noise."""
+
+from stoker.replica.drawing.unconditional import UnconditionalStages
+from stoker.tasks.base import MediaPipeline
+from stoker.tasks.text_to_image import GENERATIONS, finish
+
+PIPELINE = MediaPipeline(
+    name="unconditional-image-generation",
+    paths=(GENERATIONS,),
+    architectures=UnconditionalStages.classes,
+    families=("ddpm", "ddim"),
+    stages=UnconditionalStages,
+    input_field="n",
+    finish=finish,
+)
