@@ -79,9 +79,7 @@ async def write(
         created_at=now,
         expires_at=now + timedelta(hours=services.settings.media_retention_h),
     )
-    writing = asyncio.ensure_future(
-        asyncio.to_thread(services.blobs.write, file.blob_key, content)
-    )
+    writing = asyncio.ensure_future(asyncio.to_thread(services.blobs.write, file.blob_key, content))
     try:
         await asyncio.shield(writing)
     except BaseException:

@@ -13,6 +13,9 @@ from PIL import Image
 
 _QUALITY = "18"
 """x264's constant rate factor: hardly told from the frames."""
+_WHOLE_VECTORS = 128
+"""Pixels. Of smaller frames x264's macroblock tree reads more than it has written, and comes out
+otherwise each time."""
 _BT709 = 1
 """In the tables of ITU-T H.273: primaries, transfer and matrix alike."""
 _THUMBNAIL_QUALITY = 85
@@ -32,6 +35,8 @@ def mp4(frames: NDArray[numpy.uint8], fps: int) -> bytes:
     with file:
         # A lone thread: the rate control of several depends on their timing.
         coding = {"crf": _QUALITY, "preset": "medium", "threads": "1"}
+        if min(frames.shape[1:3]) < _WHOLE_VECTORS:
+            coding["x264-params"] = "mbtree=0"
         stream = file.add_stream("libx264", rate=Fraction(fps), options=coding)
         stream.height, stream.width = frames.shape[1:3]
         stream.pix_fmt, stream.time_base = "yuv420p", Fraction(1, fps)

@@ -1,6 +1,6 @@
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, delete, select
+from sqlalchemy import ColumnElement, delete, or_, select
 
 from stoker.auth import Reach
 from stoker.db import Session
@@ -25,4 +25,6 @@ async def page(session: Session, reach: Reach, query: PageQuery) -> Page[Video]:
 
 
 async def forget_ended(session: Session, before: datetime) -> None:
-    await session.execute(delete(Video).where(Video.completed_at < before))
+    """Forget the videos that ended before a moment and have no content any more."""
+    empty = or_(Video.expires_at.is_(None), Video.expires_at < before)
+    await session.execute(delete(Video).where(Video.completed_at < before, empty))

@@ -52,3 +52,9 @@ def test_mp4_can_be_played_while_it_is_loaded() -> None:
 def test_the_same_frames_give_the_same_bytes() -> None:
     assert encode.mp4(clip(), 16) == encode.mp4(clip(), 16)
     assert encode.webp(clip()[0]) == encode.webp(clip()[0])
+
+
+def test_small_frames_give_the_same_bytes_every_time() -> None:
+    frames = numpy.random.default_rng(0).integers(0, 255, (9, 32, 64, 3), dtype=numpy.uint8)
+    low = numpy.repeat(numpy.repeat(frames[:, ::8, ::8], 8, axis=1), 8, axis=2)
+    assert len({encode.mp4(low, 25) for _ in range(8)}) == 1

@@ -26,6 +26,8 @@ from tests.support.server import Server
 from tests.videos.conftest import LIMIT, QUICK, SLOW, decoded
 
 VIDEOS = "/v1/videos"
+INNER = "input_reference[image_url]"
+"""How the SDK spells a reference object in a form."""
 PROMPT = "a red circle moves to the right"
 
 
@@ -143,7 +145,7 @@ class TestCreate:
         fields |= {"model": "still", "prompt": PROMPT}
         for form in (
             {"data": fields, "files": {"input_reference": ("a.png", picture())}},
-            {"data": fields | {"input_reference[image_url]": uri}, "files": {"x": b""}},
+            {"files": {k: (None, v) for k, v in fields.items()} | {INNER: (None, uri)}},
         ):
             response = client.post(VIDEOS, **form)
             assert response.status_code == 200, response.text
@@ -283,8 +285,8 @@ class TestRunning:
 class TestScope:
     def test_others_see_nothing(self, client: Any, video_server: Server) -> None:
         found = ended(client, create(client, **QUICK)["id"])
-        made = client.get("/v1/files").json()["data"]
-        assert {one["purpose"] for one in made[:2]} == {"video", "thumbnail"}
+        made = client.get("/v1/files", params={"limit": 2}).json()["data"]
+        assert {one["purpose"] for one in made} == {"video", "thumbnail"}
         rows = client.get("/v1/deployments").json()["data"]
         keys = {row["model"]: key_for(client, row["id"]) for row in rows}
         path = f"{VIDEOS}/{found['id']}"
