@@ -1,0 +1,153 @@
+"""Servers and replicas killed at random moments: every accepted video ends once, and is whole."""
+
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+from sqlalchemy import select
+
+from stoker import db
+from stoker.app import build_services
+from stoker.config import Settings
+from stoker.files import service as files
+from stoker.files.models import File
+from stoker.jobs.models import JobStatus
+from stoker.jobs.runner import MOST_TRIES
+from stoker.videos.models import Video
+from tests.support.deploying import deploy
+from tests.support.server import Server
+from tests.videos.conftest import decoded
+
+KILLS = int(os.environ.get("STOKER_TEST_KILLS", "4"))
+"""A soak is a hundred: some twenty minutes."""
+SEED = int(os.environ.get("STOKER_TEST_SEED", "1"))
+ASKED: dict[str, Any] = {"num_inference_steps": 24, "size": "64x64", "seconds": 0.68}
+FRAMES, RATE = 17, 25.0
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    server = Server(tmp_path / "data", STOKER_JOB_LEASE_S="1")
+    try:
+        yield server.start()
+    finally:
+        server.stop()
+
+
+def workers(server: Server) -> list[psutil.Process]:
+    """The engine host and its replicas."""
+    process = server.process
+    return psutil.Process(process.pid).children(recursive=True) if process else []
+
+
+def kill_something(rng: random.Random, server: Server) -> str:
+    """SIGKILL to the server, which is started again, or to a replica or the engine host."""
+    below = workers(server)
+    if below and rng.random() < 0.5:
+        victim = rng.choice(below)
+        try:
+            victim.kill()
+        except psutil.NoSuchProcess:
+            return "nothing"
+        return "host" if "stoker.replica.host" in " ".join(_command(victim)) else "replica"
+    server.kill()
+    server.start()
+    return "server"
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def ask(client: Any, number: int) -> str:
+    body = {"model": "film", "prompt": f"take {number}", **ASKED}
+    return client.post("/v1/videos", json=body).raise_for_status().json()["id"]
+
+
+def states(client: Any, ids: list[str]) -> dict[str, dict[str, Any]]:
+    return {one: client.get(f"/v1/videos/{one}").raise_for_status().json() for one in ids}
+
+
+async def test_every_video_ends_once(server: Server, folders: dict[str, Path]) -> None:
+    rng = random.Random(SEED)
+    key = str(server.account("faults").headers["authorization"])
+
+    def client() -> httpx.Client:
+        # The port is another one after each start.
+        return httpx.Client(
+            base_url=server.base_url, headers={"authorization": key}, timeout=60, verify=False
+        )
+
+    with client() as first:
+        deploy(first, folders["film"], "film")
+    accepted: list[str] = []
+    ended: dict[str, dict[str, Any]] = {}
+    killed = Counter[str]()
+
+    def look(one: httpx.Client) -> None:
+        for identifier, found in states(one, accepted).items():
+            if identifier in ended:
+                assert found == ended[identifier], "it ended a second time"
+            elif found["status"] in ("completed", "failed"):
+                ended[identifier] = found
+
+    for cycle in range(KILLS):
+        with client() as one:
+            accepted.append(ask(one, cycle))
+            time.sleep(rng.uniform(0, 6) if cycle % 2 else rng.uniform(0, 1.5))
+            look(one)
+        killed[kill_something(rng, server)] += 1
+    deadline = time.monotonic() + 60 + 10 * KILLS
+    while len(ended) < len(accepted):
+        assert time.monotonic() < deadline, [one for one in accepted if one not in ended]
+        time.sleep(0.2)
+        with client() as one:
+            look(one)
+
+    outcomes = Counter(found["status"] for found in ended.values())
+    print(f"{KILLS} kills ({dict(killed)}), {len(accepted)} videos: {dict(outcomes)}")
+    with client() as one:
+        for identifier, found in ended.items():
+            content = one.get(f"/v1/videos/{identifier}/content")
+            if found["status"] == "completed":
+                assert decoded(content.content) == (FRAMES, 64, 64, RATE, "h264")
+                assert (found["size"], found["seconds"]) == ("64x64", FRAMES / RATE)
+            else:
+                assert found["error"]["code"] == "worker_lost", found
+                assert content.status_code == 409
+    assert server.stop() == 0
+    await check_nothing_is_left(server, outcomes["completed"])
+
+
+async def check_nothing_is_left(server: Server, completed: int) -> None:
+    """Rows and bytes of what was completed, and no others."""
+    services = build_services(Settings(data_dir=server.data_dir))
+    try:
+        # What a server had just written when it was killed is swept once it is old enough.
+        later = db.now() + files.STRAY_AFTER
+        await files.sweep_strays(services.database, services.blobs, later)
+        async with services.database.reading() as session:
+            videos = (await session.scalars(select(Video))).all()
+            rows = (await session.scalars(select(File))).all()
+        stored = {path.name for path in (server.data_dir / "blobs" / "files").glob("*")}
+        made = [row for row in videos if row.status == JobStatus.COMPLETED]
+        named = {name for row in made for name in (row.video_id, row.thumbnail_id)}
+        assert stored == {row.id for row in rows} == named
+        assert len(made) == completed and len(named) == 2 * completed
+        for row in videos:
+            assert JobStatus(row.status).is_finished
+            assert row.lock_token is row.lock_expires_at is None
+            assert 1 <= row.tries <= MOST_TRIES + 1
+    finally:
+        await services.media.close()
+        await services.database.close()
