@@ -12,6 +12,8 @@ import numpy
 import pytest
 from PIL import Image
 
+from stoker.artifacts.inspection import inspect
+from stoker.demo.build.__main__ import SHIPPED
 from stoker.media import encode
 from stoker.media.media import Media
 from stoker.replica.calibration import Calibration
@@ -19,7 +21,9 @@ from stoker.replica.engines.interface import AbandonedError, Watch
 from stoker.replica.flight import FlightRecord
 from stoker.replica.protocol import Failure, Progress, Result, Work, pack, unpack
 from stoker.replica.worker import Worker
+from stoker.tasks.registry import PIPELINES
 from stoker.tasks.video_request import VideoAnswer, VideoSpec
+from tests.artifacts.inspection.builders import MemoryFiles
 from tests.support import video
 from tests.support.video import Maker, directly
 
@@ -158,6 +162,19 @@ def _black() -> bytes:
     return buffer.getvalue()
 
 
+@pytest.mark.parametrize("pipeline", ["text-to-video", "image-to-video"])
+def test_folders_are_recognised(maker: Callable[..., Maker], pipeline: str) -> None:
+    for family in TEXT if pipeline == "text-to-video" else IMAGE:
+        assert recognised(maker(family, pipeline).stages.folder) == pipeline
+
+
+def recognised(folder: Path) -> str:
+    """The pipeline that an upload of the folder gets."""
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    contents = {str(file.relative_to(folder)): file.read_bytes() for file in files}
+    return inspect(MemoryFiles(contents), None, PIPELINES).pipeline
+
+
 class TestSteps:
     def test_progress_leaves_room_for_decoding(self, maker: Callable[..., Maker]) -> None:
         told: list[float] = []
@@ -224,3 +241,17 @@ def test_answer_through_the_worker(maker: Callable[..., Maker], tmp_path: Path) 
         assert (stream.width, stream.height, stream.average_rate) == (64, 96, 10)
         assert float(stream.duration * stream.time_base) == pytest.approx(1.7)
         assert sum(1 for _ in file.decode(stream)) == 17
+
+
+def test_demo_model() -> None:
+    """It makes two seconds in a few seconds, and says what it is."""
+    folder = SHIPPED / "random-video-maker"
+    assert recognised(folder) == "text-to-video"
+    made = Maker("text-to-video", folder)
+    frames = made.frames(PROMPT, num_inference_steps=4, seed=1)
+    assert frames.shape == (17, 64, 64, 3)
+    assert (frames == directly(made.pipe, PROMPT, 1, num_inference_steps=4)).all()
+    card = (folder / "README.md").read_text()
+    assert "# random-video-maker: random weights\n" in card
+    assert "pipeline_tag: text-to-video\n" in card
+    assert sum(file.stat().st_size for file in folder.rglob("*")) <= 1_500_000

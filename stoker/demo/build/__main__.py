@@ -27,6 +27,7 @@ from stoker.demo.build import (
     transcriber,
     translator,
     video,
+    video_maker,
     vqa,
 )
 
@@ -53,6 +54,7 @@ BUILDS = {
     "tiny-chat": chat.build,
     "tiny-vision": seeing.build,
     **random_weights.BUILDS,
+    "random-video-maker": video_maker.build,
 }
 SHIPPED = Path(__file__).parents[1] / "models"
 

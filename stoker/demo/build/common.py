@@ -196,13 +196,18 @@ def save(model: PreTrainedModel, preprocessor: Saved, folder: Path) -> None:
 
 
 def write_card(
-    folder: Path, model: PreTrainedModel, card: Card, *, largest: int = LARGEST_FOLDER
+    folder: Path,
+    model: torch.nn.Module,
+    card: Card,
+    *,
+    largest: int = LARGEST_FOLDER,
+    weights: str = "model.safetensors",
 ) -> None:
     """Writes README.md and refuses a folder that outgrew its limit, in bytes."""
-    weights = folder / "model.safetensors"
-    parameters = sum(tensor.numel() for tensor in model.parameters())
-    size_and_type = f"{parameters:,} parameters, {str(model.dtype).removeprefix('torch.')}"
-    digest = hashlib.sha256(weights.read_bytes()).hexdigest()
+    tensors = [*model.parameters()]
+    parameters = sum(tensor.numel() for tensor in tensors)
+    size_and_type = f"{parameters:,} parameters, {str(tensors[0].dtype).removeprefix('torch.')}"
+    digest = f"{hashlib.sha256((folder / weights).read_bytes()).hexdigest()}  {weights}"
     (folder / "README.md").write_text(_card_text(folder.name, card, size_and_type, digest), "utf-8")
     for what, score, count in card.evaluation:
         logger.info("%s: %s %.4f (%d)", folder.name, what, score, count)
@@ -272,7 +277,7 @@ tags:
 
 {_prose(made)}
 
-    sha256 {digest}  model.safetensors
+    sha256 {digest}
 
 {_prose(repeatable)}
 """
