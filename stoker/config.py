@@ -76,6 +76,12 @@ class Settings(BaseSettings):
         le=3600,
         description="Longest inference once the model is ready, seconds.",
     )
+    image_timeout_s: float = Field(
+        default=600,
+        gt=0,
+        le=86_400,
+        description="Longest time without a step while an image is drawn, or waits for it, s.",
+    )
     load_timeout_s: float = Field(
         default=600, gt=0, le=7200, description="Longest time a replica may take to load, seconds."
     )

@@ -4,12 +4,18 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from stoker.openai import generation, speech, transcriptions
+from stoker.openai import generation, images, speech, transcriptions
 from stoker.openai.convention import Convention
 
 CONVENTIONS: tuple[Convention[Any], ...] = (
     *generation.CONVENTIONS,
+    *images.CONVENTIONS,
     speech.CONVENTION,
     *transcriptions.CONVENTIONS,
 )
-ROUTERS: tuple[APIRouter, ...] = (generation.router, speech.router, transcriptions.router)
+ROUTERS: tuple[APIRouter, ...] = (
+    generation.router,
+    images.router,
+    speech.router,
+    transcriptions.router,
+)

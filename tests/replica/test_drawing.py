@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import diffusers
+import msgspec
 import numpy
 import pytest
 import torch
@@ -16,8 +17,10 @@ from stoker.replica.drawing.wire import Images
 from stoker.replica.engines.diffusers import DiffusersEngine
 from stoker.replica.engines.interface import AbandonedError, Watch
 from stoker.replica.stages import InputError
+from stoker.runtime.interface import Call
 from stoker.tasks.registry import STAGES
 from tests.support import diffusion
+from tests.support.local import Local
 from tests.support.media import image, png
 
 PROMPT, OTHER = "a red circle", "two blue squares, on white"
@@ -347,6 +350,27 @@ class TestInpaintingModels:
         found = drawer.draw({**item, "mask": media(mask())}, seed=5)
         assert found[0].size == (32, 32)
         assert len(drawer.engine.forward([drawer.stages.probe(32)])) == 1
+
+
+class TestWorker:
+    def test_requests_share_a_batch_but_not_those_with_a_seed(self, tmp_path: Path) -> None:
+        local = Local("text-to-image", diffusion.made(diffusion.stable_diffusion, tmp_path))
+        calls = [
+            Call(
+                task="text-to-image",
+                items=[{"prompt": prompt}],
+                parameters={"steps": 2, "n": n, **({} if seed is None else {"seed": seed})},
+                single=True,
+            )
+            for prompt, n, seed in [(PROMPT, 1, None), (OTHER, 2, None), (PROMPT, 2, 5)]
+        ]
+        try:
+            answers = [msgspec.msgpack.decode(one, type=Images) for one in local.answers(calls)]
+        finally:
+            local.close()
+        assert [len(answer.files) for answer in answers] == [1, 2, 2]
+        assert sorted(local.batches) == [1, 1, 3]
+        assert len({file for answer in answers for file in answer.files}) == 5
 
 
 class TestSafetyChecker:

@@ -9,10 +9,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from stoker.replica.calibration import Calibration
+from stoker.replica.engines.diffusers import DiffusersEngine
 from stoker.replica.engines.interface import UNWATCHED, Watch
 from stoker.replica.engines.torch import TorchEngine
 from stoker.replica.flight import FlightRecord
 from stoker.replica.protocol import Failure, FromReplica, Parts, Result, Work, pack, unpack
+from stoker.replica.stages import Stages
 from stoker.replica.worker import Worker
 from stoker.runtime.interface import Call
 from stoker.tasks.registry import STAGES, TASKS
@@ -36,7 +38,7 @@ class Local:
         self.stages = STAGES[pipeline](folder)
         self.pipeline = pipeline
         self.batches: list[int] = []
-        self._engine = _Counting(self.batches)
+        self._engine = _counting(self.stages)(self.batches)
         self.model = self._engine.load(folder, self.stages, lambda *_: None)
         self.stages.attach(self.model)
         self._sent: queue.Queue[tuple[FromReplica, bytes | None]] = queue.Queue()
@@ -46,7 +48,7 @@ class Local:
             self.stages,
             lambda message, content: self._sent.put((message, content)),
             FlightRecord(Path(self._flight.name) / "flight"),
-            Calibration({"torch": BIG}),
+            Calibration({"torch": BIG, "diffusers": BIG}),
         )
         self._worker.start()
         self._number = 0
@@ -89,8 +91,7 @@ class Local:
             elif isinstance(message, Parts):
                 (number,) = message.ids
                 streamed[number] = streamed.get(number, b"") + (content or b"")
-            else:
-                assert isinstance(message, Result)
+            elif isinstance(message, Result):
                 found[message.id] = streamed.get(message.id, b"") + (content or b"")
         if failed:
             raise RefusedError(failed)
@@ -122,13 +123,19 @@ class Local:
         self._flight.cleanup()
 
 
-class _Counting(TorchEngine):
-    def __init__(self, batches: list[int]) -> None:
-        super().__init__("cpu", "float32", 1)
-        self._batches = batches
-        self.may_run = threading.Event()
+def _counting(stages: Stages) -> Any:
+    """The engine that runs these stages, noting the sizes of its batches."""
+    engine: Any = DiffusersEngine if "diffusers" in stages.engines else TorchEngine
 
-    def forward(self, samples: Any, watch: Watch = UNWATCHED) -> Any:
-        self.may_run.wait()
-        self._batches.append(len(samples))
-        return super().forward(samples, watch)
+    class Counting(engine):
+        def __init__(self, batches: list[int]) -> None:
+            super().__init__("cpu", "float32", 1)
+            self._batches = batches
+            self.may_run = threading.Event()
+
+        def forward(self, samples: Any, watch: Watch = UNWATCHED) -> Any:
+            self.may_run.wait()
+            self._batches.append(len(samples))
+            return super().forward(samples, watch)
+
+    return Counting

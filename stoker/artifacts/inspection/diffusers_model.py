@@ -29,8 +29,11 @@ _WEIGHTLESS = {
     "Scheduler": ("scheduler_config.json",),
     "Tokenizer": ("tokenizer_config.json", "tokenizer.json", "vocab.json", "spiece.model"),
     "TokenizerFast": ("tokenizer_config.json", "tokenizer.json"),
+    "TokenizersBackend": ("tokenizer_config.json", "tokenizer.json"),
     "FeatureExtractor": ("preprocessor_config.json",),
     "ImageProcessor": ("preprocessor_config.json",),
+    "ImageProcessorFast": ("preprocessor_config.json",),
+    "ImageProcessorPil": ("preprocessor_config.json",),
     "Processor": ("preprocessor_config.json", "processor_config.json"),
 }
 # These choose the class that they load by what a file says, so they say nothing about it here.

@@ -57,6 +57,7 @@ class DrawingStages(ImageStages):
 
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
         options = self.options(parameters)
+        self.check_steps(options)
         drawing = self._drawing(item)
         self._check_guidance(item, options, drawing)
         extras = self._texts(item)

@@ -60,6 +60,16 @@ class ImageStages(DiffusionStages):
     def options(self, parameters: Mapping[str, Any]) -> DrawingOptions:
         return msgspec.convert(parameters, DrawingOptions)
 
+    def check_steps(self, options: DrawingOptions) -> None:
+        """Raise `InputError` for more steps than the noise was divided into."""
+        config = self.pipe.scheduler.config
+        most = config.num_train_timesteps - config.get("steps_offset", 0)
+        if options.steps and options.steps > most:
+            raise InputError(
+                f"This model takes at most {most} steps, not {options.steps}.",
+                field="num_inference_steps",
+            )
+
     def samples(
         self, options: DrawingOptions, call: DrawCall, extras: Mapping[str, Any]
     ) -> list[Sample]:

@@ -33,6 +33,7 @@ class UnconditionalStages(ImageStages):
 
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
         options = self.options(parameters)
+        self.check_steps(options)
         if not (item.get("prompt") or "").strip():
             item = {**item, "prompt": None}
         why = "this model draws from nothing but noise."

@@ -1,0 +1,157 @@
+"""`POST /v1/images/generations` and `/v1/images/edits`: images drawn, as links or in the answer."""
+
+import secrets
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, Field
+
+from stoker import bodies
+from stoker.auth import Caller
+from stoker.context import Services, ServicesDep
+from stoker.deployments.directory import Entry
+from stoker.files import service as files
+from stoker.files.models import Purpose
+from stoker.inference import Prefer, TaskRoute, check_pipeline, unless_gone, wait_seconds
+from stoker.openai.convention import EVENTS, Convention, Streamed, add_route
+from stoker.openai.image_requests import EditRequest, GenerationRequest
+from stoker.replica.drawing.wire import ImageFormat, Images
+from stoker.runtime.interface import KEEP_ALIVE, Call
+from stoker.tasks.registry import MEDIA
+from stoker.tasks.text_to_image import EDITS, GENERATIONS
+
+JSON = "application/json"
+MAX_FILES = 17
+"""OpenAI's clients may send 16 images and a mask; more than one image is refused by name."""
+
+_encode = msgspec.json.Encoder().encode
+_images = msgspec.msgpack.Decoder(Images).decode
+
+
+class DrawnImage(BaseModel):
+    """One of the two, as `response_format` says."""
+
+    url: str | None = Field(default=None, description="A link that expires.")
+    b64_json: str | None = Field(default=None, description="The file in base64.")
+
+
+class ImagesAnswer(BaseModel):
+    model: str
+    created: int = Field(description="Unix seconds.")
+    id: str
+    data: list[DrawnImage]
+    size: str = Field(description="`<width>x<height>`, in pixels.")
+    output_format: ImageFormat
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawn(Convention[GenerationRequest]):
+    event: Literal["image_generation", "image_edit"]
+    """What the events of a stream are called."""
+
+    @property
+    def pipelines(self) -> list[str]:
+        return [pipeline.name for pipeline in MEDIA.values() if self.path in pipeline.paths]
+
+
+CONVENTIONS = (
+    Drawn(
+        path=GENERATIONS,
+        summary="Create images",
+        request=GenerationRequest,
+        answers={JSON: ImagesAnswer, EVENTS: None},
+        example={"model": "tiny-draw", "prompt": "a red circle", "seed": 1},
+        event="image_generation",
+    ),
+    Drawn(
+        path=EDITS,
+        summary="Edit an image",
+        request=EditRequest,
+        answers={JSON: ImagesAnswer, EVENTS: None},
+        example={
+            "model": "tiny-draw",
+            "prompt": "a blue square",
+            "image": "https://images.example/circle.png",
+            "strength": 0.8,
+        },
+        media={"image": "image", "mask": "image"},
+        event="image_edit",
+    ),
+)
+
+router = APIRouter(tags=["Images"], route_class=TaskRoute)
+
+
+def _handler(convention: Drawn) -> Callable[..., Awaitable[Response]]:
+    async def handle(
+        request: Request, caller: Caller, services: ServicesDep, prefer: Prefer = None
+    ) -> Response:
+        settings = services.settings
+        body = await bodies.read(request, convention, max_files=MAX_FILES)
+        entry = services.directory.resolve(caller, body.model)
+        check_pipeline(entry, convention.pipelines)
+        await unless_gone(request, services.media.collect(body))
+        created = int(time.time())
+        call = Call(
+            task=entry.pipeline,
+            items=[body.item()],
+            parameters=body.parameters(),
+            single=True,
+            finishing={"event": convention.event, "created_at": created},
+            stream=bool(body.stream),
+        )
+        # Also for an answer in one piece: its time limit is one of silence, not of the whole.
+        parts = services.runtime.stream(
+            entry.deployment_id,
+            call,
+            wait_s=wait_seconds(settings, prefer),
+            timeout_s=settings.image_timeout_s,
+            keep_alive=KEEP_ALIVE if body.stream else b"",
+        )
+        if body.stream:
+            # Whatever is wrong with the request shows before the first part: it has a status then.
+            first = await unless_gone(request, anext(parts))
+            return Streamed(request, first, parts)
+        images = _images(await unless_gone(request, _joined(parts)))
+        answer = {
+            "model": entry.model,
+            "created": created,
+            "id": f"img_{secrets.token_hex(12)}",
+            "data": await _data(services, request, entry, body, images),
+            "size": f"{images.width}x{images.height}",
+            "output_format": body.form,
+        }
+        return Response(_encode(answer), media_type=JSON)
+
+    return handle
+
+
+async def _joined(parts: AsyncGenerator[bytes]) -> bytes:
+    async with aclosing(parts):
+        return b"".join([part async for part in parts])
+
+
+async def _data(
+    services: Services, request: Request, entry: Entry, body: GenerationRequest, images: Images
+) -> list[dict[str, Any]]:
+    if body.response_format == "b64_json":
+        # The encoder writes bytes as base64.
+        return [{"b64_json": file} for file in images.files]
+    stored = await files.store(
+        services,
+        account_id=entry.account_id,
+        deployment_id=entry.deployment_id,
+        purpose=Purpose.IMAGE,
+        contents=images.files,
+        content_type=f"image/{body.form}",
+    )
+    return [{"url": files.link(services, request, file)} for file in stored]
+
+
+for _convention in CONVENTIONS:
+    add_route(router, _convention, _convention.pipelines, _handler(_convention))
