@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 
-from bench import chat, chat_prefix, chat_start, cold_start, overhead, throughput, upload
+from bench import chat, chat_prefix, chat_start, cold_start, images, overhead, throughput, upload
 from bench.common import document, keep, machine, table
 
 BENCHMARKS = {
@@ -16,6 +16,7 @@ BENCHMARKS = {
     "chat": chat.run,
     "chat_prefix": chat_prefix.run,
     "chat_start": chat_start.run,
+    "images": images.run,
     "throughput": throughput.of("text"),
     "throughput_image": throughput.of("image"),
     "throughput_zero_shot_image": throughput.of("zero_shot_image"),

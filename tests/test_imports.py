@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-HEAVY = ("torch", "transformers", "numpy", "safetensors", "tokenizers", "openvino")
+HEAVY = ("torch", "transformers", "numpy", "safetensors", "tokenizers", "openvino", "diffusers")
 
 
 def test_gateway_imports_no_engine():

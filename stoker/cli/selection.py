@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -26,7 +27,10 @@ REASONS = {
 OTHER_REASON = "not needed to serve a model"
 LFS_START = b"version https://git-lfs"
 INDEX_SUFFIX = ".safetensors.index.json"
-CONFIGS = ("config.json", "model_index.json")
+PIPELINE = "model_index.json"
+"""In the top folder of a diffusers pipeline, whose weights lie in folders below it."""
+CONFIGS = ("config.json", PIPELINE)
+_VARIANT = re.compile(r"(.+)\.[A-Za-z0-9_]+((-\d{5}-of-\d{5})?\.safetensors)")
 
 CONVERSION = """\
 Save the model as safetensors and push that:
@@ -90,7 +94,7 @@ def select(source: Path) -> Selection:
     allowed = _roots(folder)
     for entry in _walk(folder):
         path = entry.relative_to(folder).as_posix()
-        if reason := _reason(entry, path, allowed):
+        if reason := _reason(entry, path, allowed) or _spare_reason(folder, entry):
             left_out.append(LeftOut(path, reason, _size(entry)))
         else:
             stat = entry.stat()
@@ -154,6 +158,19 @@ def _reason(entry: Path, path: str, allowed: tuple[Path, ...]) -> str | None:
     if not any(target.is_relative_to(root) for root in allowed):
         return "a link that leads out of the folder"
     return None if target.is_file() else "not a regular file"
+
+
+def _spare_reason(folder: Path, entry: Path) -> str | None:
+    """Why weights below a pipeline's folder are left out that would not be loaded."""
+    if entry.suffix != ".safetensors" or not (folder / PIPELINE).is_file():
+        return None
+    if entry.parent == folder:
+        return "not one of the pipeline's folders"
+    variant = _VARIANT.fullmatch(entry.name)
+    whole = variant and any(
+        (entry.parent / f"{variant[1]}{end}").exists() for end in (".safetensors", INDEX_SUFFIX)
+    )
+    return "a variant of weights that are there in full" if whole else None
 
 
 def _is_useful(path: PurePosixPath) -> bool:

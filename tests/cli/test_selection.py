@@ -168,6 +168,37 @@ class TestRefuses:
             select(folder / "model.safetensors")
 
 
+class TestPipelines:
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        for name in ("model_index.json", "unet/config.json", "unet/model.safetensors"):
+            path = tmp_path / "pipeline" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("{}")
+        return tmp_path / "pipeline"
+
+    def test_selects_folders(self, folder: Path) -> None:
+        (folder / "tokenizer").mkdir()
+        (folder / "tokenizer" / "merges.txt").write_text("x")
+        selection = select(folder)
+        assert "unet/model.safetensors" in paths(selection)
+        assert "tokenizer/merges.txt" in paths(selection)
+        assert not selection.left_out
+
+    def test_leaves_out_the_same_weights_again(self, folder: Path) -> None:
+        (folder / "v1-5-pruned.safetensors").write_bytes(b"all in one")
+        (folder / "unet" / "model.fp16.safetensors").write_bytes(b"half")
+        assert left_out(select(folder)) == {
+            "v1-5-pruned.safetensors": "not one of the pipeline's folders",
+            "unet/model.fp16.safetensors": "a variant of weights that are there in full",
+        }
+
+    def test_sends_a_variant_that_is_all_there_is(self, folder: Path) -> None:
+        """The server says what to do about it."""
+        (folder / "unet" / "model.safetensors").rename(folder / "unet" / "model.fp16.safetensors")
+        assert "unet/model.fp16.safetensors" in paths(select(folder))
+
+
 class TestOneFile:
     def test_gguf_alone(self, tmp_path: Path) -> None:
         (tmp_path / "tiny.Q8_0.gguf").write_bytes(b"GGUF")
