@@ -57,8 +57,8 @@ def run(rounds: int) -> Report:
     report.notes = [
         f"A Stable Diffusion of random weights, 15 M parameters; {STEPS} steps with guidance, f32, "
         f"{cores()} threads, PNG. No seeds: ours may batch.",
-        "The loop draws one image after the other and encodes it, without a server. It is suspended "
-        "while ours is measured.",
+        "The loop draws one image after the other and encodes it, without a server; it is "
+        "suspended while ours is measured.",
     ]
     return report
 
