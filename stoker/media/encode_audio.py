@@ -66,9 +66,9 @@ class AudioEncoder(Protocol):
 def encoder(form: str, rate: int, speed: float = 1.0) -> AudioEncoder:
     """What writes a sound of `rate` Hz as one of `FORMATS`, so many times as fast, at its pitch.
 
-    `pcm` is signed 16-bit little-endian at `PCM_RATE`. `wav` and `flac` have 16 bits and the sound's
-    own rate, the others the nearest higher one that they know. A `wav` of several pieces says that
-    its length is unknown, with 0xFFFFFFFF in its two places.
+    `pcm` is signed 16-bit little-endian at `PCM_RATE`. `wav` and `flac` have 16 bits and the
+    sound's own rate, the others the nearest higher one that they know. A `wav` of several pieces
+    says that its length is unknown, with 0xFFFFFFFF in its two places.
     """
     tempo = Tempo(rate, speed)
     if form in _CODECS:

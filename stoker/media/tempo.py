@@ -7,6 +7,7 @@ from typing import Any
 
 import av
 import numpy
+from av.error import BlockingIOError, EOFError
 from av.filter import Graph
 from numpy.typing import NDArray
 
@@ -52,7 +53,7 @@ class Tempo:
         while True:
             try:
                 yield graph.pull().to_ndarray()[0]
-            except (av.BlockingIOError, av.EOFError):
+            except (BlockingIOError, EOFError):
                 return
 
 

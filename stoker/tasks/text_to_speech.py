@@ -13,7 +13,7 @@ from stoker.replica.stages import InputError, Sample, Stages
 from stoker.tasks.base import MediaPipeline
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
     import torch
 
@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 
 PATH = "/v1/audio/speech"
 
-OPENAI_VOICES = frozenset(
-    "alloy ash ballad cedar coral echo fable marin nova onyx sage shimmer verse".split()
-)
+_STOCK = "alloy ash ballad cedar coral echo fable marin nova onyx sage shimmer verse"
+OPENAI_VOICES = frozenset(_STOCK.split())
 """A model of one voice takes these for it: OpenAI's clients cannot leave the voice out."""
 _SHOWN = 30
 """Voices named in an error."""
@@ -115,22 +114,23 @@ class TextToSpeechStages(Stages):
 
 
 @contextmanager
-def _seeded(seed: int | None, device: "torch.device") -> "Iterator[None]":
+def _seeded(seed: int | None, device: "torch.device") -> "Generator[None]":
     """Random numbers of a seed, as after `torch.manual_seed`; later ones do not depend on it."""
     import torch
 
+    library: Any = torch
     if seed is None:
         yield
         return
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
+    with library.random.fork_rng([device] if device.type == "cuda" else []):
+        library.manual_seed(seed)
         yield
 
 
 def _refuse_unfit(folder: Path) -> None:
     config = json.loads((folder / "config.json").read_bytes())
     tokenizer = folder / "tokenizer_config.json"
-    settings = json.loads(tokenizer.read_bytes()) if tokenizer.exists() else {}
+    settings: dict[str, Any] = json.loads(tokenizer.read_bytes()) if tokenizer.exists() else {}
     names = [path.relative_to(folder).as_posix() for path in folder.rglob("*")]
     if found := unfit(config["architectures"][0], settings, names):
         raise ValueError(" ".join(found))

@@ -1,9 +1,10 @@
-"""Speech on a real server through the real openai SDK, compared with transformers called directly."""
+"""Speech on a real server through the real openai SDK, equal to that of transformers itself."""
 
 import base64
 import io
 import json
 import time
+import wave
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -76,15 +77,15 @@ def heard(content: bytes, form: str, rate: int) -> speech.Waveform:
 
 
 def likeness(found: speech.Waveform, wanted: speech.Waveform, rate: int) -> float:
-    """Their correlation below 2 kHz at the best shift.
+    """Their correlation at the best shift, as codecs begin later, in the band that they keep.
 
-    Codecs begin later, and of the noise that an untrained model makes they keep no more than its
-    loudness in higher bands.
+    An untrained model's sound has much below, which codecs for speech take for an error.
     """
     size = len(found) + len(wanted)
-    heard = numpy.fft.rfftfreq(size, 1 / rate) < 2_000
-    one, other = (numpy.fft.rfft(sound, size) * heard for sound in (found, wanted))
-    norms = [numpy.linalg.norm(numpy.fft.irfft(one, size)) for one in (one, other)]
+    frequencies = numpy.fft.rfftfreq(size, 1 / rate)
+    kept = (frequencies > 100) & (frequencies < 4_000)
+    one, other = (numpy.fft.rfft(sound, size) * kept for sound in (found, wanted))
+    norms = [numpy.linalg.norm(numpy.fft.irfft(band, size)) for band in (one, other)]
     return float(numpy.fft.irfft(one * numpy.conj(other), size).max() / numpy.prod(norms))
 
 
@@ -201,7 +202,7 @@ class TestStreaming:
     def test_the_first_bytes_leave_while_it_speaks(
         self, client: openai.OpenAI, account: httpx.Client
     ) -> None:
-        text = (TEXT + " ") * (MAX_CHARACTERS // len(TEXT) - 1)
+        text = " ".join([TEXT] * 8)
         with client.audio.speech.with_streaming_response.create(
             model="one", input=text, voice="alloy", response_format="pcm"
         ) as answer:
@@ -210,12 +211,12 @@ class TestStreaming:
             assert outstanding(account, "one") == 1
             rest = b"".join(pieces)
         assert answer.headers["transfer-encoding"] == "chunked"
-        assert len(rest) > 10 * len(first)
+        assert len(rest) > 5 * len(first)
 
     def test_a_client_that_goes_away_ends_it(
         self, client: openai.OpenAI, account: httpx.Client
     ) -> None:
-        text = (TEXT + " ") * (MAX_CHARACTERS // len(TEXT) - 1)
+        text = " ".join([TEXT] * 8)
         with client.audio.speech.with_streaming_response.create(
             model="one", input=text, voice="alloy"
         ) as answer:
@@ -264,7 +265,7 @@ class TestRefused:
             ({"input": None}, "input"),
             ({"input": ["Yes."]}, "input"),
             ({"input": "!?"}, "input"),
-            ({"voice": {"name": "x"}}, "voice.id"),
+            ({"voice": {"name": "x"}}, "voice"),
             ({"voice": 7}, "voice"),
             ({"voice": "x" * 200}, "voice"),
             ({"response_format": "ogg"}, "response_format"),
@@ -283,10 +284,11 @@ class TestRefused:
         assert answer.status_code == 400, answer.text
         assert answer.json()["error"]["param"] == param, answer.text
 
-    def test_too_many_tokens(self, account: httpx.Client) -> None:
-        # Of 200 characters, each of which has a token, and every one of them counts.
-        body = {"model": "named", "input": "7" * 199, "voice": "clara"}
-        assert account.post("/v1/audio/speech", json=body).status_code == 200
+    def test_a_word_longer_than_the_model_takes(self, account: httpx.Client) -> None:
+        body = {"model": "named", "input": "a" * 101, "voice": "clara"}
+        answer = account.post("/v1/audio/speech", json=body)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "input")
+        assert "at most 100" in answer.json()["error"]["message"]
 
     def test_instructions_may_be_empty(self, client: openai.OpenAI) -> None:
         assert say(client, "Yes.", instructions="")
@@ -299,8 +301,6 @@ class TestRefused:
 
 
 def test_whole_files_open_elsewhere(client: openai.OpenAI) -> None:
-    import wave
-
     with wave.open(io.BytesIO(say(client, PIECES[0], response_format="wav"))) as file:
         assert (file.getnchannels(), file.getsampwidth(), file.getframerate()) == (1, 2, 24_000)
         assert len(file.readframes(file.getnframes())) == 2 * file.getnframes()

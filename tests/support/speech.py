@@ -110,7 +110,7 @@ def speecht5(folder: Path, voices: Sequence[str] = ("clara", "omar")) -> Path:
         num_mel_bins=8,
         pad_token_id=0,
         max_speech_positions=32,
-        max_text_positions=250,
+        max_text_positions=100,
     )
     transformers.set_seed(0)
     model = transformers.SpeechT5ForTextToSpeech(config)

@@ -10,7 +10,7 @@ _SHORT = 24
 """A sentence of fewer characters is spoken with the next: what ends in a full stop may be an
 abbreviation, and a word alone is spoken badly."""
 
-_ENDS = re.compile(r"""[.!?…]++["'”’»)\]]*+\s++|[。！？]++[」』”’]*+|\n++""")
+_ENDS = re.compile(r"""[.!?…]++["'”’»)\]]*+\s++|[。！？]++[」』”’]*+|\n++""")  # noqa: RUF001
 _PAUSES = re.compile(r"[,;:–—]\s|[，、；：]")  # noqa: RUF001
 
 

@@ -114,9 +114,10 @@ def _numbered(count: int) -> Sequence[str]:
 
 def _embeddings(path: Path, model: Any) -> "dict[str, torch.Tensor]":
     """The voices of a file, as the model takes them. Raises `ValueError`."""
-    from safetensors.torch import load_file
+    import safetensors.torch
 
-    found = load_file(path)
+    library: Any = safetensors.torch
+    found: dict[str, torch.Tensor] = library.load_file(path)
     shape = (model.config.speaker_embedding_dim,)
     if wrong := [name for name, one in found.items() if one.shape != shape]:
         raise ValueError(f"the voice {wrong[0][:100]!r} is not a vector of {shape[0]} numbers")

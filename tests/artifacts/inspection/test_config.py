@@ -9,6 +9,7 @@ from stoker.artifacts.inspection.config import (
     find_pipeline,
     read_config,
     refuse_missing_tokenizer,
+    refuse_unspeakable,
 )
 from stoker.artifacts.inspection.files import FileSet
 from stoker.replica.llm.families import VISION
@@ -232,3 +233,53 @@ class TestVisionModels:
         with pytest.raises(InspectionError) as caught:
             find_pipeline("MllamaForConditionalGeneration", "image-text-to-text", (), SERVED)
         assert caught.value.code is FailureCode.PIPELINE_MISMATCH
+
+
+class TestRefuseUnspeakable:
+    WHOLE = (
+        "vocoder/config.json",
+        "vocoder/model.safetensors",
+        "speaker_embeddings.safetensors",
+    )
+
+    @pytest.mark.parametrize(
+        ("architecture", "settings", "names"),
+        [
+            ("VitsModel", {"tokenizer_class": "VitsTokenizer", "phonemize": False}, ()),
+            ("SpeechT5ForTextToSpeech", {}, WHOLE),
+            ("FastSpeech2ConformerWithHifiGan", {"tokenizer_class": "TokenizersBackend"}, ()),
+            ("BertModel", {}, ()),
+        ],
+    )
+    def test_takes(self, architecture: str, settings: Any, names: Any) -> None:
+        files = FileSet(MemoryFiles(dict.fromkeys(names, b"x")))
+        refuse_unspeakable(architecture, files, {"tokenizer_config.json": settings})
+
+    @pytest.mark.parametrize(
+        ("architecture", "settings", "names", "path"),
+        [
+            ("VitsModel", {"phonemize": True}, (), "tokenizer_config.json"),
+            ("VitsModel", {}, (), "tokenizer_config.json"),
+            ("VitsModel", [], (), "tokenizer_config.json"),
+            ("SpeechT5ForTextToSpeech", {}, WHOLE[1:], WHOLE[1]),
+            ("SpeechT5ForTextToSpeech", {}, (WHOLE[0], WHOLE[2]), WHOLE[1]),
+            ("SpeechT5ForTextToSpeech", {}, WHOLE[:2], WHOLE[2]),
+            (
+                "FastSpeech2ConformerWithHifiGan",
+                {"tokenizer_class": "FastSpeech2ConformerTokenizer"},
+                (),
+                "tokenizer_config.json",
+            ),
+        ],
+    )
+    def test_refuses(self, architecture: str, settings: Any, names: Any, path: str) -> None:
+        files = FileSet(MemoryFiles(dict.fromkeys(names, b"x")))
+        with pytest.raises(InspectionError) as caught:
+            refuse_unspeakable(architecture, files, {"tokenizer_config.json": settings})
+        assert (caught.value.code, caught.value.path) == (FailureCode.UNSUPPORTED_MODEL, path)
+
+
+def test_the_hub_has_another_name_for_speech() -> None:
+    files = FileSet(MemoryFiles({"README.md": b"---\npipeline_tag: text-to-audio\n---\n"}))
+    assert find_hints(files, {}) == ("text-to-speech",)
+    assert find_pipeline("VitsModel", None, (), SERVED) == "text-to-speech"

@@ -1,0 +1,153 @@
+"""Speech in this process: what is sent when, by the order of events and never by time."""
+
+import queue
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+import torch
+
+from stoker.replica.calibration import Calibration
+from stoker.replica.engines.interface import UNWATCHED, Watch
+from stoker.replica.engines.torch import TorchEngine
+from stoker.replica.flight import FlightRecord
+from stoker.replica.protocol import Failure, FromReplica, Parts, Result, Work
+from stoker.replica.stages import Sample
+from stoker.replica.worker import Worker
+from stoker.tasks.registry import STAGES
+from tests.support import speech
+
+PIPELINE = "text-to-speech"
+PIECES = [f"This is the sentence of the number {word}." for word in ("one", "two", "three")]
+FINISHING = {"form": "pcm", "speed": 1.0, "events": False}
+
+
+class Gate(TorchEngine):
+    """Speaks one sentence for every pass that the test lets through."""
+
+    def __init__(self) -> None:
+        super().__init__("cpu", "auto", 1)
+        self.passes = threading.Semaphore(0)
+        self.begun = threading.Semaphore(0)
+        self.samples: list[int] = []
+        self.spoil = False
+
+    def forward(
+        self, samples: Sequence[Sample], watch: Watch = UNWATCHED
+    ) -> list[Mapping[str, Any]]:
+        self.begun.release()
+        assert self.passes.acquire(timeout=20)
+        self.samples.append(len(samples))
+        outputs = super().forward(samples, watch)
+        if self.spoil:
+            return [{**one, "waveform": one["waveform"] * torch.nan} for one in outputs]
+        return outputs
+
+
+class Bench:
+    def __init__(self, folder: Path, tmp_path: Path) -> None:
+        self.sent: queue.Queue[tuple[FromReplica, bytes | None]] = queue.Queue()
+        stages = STAGES[PIPELINE](folder)
+        self.engine = Gate()
+        stages.attach(self.engine.load(folder, stages, lambda *_: None))
+        self.worker = Worker(
+            self.engine,
+            stages,
+            lambda message, content: self.sent.put((message, content)),
+            FlightRecord(tmp_path / "flight"),
+            Calibration({"torch": 1 << 30}),
+        )
+        self.worker.start()
+
+    def submit(self, number: int, text: str, **parameters: Any) -> None:
+        parameters = {"voice": None, "seed": 3} | parameters
+        self.worker.submit(
+            Work(number, PIPELINE, [text], parameters, True, finishing=FINISHING, stream=True)
+        )
+
+    def next(self) -> tuple[FromReplica, bytes | None]:
+        return self.sent.get(timeout=20)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return speech.vits(tmp_path_factory.mktemp("speech") / "vits")
+
+
+@pytest.fixture
+def bench(folder: Path, tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(folder, tmp_path)
+    yield made
+    made.engine.passes.release(100)
+    made.worker.stop()
+
+
+def test_each_sentence_is_sent_before_the_next_is_spoken(bench: Bench, folder: Path) -> None:
+    bench.submit(1, " ".join(PIECES))
+    sound = b""
+    for _ in PIECES:
+        assert bench.sent.empty()
+        bench.engine.passes.release()
+        message, content = bench.next()
+        assert isinstance(message, Parts)
+        assert message.ids == [1]
+        sound += content or b""
+    assert isinstance(bench.next()[0], Result)
+    assert bench.engine.samples == [1, 1, 1]
+    wanted = numpy.concatenate([speech.spoken(folder, piece, 3) for piece in PIECES])
+    found = numpy.frombuffer(sound, "<i2") / 32768
+    assert numpy.abs(found - wanted).max() <= 1 / 32768
+
+
+def test_whoever_goes_away_is_not_spoken_for(bench: Bench) -> None:
+    bench.submit(1, " ".join(PIECES))
+    bench.engine.passes.release()
+    assert isinstance(bench.next()[0], Parts)
+    bench.worker.cancel(1)
+    bench.submit(2, PIECES[0])
+    bench.engine.passes.release(100)
+    part, result = (bench.next()[0] for _ in range(2))
+    assert isinstance(part, Parts)
+    assert (part.ids, result) == ([2], Result(2))
+    # The first of the three, perhaps the second, which may have begun, and the other request's.
+    assert len(bench.engine.samples) <= 3
+
+
+def test_seeds_do_not_depend_on_company(bench: Bench) -> None:
+    bench.submit(1, PIECES[0])
+    bench.submit(2, PIECES[1])
+    bench.submit(3, PIECES[0])
+    bench.engine.passes.release(100)
+    parts: dict[int, bytes] = {}
+    for _ in range(6):
+        message, content = bench.next()
+        if isinstance(message, Parts):
+            parts[message.ids[0]] = content or b""
+    assert parts[1] == parts[3] != parts[2]
+
+
+def test_what_is_no_sound_is_an_error(bench: Bench) -> None:
+    bench.engine.spoil = True
+    bench.engine.passes.release(100)
+    bench.submit(1, PIECES[0])
+    message, _ = bench.next()
+    assert isinstance(message, Failure)
+    assert (message.code, message.param) == ("inference_failed", "input")
+
+
+class TestRefusedFolders:
+    @pytest.mark.parametrize(
+        "name", ["vocoder/model.safetensors", "speaker_embeddings.safetensors"]
+    )
+    def test_speecht5_without_a_part(self, tmp_path: Path, name: str) -> None:
+        folder = speech.speecht5(tmp_path / "model")
+        (folder / name).unlink()
+        with pytest.raises(ValueError, match=f"{name} is missing"):
+            STAGES[PIPELINE](folder)
+
+    def test_a_vits_that_needs_espeak(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="espeak"):
+            STAGES[PIPELINE](speech.vits(tmp_path / "model", phonemize=True))
