@@ -7,7 +7,7 @@ from typing import Any
 
 import av
 import numpy
-from av.error import BlockingIOError, EOFError
+from av import error
 from av.filter import Graph
 from numpy.typing import NDArray
 
@@ -53,7 +53,7 @@ class Tempo:
         while True:
             try:
                 yield graph.pull().to_ndarray()[0]
-            except (BlockingIOError, EOFError):
+            except (error.BlockingIOError, error.EOFError):
                 return
 
 
