@@ -105,7 +105,7 @@ class SpeechRequest(OpenAIRequest):
 
 
 EXAMPLE: dict[str, Any] = {
-    "model": "tiny-speech",
+    "model": "random-speech",
     "input": "The train to Berlin leaves at nine.",
     "voice": "default",
 }

@@ -1,6 +1,5 @@
 """Tiny models that speak, with random weights, and what they say when called directly."""
 
-import json
 import string
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,60 +12,20 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
+from stoker.demo.build import common, random_speech
+
 RATE = 24_000
 LETTERS = string.ascii_lowercase + " '"
 
 Waveform = NDArray[numpy.float32]
 
 
-def vits(folder: Path, *, speakers: int = 1, rate: int = RATE, phonemize: bool = False) -> Path:
+def vits(folder: Path, rate: int = RATE, **options: Any) -> Path:
     """Save a VITS that reads letters."""
-    folder.mkdir(parents=True, exist_ok=True)
-    config = transformers.VitsConfig(
-        vocab_size=len(LETTERS) + 1,
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        ffn_dim=32,
-        flow_size=16,
-        spectrogram_bins=17,
-        duration_predictor_num_flows=2,
-        duration_predictor_filter_channels=16,
-        prior_encoder_num_flows=2,
-        prior_encoder_num_wavenet_layers=2,
-        posterior_encoder_num_wavenet_layers=1,
-        upsample_initial_channel=16,
-        upsample_rates=[8, 8],
-        upsample_kernel_sizes=[16, 16],
-        resblock_kernel_sizes=[3],
-        resblock_dilation_sizes=[[1, 3]],
-        wavenet_dilation_rate=1,
-        speaking_rate=2.0,
-        num_speakers=speakers,
-        speaker_embedding_size=8 if speakers > 1 else 0,
-        sampling_rate=rate,
-    )
     transformers.set_seed(0)
-    model = transformers.VitsModel(config)
-    _loud(model, model.decoder.conv_post)
-    model.save_pretrained(folder)
-    _vits_tokenizer(folder, phonemize)
+    model, (tokenizer,) = random_speech.vits(rate=rate, **options)
+    common.save(model, tokenizer, folder)
     return folder
-
-
-def _loud(model: Any, convolution: Any) -> None:
-    """Untrained, it would be all but silent."""
-    with torch.no_grad():
-        peak = model(torch.arange(1, 25)[None]).waveform.abs().max()
-        convolution.weight.mul_(0.7 / peak)
-
-
-def _vits_tokenizer(folder: Path, phonemize: bool) -> None:
-    vocabulary = {"<pad>": 0, **{letter: at for at, letter in enumerate(LETTERS, 1)}}
-    path = folder / "vocab.json"
-    path.write_text(json.dumps(vocabulary))
-    tokenizer = transformers.VitsTokenizer(str(path), unk_token="<pad>", phonemize=phonemize)
-    tokenizer.save_pretrained(folder)
 
 
 def letters() -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 import transformers
 from transformers import BertTokenizer
 
-from stoker.demo.build import common
+from stoker.demo.build import common, random_speech
 
 SIZE = 32
 _SQUARE = {"height": SIZE, "width": SIZE}
@@ -187,6 +187,7 @@ MODELS: dict[str, tuple[str, Callable[[], Parts]]] = {
     "random-document-qa": ("document-question-answering", document),
     "random-audio-zero-shot": ("zero-shot-audio-classification", sound),
     "random-detection-zero-shot": ("zero-shot-object-detection", detection),
+    "random-speech": ("text-to-speech", random_speech.vits),
 }
 """Name → its pipeline and what makes it."""
 

@@ -9,6 +9,7 @@ import transformers
 
 from stoker.demo.build.__main__ import SHIPPED
 from stoker.demo.build.random_weights import MODELS
+from tests.support import speech
 from tests.support.compare import equal
 from tests.support.local import Local
 from tests.support.media import image, image_media, sound
@@ -85,3 +86,16 @@ def test_detection() -> None:
     answer, folder = asked("random-detection-zero-shot", body)
     pipe = transformers.pipeline("zero-shot-object-detection", folder, device="cpu")
     equal(answer, pipe(PICTURE, candidate_labels=LABELS))
+
+
+def test_speech() -> None:
+    folder = SHIPPED / "random-speech"
+    local = Local("text-to-speech", folder)
+    try:
+        (sample,) = local.stages.preprocess("the train to berlin", {"seed": 3})
+        found = local.stages.run(local.model, sample.call, sample.features)["waveform"]
+    finally:
+        local.close()
+    wanted = speech.spoken(folder, "the train to berlin", 3)
+    numpy.testing.assert_allclose(found[0].detach().numpy(), wanted, atol=1e-5)
+    assert 0.1 < numpy.abs(wanted).max() <= 1
