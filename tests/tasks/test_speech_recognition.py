@@ -1,0 +1,441 @@
+"""Transcription against the transformers pipeline, family by family."""
+
+import json
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+import transformers
+
+from stoker.media.media import Media
+from stoker.openai.transcriptions import TranscriptionRequest, TranslationRequest
+from stoker.runtime.interface import Call
+from tests.support.local import Local, RefusedError
+from tests.support.media import sound, wav
+
+PIPELINE = "automatic-speech-recognition"
+RATE = 16_000
+SOUNDS = [sound(0, 0.4), sound(1, 0.25), sound(2, 0.25), sound(3, 0.25)]
+LETTERS = ["<pad>", "<s>", "</s>", "<unk>", "|", *"etaoinshrdlu"]
+CTC = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "conv_dim": (16, 16, 16),
+    "conv_kernel": (10, 8, 4),
+    "conv_stride": (5, 8, 8),
+    "num_conv_pos_embeddings": 16,
+    "num_conv_pos_embedding_groups": 2,
+    "vocab_size": len(LETTERS),
+    "pad_token_id": 0,
+    "initializer_range": 0.5,
+}
+SHORT_S = 2
+"""Of the window of the tiny Whispers, seconds."""
+WORDS = ["zero", "one", "two", "three"]
+LANGUAGES = ("en", "zh", "de")
+
+
+def _letters(folder: Path) -> None:
+    vocabulary = folder / "vocab.json"
+    vocabulary.write_text(json.dumps({letter: at for at, letter in enumerate(LETTERS)}))
+    transformers.Wav2Vec2CTCTokenizer(str(vocabulary)).save_pretrained(folder)
+
+
+def _ctc(folder: Path, name: str, *, norm: str) -> None:
+    library: Any = transformers
+    stable = {} if name == "WavLM" else {"do_stable_layer_norm": norm == "layer"}
+    config = getattr(library, f"{name}Config")(feat_extract_norm=norm, **stable, **CTC)
+    getattr(library, f"{name}ForCTC")(config).save_pretrained(folder)
+    masked = norm == "layer"
+    transformers.Wav2Vec2FeatureExtractor(return_attention_mask=masked).save_pretrained(folder)
+    _letters(folder)
+
+
+def wav2vec2(folder: Path) -> None:
+    _ctc(folder, "Wav2Vec2", norm="group")
+
+
+def wav2vec2_layer(folder: Path) -> None:
+    _ctc(folder, "Wav2Vec2", norm="layer")
+
+
+def hubert(folder: Path) -> None:
+    _ctc(folder, "Hubert", norm="layer")
+
+
+def wavlm(folder: Path) -> None:
+    _ctc(folder, "WavLM", norm="group")
+
+
+def _whisper_tokenizer(*, multilingual: bool) -> Any:
+    from tokenizers import pre_tokenizers
+
+    languages = LANGUAGES if multilingual else ()
+    names = ["endoftext", "startoftranscript", *languages, "translate", "transcribe"]
+    names += ["startoflm", "startofprev", "nospeech", "notimestamps"]
+    vocabulary = sorted(pre_tokenizers.ByteLevel.alphabet())
+    merges: dict[tuple[str, str], None] = {}
+    for word in WORDS:
+        spelt = f"Ġ{word}"
+        merges |= {(spelt[:at], spelt[at]): None for at in range(1, len(spelt))}
+    vocabulary += [left + right for left, right in merges]
+    made: Any = transformers.WhisperTokenizer(
+        vocab={token: at for at, token in enumerate(vocabulary)},
+        merges=list(merges),
+        extra_special_tokens=[f"<|{name}|>" for name in names],
+        pad_token="<|endoftext|>",
+    )
+    made.add_tokens([f"<|{at * 0.02:.2f}|>" for at in range(SHORT_S * 50 + 1)])
+    return made
+
+
+def _whisper(folder: Path, *, multilingual: bool) -> None:
+    words = _whisper_tokenizer(multilingual=multilingual)
+    ids = words.get_vocab()
+    config = transformers.WhisperConfig(
+        vocab_size=len(words),
+        num_mel_bins=16,
+        d_model=32,
+        encoder_layers=2,
+        decoder_layers=2,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=64,
+        decoder_ffn_dim=64,
+        max_source_positions=SHORT_S * 50,
+        max_target_positions=40,
+        init_std=0.4,
+        pad_token_id=ids["<|endoftext|>"],
+        bos_token_id=ids["<|endoftext|>"],
+        eos_token_id=ids["<|endoftext|>"],
+        decoder_start_token_id=ids["<|startoftranscript|>"],
+    )
+    model: Any = transformers.WhisperForConditionalGeneration(config)
+    more: dict[str, Any] = {"is_multilingual": False}
+    if multilingual:
+        more = {
+            "is_multilingual": True,
+            "lang_to_id": {f"<|{name}|>": ids[f"<|{name}|>"] for name in ("en", "de")},
+            "task_to_id": {name: ids[f"<|{name}|>"] for name in ("transcribe", "translate")},
+        }
+    model.generation_config = transformers.GenerationConfig(
+        decoder_start_token_id=ids["<|startoftranscript|>"],
+        bos_token_id=ids["<|endoftext|>"],
+        eos_token_id=ids["<|endoftext|>"],
+        pad_token_id=ids["<|endoftext|>"],
+        prev_sot_token_id=ids["<|startofprev|>"],
+        no_timestamps_token_id=ids["<|notimestamps|>"],
+        suppress_tokens=[5, 6],
+        begin_suppress_tokens=[ids["Ġ"]],
+        max_initial_timestamp_index=50,
+        max_length=40,
+        alignment_heads=[[0, 1], [1, 0]],
+        **more,
+    )
+    model.save_pretrained(folder)
+    words.save_pretrained(folder)
+    transformers.WhisperFeatureExtractor(
+        feature_size=16, chunk_length=SHORT_S, return_attention_mask=True
+    ).save_pretrained(folder)
+
+
+def whisper(folder: Path) -> None:
+    _whisper(folder, multilingual=True)
+
+
+def whisper_english(folder: Path) -> None:
+    _whisper(folder, multilingual=False)
+
+
+FAMILIES = (whisper, whisper_english, wav2vec2, wav2vec2_layer, hubert, wavlm)
+
+
+class Case:
+    """A tiny model, served and in transformers' own pipeline."""
+
+    def __init__(self, family: Any, folder: Path) -> None:
+        self.family = family.__name__
+        transformers.set_seed(1)
+        family(folder)
+        self.local = Local(PIPELINE, folder)
+        self.pipe: Any = transformers.pipeline(PIPELINE, model=str(folder), device="cpu")
+
+    @property
+    def is_whisper(self) -> bool:
+        return self.family.startswith("whisper")
+
+    @property
+    def window_s(self) -> float:
+        return SHORT_S if self.is_whisper else 30
+
+    @property
+    def end(self) -> int:
+        return self.pipe.tokenizer.eos_token_id
+
+    @property
+    def first_timestamp(self) -> int:
+        return self.pipe.model.generation_config.no_timestamps_token_id + 1
+
+    def theirs(self, samples: Any, *, prompt: str | None = None, **options: Any) -> Any:
+        generate: dict[str, Any] = {}
+        if self.is_whisper:
+            # The pipeline's 256 new tokens are more than the tiny models have positions for.
+            begin = 4 - (self.family == "whisper_english") * 2
+            begin -= bool(options.get("return_timestamps"))
+            generate = {"num_beams": 1, **options.pop("generate", {})}
+            if self.family == "whisper":
+                generate = {"task": "transcribe", **generate}
+            if prompt:
+                generate["prompt_ids"] = self.pipe.tokenizer.get_prompt_ids(
+                    prompt, return_tensors="pt"
+                )
+                begin += len(generate["prompt_ids"])
+            options["generate_kwargs"] = {"max_new_tokens": 40 - begin, **generate}
+        if len(samples) > self.window_s * RATE:
+            options["chunk_length_s"] = self.window_s
+        # A pipeline that aligned words leaves its model with another way to attend.
+        self.pipe.model.config._attn_implementation = "sdpa"
+        return self.pipe(samples.copy(), **options)
+
+    def ours(self, sounds: Any, request: Any = TranscriptionRequest, **fields: Any) -> Any:
+        """The answers to one request a sound, all of them in the queue together."""
+        return [
+            json.loads(content) if content[:1] == b"{" else content.decode()
+            for content in self.local.answers([call(one, request, **fields) for one in sounds])
+        ]
+
+
+def call(samples: Any, request: Any = TranscriptionRequest, **fields: Any) -> Call:
+    file = samples if isinstance(samples, Media) else Media("audio", content=wav(samples))
+    body = request.model_validate({"file": file, **fields})
+    return Call(
+        task=PIPELINE,
+        items=[body.file],
+        parameters=body.parameters(),
+        single=True,
+        finishing=dict(body.finishing()),
+        stream=body.is_streamed,
+    )
+
+
+@pytest.fixture(scope="module", params=FAMILIES, ids=lambda family: family.__name__)
+def case(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Case]:
+    made = Case(request.param, tmp_path_factory.mktemp(request.param.__name__))
+    yield made
+    made.local.close()
+
+
+class TestParity:
+    def test_together(self, case: Case) -> None:
+        case.local.batches.clear()
+        answers = case.ours(SOUNDS)
+        assert max(case.local.batches) > 1
+        assert any(answer["text"] for answer in answers)
+        for samples, answer in zip(SOUNDS, answers, strict=True):
+            assert answer["text"] == case.theirs(samples)["text"].strip()
+            assert answer["usage"] == {"type": "duration", "seconds": len(samples) / RATE}
+
+    def test_alone(self, case: Case) -> None:
+        for samples in SOUNDS:
+            assert case.ours([samples])[0]["text"] == case.theirs(samples)["text"].strip()
+
+    def test_windows_of_long_sounds(self, case: Case) -> None:
+        """Those of one request share a batch."""
+        long = [sound(seed, case.window_s * 2.2) for seed in (5, 6)]
+        case.local.batches.clear()
+        answers = case.ours(long)
+        assert max(case.local.batches) > 1
+        for samples, answer in zip(long, answers, strict=True):
+            assert answer["text"] == case.theirs(samples)["text"].strip()
+
+    @pytest.mark.parametrize("seconds", [0.25, 2.2], ids=["short", "long"])
+    def test_words(self, case: Case, seconds: float) -> None:
+        samples = sound(7, seconds * (case.window_s if seconds > 1 else 1))
+        fields = {"response_format": "verbose_json", "timestamp_granularities": ["word"]}
+        (answer,) = case.ours([samples], **fields)
+        theirs = case.theirs(samples, return_timestamps="word")["chunks"]
+        assert "segments" not in answer
+        assert [one["word"] for one in answer["words"]] == [one["text"].strip() for one in theirs]
+        for one, their in zip(answer["words"], theirs, strict=True):
+            end = len(samples) / RATE
+            assert one["start"] == pytest.approx(min(their["timestamp"][0], end), abs=0.011)
+            assert one["end"] == pytest.approx(min(their["timestamp"][1], end), abs=0.011)
+
+    def test_stream(self, case: Case) -> None:
+        for samples in (SOUNDS[0], sound(8, case.window_s * 2.2)):
+            events = streamed(case, samples)
+            assert [one["type"] for one in events[:-1]] == ["transcript.text.delta"] * (
+                len(events) - 1
+            )
+            text = "".join(one["delta"] for one in events[:-1])
+            assert events[-1]["type"] == "transcript.text.done"
+            assert events[-1]["text"] == text
+            usage = events[-1]["usage"]
+            assert usage["total_tokens"] == usage["input_tokens"] + usage["output_tokens"]
+        (answer,) = case.ours([SOUNDS[0]])
+        assert streamed(case, SOUNDS[0])[-1]["text"] == answer["text"]
+
+    def test_probe(self, case: Case) -> None:
+        assert len(case.local.forward([case.local.stages.probe(32)] * 2)) == 2
+
+
+def streamed(case: Case, samples: Any, **fields: Any) -> list[Any]:
+    (content,) = case.local.answers([call(samples, stream=True, **fields)])
+    return [json.loads(one.removeprefix("data: ")) for one in content.decode().split("\n\n")[:-1]]
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: Any) -> Iterator[Case]:
+    made = Case(whisper, tmp_path_factory.mktemp("many"))
+    yield made
+    made.local.close()
+
+
+@pytest.fixture(scope="module")
+def english(tmp_path_factory: Any) -> Iterator[Case]:
+    made = Case(whisper_english, tmp_path_factory.mktemp("english"))
+    yield made
+    made.local.close()
+
+
+@pytest.fixture(scope="module")
+def letters(tmp_path_factory: Any) -> Iterator[Case]:
+    made = Case(wav2vec2, tmp_path_factory.mktemp("letters"))
+    yield made
+    made.local.close()
+
+
+class TestWhisper:
+    @pytest.mark.parametrize("language", ["de", "German", "en"])
+    def test_language(self, many: Case, language: str) -> None:
+        answers = many.ours(SOUNDS, language=language)
+        for samples, answer in zip(SOUNDS, answers, strict=True):
+            theirs = many.theirs(samples, generate={"language": language.lower()})
+            assert answer["text"] == theirs["text"].strip()
+
+    def test_translation(self, many: Case) -> None:
+        answers = many.ours(SOUNDS, TranslationRequest)
+        for samples, answer in zip(SOUNDS, answers, strict=True):
+            theirs = many.theirs(samples, generate={"task": "translate"})
+            assert answer["text"] == theirs["text"].strip()
+
+    def test_prompt(self, many: Case) -> None:
+        for prompt in ("two", "one three zero one"):
+            answers = many.ours(SOUNDS, prompt=prompt)
+            for samples, answer in zip(SOUNDS, answers, strict=True):
+                assert answer["text"] == many.theirs(samples, prompt=prompt)["text"].strip()
+
+    def test_long_prompts_lose_their_beginning(self, many: Case) -> None:
+        last = ["one two three zero"] * 4
+        (given,) = many.ours([SOUNDS[0]], prompt=" ".join(["three"] * 40 + last))
+        (short,) = many.ours([SOUNDS[0]], prompt=" ".join(["three", *["three"] * 20, *last]))
+        assert given["text"] == short["text"]
+
+    @pytest.mark.parametrize("seconds", [0.4, 4.4])
+    def test_segments(self, many: Case, seconds: float) -> None:
+        sounds = [sound(seed, seconds) for seed in range(4)]
+        answers = many.ours(sounds, response_format="verbose_json")
+        for samples, answer in zip(sounds, answers, strict=True):
+            theirs = many.theirs(samples, return_timestamps=True)
+            assert answer["text"] == theirs["text"].strip()
+            given = [one["text"] for one in answer["segments"]]
+            assert given == [one["text"] for one in theirs["chunks"]]
+            for one, their in zip(answer["segments"], theirs["chunks"], strict=True):
+                start, end = their["timestamp"]
+                if None not in (start, end):
+                    # With these weights a segment may end, by transformers, before it began.
+                    assert [one["start"], one["end"]] == pytest.approx([start, max(start, end)])
+                assert one["avg_logprob"] < 0
+                assert 0 <= one["no_speech_prob"] <= 1
+            assert answer["language"] in ("english", "german")
+
+    def test_logprobs(self, many: Case) -> None:
+        """The logarithms of what the model itself gives to each token, computed without a cache."""
+        is_told = 0
+        for samples in SOUNDS:
+            drawn = _drawn_by_hand(many, samples)
+            times = [token >= many.first_timestamp for token, _ in drawn]
+            if any(one and next_one for one, next_one in pairwise(times)):
+                continue  # A second pass follows.
+            (answer,) = many.ours([samples], include=["logprobs"], language="en")
+            words = [(token, logprob) for token, logprob in drawn if token < many.end]
+            assert [one["logprob"] for one in answer["logprobs"]] == pytest.approx(
+                [logprob for _, logprob in words], abs=1e-4
+            )
+            spelt = b"".join(bytes(one["bytes"]) for one in answer["logprobs"])
+            assert spelt.decode(errors="replace").strip() == answer["text"]
+            is_told += bool(words)
+        assert is_told
+
+    def test_logprobs_of_a_stream(self, many: Case) -> None:
+        events = streamed(many, sound(9, 4.4), include=["logprobs"])
+        told = [one for event in events[:-1] for one in event["logprobs"]]
+        assert told == events[-1]["logprobs"]
+        assert told
+
+    def test_a_temperature_draws(self, many: Case) -> None:
+        drawn = {many.ours([SOUNDS[0]], temperature=1.0)[0]["text"] for _ in range(6)}
+        assert len(drawn) > 1
+
+
+def _drawn_by_hand(case: Case, samples: Any) -> list[tuple[int, float]]:
+    """Tokens of one pass in English, without times, each with its logarithm."""
+    import torch
+
+    features = next(case.pipe.preprocess(samples.copy()))["input_features"]
+    ids = case.pipe.tokenizer.get_vocab()
+    names = ("startoftranscript", "en", "transcribe", "notimestamps")
+    tokens = [ids[f"<|{name}|>"] for name in names]
+    found: list[tuple[int, float]] = []
+    while len(tokens) < 40 and tokens[-1] != case.end:
+        with torch.no_grad():
+            model = case.pipe.model
+            scores = model(features, decoder_input_ids=torch.tensor([tokens])).logits[0, -1]
+        scores[[5, 6, *([] if found else [ids["Ġ"]])]] = -torch.inf
+        token = int(scores.argmax())
+        found.append((token, float(scores.log_softmax(-1)[token])))
+        tokens.append(token)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("named", "field", "fields"),
+    [
+        ("many", "language", {"language": "klingon"}),
+        ("many", "language", {"language": "zh"}),
+        ("many", "prompt", {"prompt": "<|startoftranscript|>"}),
+        ("english", "language", {"language": "en"}),
+        ("english", "model", {"request": TranslationRequest}),
+        ("letters", "language", {"language": "en"}),
+        ("letters", "prompt", {"prompt": "one"}),
+        ("letters", "temperature", {"temperature": 0.5}),
+        ("letters", "include", {"include": ["logprobs"]}),
+        ("letters", "model", {"request": TranslationRequest}),
+    ],
+)
+def test_what_a_model_cannot_honour(
+    request: pytest.FixtureRequest, named: str, field: str, fields: dict[str, Any]
+) -> None:
+    case: Case = request.getfixturevalue(named)
+    with pytest.raises(RefusedError) as refused:
+        case.ours([SOUNDS[0]], **fields)
+    assert refused.value.failure.code == "invalid_request"
+    assert refused.value.failure.param == field
+
+
+@pytest.mark.parametrize("content", [b"", b"no sound", b"RIFF....WAVE"], ids=["no", "text", "cut"])
+def test_not_a_recording(letters: Case, content: bytes) -> None:
+    with pytest.raises(RefusedError) as refused:
+        letters.ours([Media("audio", content=content)])
+    assert refused.value.failure.code == "invalid_media"
+    assert refused.value.failure.param == "file"
+
+
+def test_too_short(letters: Case) -> None:
+    with pytest.raises(RefusedError, match="needs at least"):
+        letters.ours([numpy.full(100, 0.1, numpy.float32)])
