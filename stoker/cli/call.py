@@ -28,6 +28,15 @@ Parameters = Annotated[
     ),
 ]
 
+COMMANDS = {
+    "/v1/images/generations": "image",
+    "/v1/images/edits": "image --edit FILE",
+    "/v1/audio/speech": "speak",
+    "/v1/audio/transcriptions": "transcribe",
+    "/v1/videos": "video",
+}
+"""Endpoints whose answers, or whose inputs, are files → the command for them."""
+
 LIST: Columns = {
     "model": lambda m: m["id"],
     "pipeline": lambda m: m["pipeline"],
@@ -126,6 +135,11 @@ def _endpoint(model: JsonObject) -> str:
     endpoints: list[str] = model["endpoints"]
     if not endpoints:
         raise CliError(f"{model['id']} ({model['pipeline']}) has no endpoint on this server.")
+    if command := COMMANDS.get(endpoints[0]):
+        raise WrongUseError(
+            f"{model['id']} ({model['pipeline']}) works with files.",
+            hint=f"Use 'stoker {command}'.",
+        )
     return endpoints[0]
 
 
