@@ -80,11 +80,15 @@ def _describe_convention(document: dict[str, Any], convention: Convention[Any]) 
             kind: {
                 "schema": _component(document, answer, "serialization")
                 if answer
-                else {"type": "string"}
+                else _text_or_file(kind)
             }
             for kind, answer in convention.answers.items()
         },
     }
+
+
+def _text_or_file(kind: str) -> dict[str, Any]:
+    return {"type": "string"} | ({} if kind.startswith("text/") else {"format": "binary"})
 
 
 def _component(

@@ -2,7 +2,8 @@
 
 The budget counts *padded* tokens: a batch costs its longest sample times its size; pixels and sound
 are counted as so many tokens. There is no wait window: the engine takes what is queued when it
-asks, so a lone request never waits for company.
+asks, so a lone request never waits for company. Inputs of many samples, such as the sentences of a
+text that is spoken, take turns: what comes later waits for one of them, not for all.
 """
 
 import threading
@@ -32,20 +33,29 @@ class Entry:
     fixed_cost: int = 0
     key: Hashable = ()
     """Entries share a batch only where it is the same."""
+    turn: int = 0
+    """Those of an earlier one are taken first; the queue counts them."""
 
 
 class BatchQueue:
-    """Samples waiting for the engine, oldest first. Thread-safe."""
+    """Samples waiting for the engine, first those whose turn it is. Thread-safe."""
 
     def __init__(self, budget: int) -> None:
         self.budget = budget
         self._entries: list[Entry] = []
+        self._turn = 0
+        """Of what was taken last."""
         self._changed = threading.Condition()
         self._closed = False
 
     def put(self, entries: Sequence[Entry]) -> None:
+        """Add the samples of one input: one a turn, the first in the turn that comes next."""
         with self._changed:
+            for turn, entry in enumerate(entries, self._turn + 1):
+                entry.turn = turn
             self._entries.extend(entries)
+            # Stable: in each turn, the oldest comes first.
+            self._entries.sort(key=lambda entry: entry.turn)
             self._changed.notify()
 
     def drop(self, request_id: int) -> int:
@@ -65,14 +75,16 @@ class BatchQueue:
     def take(self, timeout: float | None = None) -> list[Entry] | None:
         """The next batch; [] after `timeout` seconds without work; None when closed and empty.
 
-        The oldest entry is always in it, so that nothing starves. Its company are the entries
-        nearest to it in length, as long as the padded batch stays within the budget.
+        The oldest entry of the earliest turn is always in it, so that nothing starves. Its company
+        are the entries nearest to it in length, as long as the padded batch stays within the
+        budget.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._entries or self._closed, timeout)
             if not self._entries:
                 return None if self._closed else []
             batch = choose(self._entries, self.budget)
+            self._turn = batch[0].turn
             chosen = set(map(id, batch))
             self._entries = [entry for entry in self._entries if id(entry) not in chosen]
             return batch
@@ -82,7 +94,7 @@ class BatchQueue:
 
 
 def choose(entries: Sequence[Entry], budget: int) -> list[Entry]:
-    """The oldest entry and those nearest to it in length that fit the budget with it."""
+    """The first entry and those nearest to it in length that fit the budget with it."""
     oldest = entries[0]
     if oldest.sample.alone or cost(oldest.length, oldest.fixed_cost) * 2 > budget:
         return [oldest]

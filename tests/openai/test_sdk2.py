@@ -12,7 +12,7 @@ from tests.openai.conftest import BASE_URL, CACHING, KEY
 
 SDK2 = Path(sys.prefix) / "openai-2"
 TESTS = Path(__file__).parents[1]
-OTHERS = ("test_responses", "test_vision", "test_openai_embeddings")
+OTHERS = ("test_responses", "test_vision", "test_speech", "test_openai_embeddings")
 
 
 def test_the_same_contract(account: httpx.Client, base_url: str, key: str):

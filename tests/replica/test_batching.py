@@ -84,3 +84,22 @@ class TestBatchQueue:
         lengths = [[one.length for one in queue.take() or []] for _ in range(3)]
         assert lengths[1][0] in (8, 60)
         assert any(60 in batch for batch in lengths)
+
+    def test_inputs_of_many_samples_take_turns(self) -> None:
+        queue = BatchQueue(budget=1)
+        queue.put([entry(8, 1) for _ in range(4)])
+        taken = [queue.take(0)]
+        queue.put([entry(8, 2) for _ in range(2)])
+        queue.put([entry(8, 3)])
+        taken += [queue.take(0) for _ in range(6)]
+        # The fourth of the first request came before those that came later: it is not put off.
+        assert [batch[0].request_id for batch in taken if batch] == [1, 1, 2, 3, 1, 2, 1]
+
+    def test_newcomers_put_nothing_off_for_ever(self) -> None:
+        queue = BatchQueue(budget=1)
+        queue.put([entry(8, 1) for _ in range(3)])
+        taken: list[int] = []
+        for _ in range(6):
+            queue.put([entry(8, 2)])
+            taken += [one.request_id for one in queue.take(0) or ()]
+        assert taken.count(1) == 3
