@@ -22,10 +22,10 @@ def _pair(value: Any) -> Any:
     """Width and height; None for the model's own."""
     if value is None or value == "auto":
         return None
-    sides: Any = cast("list[Any]", value) if isinstance(value, list) else None
+    sides = cast("list[Any]", value) if isinstance(value, list) else []
     if isinstance(value, str) and (written := _WRITTEN.fullmatch(value.strip())):
         sides = [int(side) for side in written.groups()]
-    whole = sides is not None and len(sides) == 2 and all(type(side) is int for side in sides)
+    whole = len(sides) == 2 and all(type(side) is int for side in sides)
     if not whole or not all(MIN_SIDE <= side <= MAX_SIDE for side in sides):
         raise ValueError(
             f"must be 'auto', '<width>x<height>' or [width, height], each from {MIN_SIDE} to "
@@ -68,7 +68,7 @@ def _only(value: Any) -> Any:
     return value
 
 
-class GenerationRequest(OpenAIRequest):
+class ImageGenerationRequest(OpenAIRequest):
     """Fields whose defaults are null take the model's own."""
 
     model: str | None = Field(
@@ -184,7 +184,7 @@ class GenerationRequest(OpenAIRequest):
         return {name: value for name, value in given.items() if value is not None}
 
 
-class EditRequest(GenerationRequest):
+class ImageEditRequest(ImageGenerationRequest):
     image: Annotated[Image, BeforeValidator(_only)] = Field(description="The image to change.")
     mask: Image | None = Field(
         default=None,
@@ -202,7 +202,7 @@ class EditRequest(GenerationRequest):
     )
 
     refused: ClassVar[dict[str, str]] = {
-        **GenerationRequest.refused,
+        **ImageGenerationRequest.refused,
         "markup": "is not served: a 'mask' marks where the image is changed",
     }
 

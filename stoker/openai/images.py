@@ -19,7 +19,7 @@ from stoker.files import service as files
 from stoker.files.models import Purpose
 from stoker.inference import Prefer, TaskRoute, check_pipeline, unless_gone, wait_seconds
 from stoker.openai.convention import EVENTS, Convention, Streamed, add_route
-from stoker.openai.image_requests import EditRequest, GenerationRequest
+from stoker.openai.image_requests import ImageEditRequest, ImageGenerationRequest
 from stoker.replica.drawing.wire import ImageFormat, Images
 from stoker.runtime.interface import KEEP_ALIVE, Call
 from stoker.tasks.registry import MEDIA
@@ -50,7 +50,7 @@ class ImagesAnswer(BaseModel):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Drawn(Convention[GenerationRequest]):
+class Drawn(Convention[ImageGenerationRequest]):
     event: Literal["image_generation", "image_edit"]
     """What the events of a stream are called."""
 
@@ -63,7 +63,7 @@ CONVENTIONS = (
     Drawn(
         path=GENERATIONS,
         summary="Create images",
-        request=GenerationRequest,
+        request=ImageGenerationRequest,
         answers={JSON: ImagesAnswer, EVENTS: None},
         example={"model": "tiny-draw", "prompt": "a red circle", "seed": 1},
         event="image_generation",
@@ -71,7 +71,7 @@ CONVENTIONS = (
     Drawn(
         path=EDITS,
         summary="Edit an image",
-        request=EditRequest,
+        request=ImageEditRequest,
         answers={JSON: ImagesAnswer, EVENTS: None},
         example={
             "model": "tiny-draw",
@@ -137,7 +137,7 @@ async def _joined(parts: AsyncGenerator[bytes]) -> bytes:
 
 
 async def _data(
-    services: Services, request: Request, entry: Entry, body: GenerationRequest, images: Images
+    services: Services, request: Request, entry: Entry, body: ImageGenerationRequest, images: Images
 ) -> list[dict[str, Any]]:
     if body.response_format == "b64_json":
         # The encoder writes bytes as base64.

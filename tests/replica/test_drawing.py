@@ -362,15 +362,21 @@ class TestWorker:
                 parameters={"steps": 2, "n": n, **({} if seed is None else {"seed": seed})},
                 single=True,
             )
-            for prompt, n, seed in [(PROMPT, 1, None), (OTHER, 2, None), (PROMPT, 2, 5)]
+            # The engine takes the first as soon as it is there.
+            for prompt, n, seed in [
+                (PROMPT, 1, None),
+                (PROMPT, 1, None),
+                (OTHER, 2, None),
+                (PROMPT, 2, 5),
+            ]
         ]
         try:
             answers = [msgspec.msgpack.decode(one, type=Images) for one in local.answers(calls)]
         finally:
             local.close()
-        assert [len(answer.files) for answer in answers] == [1, 2, 2]
-        assert sorted(local.batches) == [1, 1, 3]
-        assert len({file for answer in answers for file in answer.files}) == 5
+        assert [len(answer.files) for answer in answers] == [1, 1, 2, 2]
+        assert sorted(local.batches) == [1, 1, 1, 3]
+        assert len({file for answer in answers for file in answer.files}) == 6
 
 
 class TestSafetyChecker:

@@ -50,8 +50,8 @@ class DrawingStages(ImageStages):
 
     def _own_tokenizer(self, name: str) -> Any:
         """Not the pipeline's: that is the engine thread's, and no tokenizer can serve two."""
-        kind: Any = type(getattr(self.pipe, name))
-        return kind.from_pretrained(str(self.folder / name), local_files_only=True)
+        tokenizer: Any = getattr(self.pipe, name)
+        return tokenizer.from_pretrained(str(self.folder / name), local_files_only=True)
 
     # --- preparing ---
 
