@@ -10,9 +10,10 @@ from pydantic_core import PydanticUndefined
 
 from stoker import errors
 from stoker.config import Settings
-from stoker.demo.examples import EXAMPLES
+from stoker.demo.examples import EXAMPLES, MEDIA_CALLS, Example
+from stoker.openai.registry import CONVENTIONS
 from stoker.tasks.base import Task
-from stoker.tasks.registry import TASKS
+from stoker.tasks.registry import MEDIA, TASKS
 
 DOCS = Path(__file__).parents[1] / "docs"
 README = Path(__file__).parents[1] / "README.md"
@@ -49,10 +50,24 @@ def tasks_page() -> str:
             f"| {' or '.join(f'`{name}`' for name in task.pipelines)} | `{task.path}` "
             f"| {', '.join(task.families)} | {_input_forms(task)} | {_defaults(task)} |"
         )
-        example = EXAMPLES[task.name]
-        call = example.curl(task.path, "$STOKER_BASE_URL", "$STOKER_API_KEY")
-        calls += [f"### {task.summary}", "", f"`POST {task.path}`", "", "```sh", call, "```", ""]
-    return "\n".join([TASKS_HEAD, *rows, "", TASKS_CALLS, "", *calls])
+        calls += _call(task.summary, task.path, EXAMPLES[task.name])
+    summaries = {convention.path: convention.summary for convention in CONVENTIONS}
+    for path, example in MEDIA_CALLS.items():
+        calls += _call(summaries[path], path, example)
+    return "\n".join([TASKS_HEAD, *rows, "", *_media_table(), TASKS_CALLS, "", *calls])
+
+
+def _media_table() -> list[str]:
+    rows = ["| pipeline | endpoints | model families tested |", "|---|---|---|"]
+    for one in MEDIA.values():
+        paths = ", ".join(f"`{path}`" for path in one.paths)
+        rows.append(f"| `{one.name}` | {paths} | {', '.join(one.families)} |")
+    return [MEDIA_HEAD, *rows, ""]
+
+
+def _call(summary: str, path: str, example: Example) -> list[str]:
+    call = example.curl(path, "$STOKER_BASE_URL", "$STOKER_API_KEY")
+    return [f"### {summary}", "", f"`POST {path}`", "", "```sh", call, "```", ""]
 
 
 TASKS_HEAD = """\
@@ -65,6 +80,12 @@ the parameters in an object `parameters`. `model` names the deployment where a k
 JSON strings for media hold a URL, a data URI or base64; a form (`multipart/form-data`) and a bare
 file (`image/*`, `audio/*`, `video/*`, other fields in the query) are taken as well. Recordings may
 also be arrays of numbers.
+"""
+MEDIA_HEAD = """\
+## Media
+
+Pipelines that make media, or write down what is said in them, follow OpenAI's conventions: see
+[the guide](guide.md) for their fields.
 """
 TASKS_CALLS = """\
 ## Calls

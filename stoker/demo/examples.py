@@ -150,6 +150,19 @@ EXAMPLES: Mapping[str, Example] = {
 }
 """Task → its call."""
 
+MEDIA_CALLS: Mapping[str, Example] = {
+    "/v1/images/generations": Example(
+        model="tiny-draw",
+        body={"prompt": "a red circle", "num_inference_steps": 20, "seed": 1},
+    ),
+    "/v1/images/edits": Example(
+        model="tiny-draw",
+        body={"prompt": "a blue square", "num_inference_steps": 20, "strength": 0.8},
+        files={"image": "circle.png"},
+    ),
+}
+"""Path of an endpoint that makes media → its call."""
+
 SHOWN = (
     "token-classification",
     "fill-mask",

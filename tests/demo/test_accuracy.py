@@ -88,6 +88,21 @@ def test_zero_shot_images(ask_all: Any) -> None:
     assert share([answer[0]["label"] for answer in answers], [f"a {name}" for name in names]) >= 0.9
 
 
+def test_drawings(demo: Server, state: Any, ask_all: Any) -> None:
+    """What is drawn is what was asked for, by the judgement of the demo's classifier."""
+    labels = [f"a {name}" for name in clip.NAMES]
+    images: list[str] = []
+    with demo.client(state["deployments"]["tiny-draw"]["key"]) as client:
+        for seed in range(20):
+            body = {"prompt": "a red circle", "seed": seed, "num_inference_steps": 20}
+            body |= {"response_format": "b64_json"}
+            answer = client.post("/v1/images/generations", json=body).raise_for_status().json()
+            images.append(answer["data"][0]["b64_json"])
+    assert len(set(images)) == len(images)
+    answers = ask_all("zero-shot-image-classification", images, "image", candidate_labels=labels)
+    assert share([answer[0]["label"] for answer in answers], ["a red circle"] * 20) >= 0.9
+
+
 def test_segments(ask_all: Any) -> None:
     images, truth = zip(*segmenter.held_out(COUNT), strict=True)
     numbers = {name: number for number, name in segmenter.LABELS.items()}

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stoker.demo.examples import EXAMPLES, MEDIA, SHOWN
+from stoker.demo.examples import EXAMPLES, MEDIA, MEDIA_CALLS, SHOWN
 from stoker.demo.setup import MODELS
 from stoker.tasks.registry import PIPELINES, TASKS
 from tests.demo.sentences import FILL, NER, SENTIMENT, SIMILAR
@@ -205,6 +205,13 @@ def test_calls_in_the_docs_work(demo: Server, state: Any, name: str) -> None:
     answer = json.loads(shell(call))
     assert answer, answer
     assert "error" not in answer, answer
+
+
+@pytest.mark.parametrize("path", MEDIA_CALLS)
+def test_calls_for_media_in_the_docs_work(demo: Server, state: Any, path: str) -> None:
+    call = MEDIA_CALLS[path].curl(path, demo.base_url, state["account_key"])
+    [drawn] = json.loads(shell(call))["data"]
+    assert shell(f"curl '{drawn['url']}' | tail -c +2 | head -c 3") == "PNG"
 
 
 def shell(script: str) -> str:
