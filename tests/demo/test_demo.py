@@ -160,12 +160,15 @@ class TestReadme:
         answer = json.loads(shell('stoker call tiny-chat "What colour is grass?" --json'))
         assert answer["choices"][0]["message"]["content"] == "Grass is green."
 
-    def test_guide(self, shell: Any, demo: Server, state: Any) -> None:
+    def test_guide(self, shell: Any, demo: Server, state: Any, tmp_path: Path) -> None:
         guide = (ROOT / "docs" / "guide.md").read_text()
-        (block,) = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+        block = "\n".join(re.findall(r"```python\n(.*?)```", guide, re.DOTALL))
+        sound = tmp_path / "speech.mp3"
+        block = block.replace('"speech.mp3"', repr(str(sound)))
         given = f"base_url, api_key = {demo.base_url!r}, {state['account_key']!r}"
         output = shell(f"cd {ROOT}; python - <<'END'\n{given}\n{block}\nEND")
         assert output == "The capital of France is Paris.\nblue\n"
+        assert sound.stat().st_size > 1000
 
     def test_python(self, shell: Any, demo: Server) -> None:
         (block,) = self.blocks("python")

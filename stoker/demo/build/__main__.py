@@ -11,6 +11,7 @@ from stoker.demo.build import (
     clip,
     detector,
     digits,
+    drawing,
     encoder,
     fill_mask,
     image_encoder,
@@ -53,6 +54,7 @@ BUILDS = {
     "tiny-nli": nli.build,
     "tiny-chat": chat.build,
     "tiny-vision": seeing.build,
+    "tiny-draw": drawing.build,
     **random_weights.BUILDS,
     "random-video-maker": video_maker.build,
 }

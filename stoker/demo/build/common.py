@@ -159,7 +159,7 @@ def inputs(rows: Sequence[Sequence[int]]) -> Batch:
 
 
 def fit(
-    model: PreTrainedModel,
+    model: torch.nn.Module,
     batches: Iterator[Batch],
     loss_of: Callable[[Batch], Tensor],
     *,
@@ -196,23 +196,22 @@ def save(model: PreTrainedModel, preprocessor: Saved, folder: Path) -> None:
 
 
 def write_card(
-    folder: Path,
-    model: torch.nn.Module,
-    card: Card,
-    *,
-    largest: int = LARGEST_FOLDER,
-    weights: str = "model.safetensors",
+    folder: Path, model: torch.nn.Module, card: Card, *, largest: int = LARGEST_FOLDER
 ) -> None:
     """Writes README.md and refuses a folder that outgrew its limit, in bytes."""
-    tensors = [*model.parameters()]
-    parameters = sum(tensor.numel() for tensor in tensors)
-    size_and_type = f"{parameters:,} parameters, {str(tensors[0].dtype).removeprefix('torch.')}"
-    digest = f"{hashlib.sha256((folder / weights).read_bytes()).hexdigest()}  {weights}"
-    (folder / "README.md").write_text(_card_text(folder.name, card, size_and_type, digest), "utf-8")
+    parameters = sum(tensor.numel() for tensor in model.parameters())
+    dtypes = {str(each.dtype).removeprefix("torch.") for each in model.parameters()}
+    size_and_types = f"{parameters:,} parameters, {' and '.join(sorted(dtypes))}"
+    digests = "\n".join(
+        f"    sha256 {hashlib.sha256(file.read_bytes()).hexdigest()}  {file.relative_to(folder)}"
+        for file in sorted(folder.rglob("*.safetensors"))
+    )
+    text = _card_text(folder.name, card, size_and_types, digests)
+    (folder / "README.md").write_text(text, "utf-8")
     for what, score, count in card.evaluation:
         logger.info("%s: %s %.4f (%d)", folder.name, what, score, count)
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    logger.info("%s: %d parameters, %d bytes, sha256 %s", folder.name, parameters, size, digest)
+    logger.info("%s: %d parameters, %d bytes\n%s", folder.name, parameters, size, digests)
     if size > largest:
         raise ValueError(f"{folder} is {size} bytes, above the limit of {largest}")
 
@@ -226,7 +225,7 @@ def _not_rounded_up(score: float) -> float:
     return math.floor(score * 1000 + 1e-6) / 1000
 
 
-def _card_text(name: str, card: Card, size_and_type: str, digest: str) -> str:
+def _card_text(name: str, card: Card, size_and_types: str, digests: str) -> str:
     tags = "".join(f"  - {tag}\n" for tag in card.tags)
     rows = "".join(
         f"| {what} | {count} | {_not_rounded_up(score):.3f} |\n"
@@ -237,7 +236,7 @@ def _card_text(name: str, card: Card, size_and_type: str, digest: str) -> str:
     language = f"language: {card.language}\n" if card.language else ""
     source = card.source.format(build=f"python -m stoker.demo.build {name}")
     made = (
-        f"{size_and_type}, {card.bounds}. Seed {SEED}, one CPU thread, "
+        f"{size_and_types}, {card.bounds}. Seed {SEED}, one CPU thread, "
         f"deterministic algorithms. Built with torch {torch.__version__}, transformers "
         f"{transformers.__version__} and {card.toolkit} on {platform.machine()}:"
     )
@@ -277,7 +276,7 @@ tags:
 
 {_prose(made)}
 
-    sha256 {digest}
+{digests}
 
 {_prose(repeatable)}
 """

@@ -14,7 +14,6 @@ _WIDTH = 32
 _SIDE = 64
 _FRAMES = 17
 _LETTERS = string.ascii_letters + string.digits + string.punctuation
-_WEIGHTS = "transformer/diffusion_pytorch_model.safetensors"
 
 
 def _tokenizer() -> Any:
@@ -64,7 +63,7 @@ def build(folder: Path) -> None:
     for weights in folder.rglob("*.safetensors"):
         weights.chmod(0o644)
     models = torch.nn.ModuleList([pipe.transformer, pipe.vae, pipe.text_encoder])
-    common.write_card(folder, models, _card(), weights=_WEIGHTS)
+    common.write_card(folder, models, _card())
 
 
 def _card() -> common.Card:

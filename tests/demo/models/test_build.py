@@ -19,7 +19,7 @@ from transformers import (
 )
 
 from stoker.demo import build
-from stoker.demo.build import chat, encoder, fill_mask, sentiment, tagger
+from stoker.demo.build import chat, drawing, encoder, fill_mask, sentiment, tagger
 from stoker.demo.build.__main__ import BUILDS, SHIPPED
 from stoker.demo.build.common import LARGEST_FOLDER
 from stoker.demo.build.grammar import every, expand
@@ -32,6 +32,8 @@ TAGS = {
     "tiny-sentiment": "text-classification",
     "tiny-encoder": "feature-extraction",
 }
+
+LARGEST = {"tiny-chat": chat.LARGEST_FOLDER, "tiny-draw": drawing.LARGEST_FOLDER}
 
 AUTO = {
     "tiny-ner": AutoModelForTokenClassification,
@@ -54,8 +56,7 @@ class TestFolders:
         files = [file for file in (SHIPPED / name).rglob("*") if file.is_file()]
         plain = {".jinja", ".json", ".txt", ".md", ".safetensors"}
         assert {file.suffix for file in files} <= plain
-        largest = chat.LARGEST_FOLDER if name == "tiny-chat" else LARGEST_FOLDER
-        assert sum(file.stat().st_size for file in files) <= largest
+        assert sum(file.stat().st_size for file in files) <= LARGEST.get(name, LARGEST_FOLDER)
 
     @pytest.mark.parametrize("name", BUILDS)
     def test_files_can_be_read_by_all(self, name: str) -> None:
