@@ -41,32 +41,23 @@ def server(tmp_path: Path) -> Iterator[Server]:
         server.stop()
 
 
-def workers(server: Server) -> list[psutil.Process]:
-    """The engine host and its replicas."""
+def workers(server: Server) -> dict[str, list[psutil.Process]]:
+    """The engine host, and the replicas that it has forked."""
     process = server.process
-    return psutil.Process(process.pid).children(recursive=True) if process else []
+    hosts = psutil.Process(process.pid).children() if process else []
+    replicas = [child for host in hosts for child in host.children()]
+    return {"host": hosts, "replica": replicas}
 
 
 def kill_something(rng: random.Random, server: Server) -> str:
-    """SIGKILL to the server, which is started again, or to a replica or the engine host."""
-    below = workers(server)
-    if below and rng.random() < 0.5:
-        victim = rng.choice(below)
-        try:
-            victim.kill()
-        except psutil.NoSuchProcess:
-            return "nothing"
-        return "host" if "stoker.replica.host" in " ".join(_command(victim)) else "replica"
+    """SIGKILL to a replica, the engine host, or the server, which is then started again."""
+    kind = rng.choice(["server", "server", "replica", "replica", "host"])
+    if kind != "server" and (found := workers(server)[kind]):
+        rng.choice(found).kill()
+        return kind
     server.kill()
     server.start()
     return "server"
-
-
-def _command(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
 
 
 def ask(client: Any, number: int) -> str:
