@@ -1,5 +1,6 @@
 """Servers and replicas killed at random moments: every accepted video ends once, and is whole."""
 
+import contextlib
 import os
 import random
 import time
@@ -43,9 +44,11 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 def workers(server: Server) -> dict[str, list[psutil.Process]]:
     """The engine host, and the replicas that it has forked."""
-    process = server.process
+    process, replicas = server.process, list[psutil.Process]()
     hosts = psutil.Process(process.pid).children() if process else []
-    replicas = [child for host in hosts for child in host.children()]
+    for host in hosts:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            replicas += host.children()
     return {"host": hosts, "replica": replicas}
 
 
@@ -53,7 +56,8 @@ def kill_something(rng: random.Random, server: Server) -> str:
     """SIGKILL to a replica, the engine host, or the server, which is then started again."""
     kind = rng.choice(["server", "server", "replica", "replica", "host"])
     if kind != "server" and (found := workers(server)[kind]):
-        rng.choice(found).kill()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            rng.choice(found).kill()
         return kind
     server.kill()
     server.start()
