@@ -4,15 +4,18 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+import stoker.demo
 from stoker.errors import InvalidAPIKeyError
 from tests.artifacts.support import Uploading
 from tests.deployments.routes import OPEN, OPERATORS, Place, is_inference, keyed, places
 from tests.deployments.support import deploy, key_for, upload
+from tests.support.deploying import deploy as deploy_folder
 from tests.support.server import Server
 
 REFUSAL = InvalidAPIKeyError().body()
@@ -42,8 +45,24 @@ def tenant(server: Server) -> Iterator[Tenant]:
             "artifact_id": uploading.artifact_id,
             "upload_id": uploading.upload_id,
             "path": "config.json",
+            **made_video(client),
         }
         yield Tenant(client, ids, key_for(client, deployment_id))
+
+
+def made_video(client: httpx.Client) -> dict[str, str]:
+    """The ids of a video and of a file that it became."""
+    model = Path(stoker.demo.__file__).parent / "models" / "random-video-maker"
+    deploy_folder(client, model, "film")
+    body = {"model": "film", "prompt": "a boat", "num_inference_steps": 1, "seconds": 1}
+    video = client.post("/v1/videos", json=body).raise_for_status().json()
+    deadline = time.monotonic() + 120
+    while video["status"] != "completed":
+        assert time.monotonic() < deadline and video["status"] != "failed", video
+        time.sleep(0.1)
+        video = client.get(f"/v1/videos/{video['id']}").raise_for_status().json()
+    files = client.get("/v1/files").raise_for_status().json()["data"]
+    return {"video_id": video["id"], "file_id": files[0]["id"]}
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +161,8 @@ class TestOtherAccounts:
             assert hidden == nobodys.text.replace(tenant.ids["model"] + "0", "?")
 
     def test_lists_show_nothing(self, tenant: Tenant, stranger: httpx.Client):
-        for path in ("/v1/deployments", "/v1/model-artifacts", "/v1/models"):
+        lists = ("/v1/deployments", "/v1/model-artifacts", "/v1/models", "/v1/files", "/v1/videos")
+        for path in lists:
             assert tenant.client.get(path).json()["data"]
             assert stranger.get(path).json()["data"] == []
 
@@ -165,6 +185,8 @@ class TestOtherAccounts:
             f"/v1/deployments/{ids['deployment_id']}",
             f"/v1/api-keys/{ids['key_id']}",
             f"/v1/model-artifacts/{ids['artifact_id']}/uploads/{ids['upload_id']}",
+            f"/v1/videos/{ids['video_id']}",
+            f"/v1/files/{ids['file_id']}/content",
         ):
             assert tenant.client.get(path).status_code == 200
 
@@ -174,7 +196,7 @@ class TestOperator:
         headers = {"x-stoker-account": tenant.client.account_id}  # type: ignore[attr-defined]
         with server.client(server.operator_key) as operator:
             listed = operator.get("/v1/deployments", headers=headers).json()["data"]
-        assert [one["id"] for one in listed] == [tenant.ids["deployment_id"]]
+        assert {one["model"] for one in listed} == {"film", "theirs"}
 
     def test_must_name_the_account(self, server: Server):
         with server.client(server.operator_key) as operator:
@@ -202,7 +224,7 @@ class TestDeploymentKey:
 
     def test_model_out_of_its_scope(self, server: Server, tenant: Tenant):
         listed = tenant.client.get("/v1/deployments").json()["data"]
-        other = deploy(tenant.client, listed[0]["artifact_id"], "other")
+        other = deploy(tenant.client, listed[-1]["artifact_id"], "other")
         with server.client(tenant.deployment_key) as client:
             for response in (
                 client.get("/v1/models/other"),
@@ -215,7 +237,7 @@ class TestDeploymentKey:
 
     def test_deleted_deployment(self, server: Server, tenant: Tenant):
         listed = tenant.client.get("/v1/deployments").json()["data"]
-        passing = deploy(tenant.client, listed[0]["artifact_id"], "passing")
+        passing = deploy(tenant.client, listed[-1]["artifact_id"], "passing")
         with server.client(key_for(tenant.client, passing["id"])) as client:
             tenant.client.delete(f"/v1/deployments/{passing['id']}").raise_for_status()
             response = client.post("/v1/classifications/token", json={"inputs": "x"})
