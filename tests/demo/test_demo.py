@@ -145,6 +145,12 @@ class TestReadme:
         block = next(one for one in self.blocks("sh") if "stoker chat" in one)
         assert shell(block) == "The capital of France is Paris.\n"
 
+    def test_files(self, shell: Any, demo: Server) -> None:
+        block = next(one for one in self.blocks("sh") if "stoker image" in one)
+        assert "seven three one\n" in shell(block.replace(MEDIA, f"{ROOT}/{MEDIA}"))
+        for name, begins in (("circle.png", b"\x89PNG"), ("circle.mp4", b"\0\0\0")):
+            assert (demo.data_dir.parent / name).read_bytes().startswith(begins)
+
     def test_chat_about_a_picture(self, shell: Any) -> None:
         scene = ROOT / MEDIA / "scene.png"
         said = "What is in the picture?\nHello!\n"
