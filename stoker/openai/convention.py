@@ -51,6 +51,15 @@ def add_route(
     )
 
 
+async def streamed(
+    request: Request, parts: AsyncGenerator[bytes], media_type: str = EVENTS
+) -> "Streamed":
+    """Parts as an answer, once there is one: whatever is wrong with the request shows before it,
+    and has a status then. Raises what the parts do.
+    """
+    return Streamed(request, await unless_gone(request, anext(parts)), parts, media_type)
+
+
 class Streamed(Response):
     """Parts of an answer, passed on as they come. A client that goes away ends the work.
 

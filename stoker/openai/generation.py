@@ -16,7 +16,7 @@ from stoker.http import require_json
 from stoker.inference import Prefer, TaskRoute, check_pipeline, unless_gone, wait_seconds
 from stoker.openai import chat, completions
 from stoker.openai import responses as responses_api
-from stoker.openai.convention import EVENTS, Convention, Streamed, add_route
+from stoker.openai.convention import EVENTS, Convention, add_route, streamed
 from stoker.openai.messages import check_images
 from stoker.replica.llm.families import IMAGE_TEXT_TO_TEXT
 from stoker.replica.llm.wire import Generation
@@ -94,9 +94,7 @@ def _handler(convention: Generating) -> Callable[..., Awaitable[Response]]:
             content = await unless_gone(request, work)
             return Response(content, media_type="application/json")
         parts = services.runtime.stream(entry.deployment_id, generation, **limits)
-        # Whatever is wrong with the request shows before the first part: it has a status then.
-        first = await unless_gone(request, anext(parts))
-        return Streamed(request, first, parts)
+        return await streamed(request, parts)
 
     return handle
 

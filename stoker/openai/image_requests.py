@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, cast
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from stoker.media.media import Media
-from stoker.openai.sampling import OpenAIRequest
+from stoker.openai.sampling import ModelRequest
 from stoker.replica.drawing.wire import ImageFormat
 from stoker.tasks.base import refusal
 from stoker.tasks.inputs import Image
@@ -68,15 +68,9 @@ def _only(value: Any) -> Any:
     return value
 
 
-class ImageGenerationRequest(OpenAIRequest):
+class ImageGenerationRequest(ModelRequest):
     """Fields whose defaults are null take the model's own."""
 
-    model: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=128,
-        description="The deployment's model id; needed where the key covers several.",
-    )
     prompt: str | None = Field(
         default=None,
         max_length=MAX_PROMPT_CHARS,

@@ -18,7 +18,7 @@ from stoker.deployments.directory import Entry
 from stoker.files import service as files
 from stoker.files.models import Purpose
 from stoker.inference import Prefer, TaskRoute, check_pipeline, unless_gone, wait_seconds
-from stoker.openai.convention import EVENTS, Convention, Streamed, add_route
+from stoker.openai.convention import EVENTS, Convention, add_route, streamed
 from stoker.openai.image_requests import ImageEditRequest, ImageGenerationRequest
 from stoker.replica.drawing.wire import ImageFormat, Images
 from stoker.runtime.interface import KEEP_ALIVE, Call
@@ -114,9 +114,7 @@ def _handler(convention: Drawn) -> Callable[..., Awaitable[Response]]:
             keep_alive=KEEP_ALIVE if body.stream else b"",
         )
         if body.stream:
-            # Whatever is wrong with the request shows before the first part: it has a status then.
-            first = await unless_gone(request, anext(parts))
-            return Streamed(request, first, parts)
+            return await streamed(request, parts)
         images = _images(await unless_gone(request, _joined(parts)))
         answer = {
             "model": entry.model,

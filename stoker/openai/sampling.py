@@ -23,6 +23,17 @@ class OpenAIRequest(BaseModel):
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
 
 
+class ModelRequest(OpenAIRequest):
+    """Names the deployment that is asked."""
+
+    model: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=128,
+        description="The deployment's model id; needed where the key covers several.",
+    )
+
+
 class StreamOptions(OpenAIRequest):
     include_usage: bool = Field(
         default=False, description="A last chunk, without choices, counts the tokens."
@@ -70,15 +81,9 @@ def _listed(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-class GenerationRequest(OpenAIRequest):
+class GenerationRequest(ModelRequest):
     """Fields that chat and text completions share."""
 
-    model: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=128,
-        description="The deployment's model id; needed where the key covers several.",
-    )
     stream: bool | None = Field(
         default=None, description="Answer in server-sent events, as the tokens are drawn."
     )

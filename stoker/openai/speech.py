@@ -9,9 +9,9 @@ from pydantic import AfterValidator, Field
 from stoker import bodies
 from stoker.auth import Caller
 from stoker.context import ServicesDep
-from stoker.inference import Prefer, TaskRoute, check_pipeline, unless_gone, wait_seconds
-from stoker.openai.convention import EVENTS, Convention, Streamed, add_route
-from stoker.openai.sampling import OpenAIRequest
+from stoker.inference import Prefer, TaskRoute, check_pipeline, wait_seconds
+from stoker.openai.convention import EVENTS, Convention, add_route, streamed
+from stoker.openai.sampling import ModelRequest, OpenAIRequest
 from stoker.runtime.interface import KEEP_ALIVE, Call
 from stoker.tasks.text_to_speech import PATH, PIPELINE
 
@@ -45,13 +45,7 @@ class VoiceId(OpenAIRequest):
     id: VoiceName
 
 
-class SpeechRequest(OpenAIRequest):
-    model: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=128,
-        description="The deployment's model id; needed where the key covers several.",
-    )
+class SpeechRequest(ModelRequest):
     input: Annotated[str, AfterValidator(_spoken)] = Field(
         max_length=MAX_CHARACTERS, description="The text to speak."
     )
@@ -135,9 +129,7 @@ async def _handle(
         # Nothing may stand between two parts of a file.
         keep_alive=KEEP_ALIVE if body.events else b"",
     )
-    # Whatever is wrong with the request shows before the first part: it has a status then.
-    first = await unless_gone(request, anext(parts))
-    return Streamed(request, first, parts, EVENTS if body.events else CONTENT_TYPES[body.form])
+    return await streamed(request, parts, EVENTS if body.events else CONTENT_TYPES[body.form])
 
 
 add_route(router, CONVENTION, (PIPELINE.name,), _handle)

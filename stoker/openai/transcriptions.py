@@ -11,8 +11,8 @@ from stoker.auth import Caller
 from stoker.context import ServicesDep
 from stoker.inference import Prefer, TaskRoute, check_pipeline, unless_gone, wait_seconds
 from stoker.media.media import Media
-from stoker.openai.convention import EVENTS, Convention, Streamed, add_route
-from stoker.openai.sampling import OpenAIRequest
+from stoker.openai.convention import EVENTS, Convention, add_route, streamed
+from stoker.openai.sampling import ModelRequest
 from stoker.replica.recognition.transcripts import TIMED, Finishing
 from stoker.runtime.interface import Call
 from stoker.tasks.automatic_speech_recognition import PIPELINE, TRANSCRIPTIONS, TRANSLATIONS
@@ -28,14 +28,8 @@ _VAD = "chunking_strategy["
 Granularity = Literal["word", "segment"]
 
 
-class TranslationRequest(OpenAIRequest):
+class AudioTranslationRequest(ModelRequest):
     file: Audio
-    model: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=128,
-        description="The deployment's model id; needed where the key covers several.",
-    )
     prompt: str | None = Field(
         default=None,
         max_length=MAX_PROMPT_CHARS,
@@ -92,7 +86,7 @@ class TranslationRequest(OpenAIRequest):
 _ONLY_AUTO = "must be 'auto': recordings are cut into windows that overlap, not at silences"
 
 
-class TranscriptionRequest(TranslationRequest):
+class TranscriptionRequest(AudioTranslationRequest):
     language: str | None = Field(
         default=None,
         min_length=2,
@@ -187,7 +181,7 @@ class Transcription(BaseModel):
     words: list[TranscriptionWord] | None = None
 
 
-CONVENTIONS: tuple[Convention[TranslationRequest], ...] = (
+CONVENTIONS: tuple[Convention[AudioTranslationRequest], ...] = (
     Convention(
         path=TRANSCRIPTIONS,
         summary="Create a transcription",
@@ -199,7 +193,7 @@ CONVENTIONS: tuple[Convention[TranslationRequest], ...] = (
     Convention(
         path=TRANSLATIONS,
         summary="Create a translation",
-        request=TranslationRequest,
+        request=AudioTranslationRequest,
         answers={JSON: Transcription, TEXT: None, VTT: None},
         example={"model": "tiny-transcriber", "file": "https://sounds.example/rede.wav"},
         media={"file": "audio"},
@@ -209,7 +203,7 @@ CONVENTIONS: tuple[Convention[TranslationRequest], ...] = (
 router = APIRouter(tags=["Transcription"], route_class=TaskRoute)
 
 
-def _handler(convention: Convention[TranslationRequest]) -> Callable[..., Awaitable[Response]]:
+def _handler(convention: Convention[AudioTranslationRequest]) -> Callable[..., Awaitable[Response]]:
     async def handle(
         request: Request, caller: Caller, services: ServicesDep, prefer: Prefer = None
     ) -> Response:
@@ -235,9 +229,7 @@ def _handler(convention: Convention[TranslationRequest]) -> Callable[..., Awaita
             content = await unless_gone(request, work)
             return Response(content, media_type=_TYPES.get(body.response_format, JSON))
         parts = services.runtime.stream(entry.deployment_id, call, **limits)
-        # Whatever is wrong with the request shows before the first part: it has a status then.
-        first = await unless_gone(request, anext(parts))
-        return Streamed(request, first, parts)
+        return await streamed(request, parts)
 
     return handle
 
