@@ -65,7 +65,7 @@ async def keep_reference(
     reference = body.input_reference
     if reference is None or reference.content is None:
         return None
-    return await files.write(
+    file = await files.write(
         services,
         account_id=entry.account_id,
         deployment_id=entry.deployment_id,
@@ -73,6 +73,9 @@ async def keep_reference(
         content=bytes(reference.content),
         content_type="application/octet-stream",
     )
+    # It goes with its job, however long that has to wait.
+    file.expires_at = file.created_at + KEPT
+    return file
 
 
 async def create(
@@ -227,7 +230,6 @@ class Making:
     async def keep(self, session: Session, row: Video, made: Made) -> None:
         session.add_all([made.video, made.thumbnail])
         kept = await session.get_one(Video, row.id)
-        await session.refresh(kept)
         kept.video_id, kept.thumbnail_id = made.video.id, made.thumbnail.id
         kept.seconds = made.answer.seconds
         kept.size = f"{made.answer.width}x{made.answer.height}"
