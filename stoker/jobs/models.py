@@ -43,6 +43,8 @@ class Job:
     """When it ended, in either way."""
     tries: Mapped[int] = mapped_column(default=0)
     """How often work on it was begun."""
+    losses: Mapped[int] = mapped_column(default=0)
+    """How often its worker was lost, or could not be had."""
     not_before: Mapped[datetime | None] = mapped_column(UtcDateTime)
     """After a lost worker: when to try again."""
     lock_token: Mapped[str | None] = mapped_column(String(32))

@@ -51,16 +51,20 @@ async def renew(
 
 
 async def hand_back(
-    session: AsyncSession, row: Job, *, token: str, not_before: datetime | None, counted: bool
+    session: AsyncSession, row: Job, *, token: str, not_before: datetime | None = None
 ) -> bool:
-    """Have the job done again by whoever comes next, this try being counted or not."""
+    """Have the job done again by whoever comes next: at once, or from a moment on, its worker
+    having been lost.
+    """
+    lost = not_before is not None
     return await _write(
         session,
         row,
         token,
         status=JobStatus.QUEUED.value,
         progress=0.0,
-        tries=row.tries if counted else row.tries - 1,
+        tries=row.tries if lost else row.tries - 1,
+        losses=row.losses + lost,
         not_before=not_before,
         lock_token=None,
         lock_expires_at=None,

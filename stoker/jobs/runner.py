@@ -26,8 +26,10 @@ log = logging.getLogger(__name__)
 Row = TypeVar("Row", bound=Job)
 Made = TypeVar("Made")
 
-MOST_TRIES = 5
+MOST_LOSSES = 5
 """A job that takes its worker down every time must come to an end."""
+MOST_TRIES = 100
+"""Begun so often, it takes its server down. Others end servers, too, and may do so often."""
 PASSING: tuple[type[StokerError], ...] = (CapacityError, ModelLoadingError, RateLimitError)
 """Errors that say nothing about the job itself: it is tried again."""
 RETRY_FIRST_S = 2.0
@@ -136,7 +138,7 @@ class Runner(Generic[Row, Made]):
         try:
             await self._try(working)
         except asyncio.CancelledError:
-            await self._hand_back(working, counted=False)
+            await self._hand_back(working)
         except Exception:
             # Its lease runs out, and it is taken up again.
             log.exception("work on a job could not be ended", extra={"job": working.row.id})
@@ -154,11 +156,12 @@ class Runner(Generic[Row, Made]):
         try:
             made = await working.kind.perform(row, working.tell)
         except PASSING as error:
-            if row.tries >= MOST_TRIES:
+            if row.losses + 1 >= MOST_LOSSES:
                 await self._fail(working, error)
             else:
                 log.info("a job is tried again", extra={"job": row.id, "why": error.code})
-                await self._hand_back(working, counted=True)
+                pause_s = min(RETRY_LAST_S, RETRY_FIRST_S * 2**row.losses)
+                await self._hand_back(working, self._clock() + timedelta(seconds=pause_s))
             return
         except StokerError as error:
             await self._fail(working, error)
@@ -188,13 +191,12 @@ class Runner(Generic[Row, Made]):
             ):
                 await working.kind.ended(session, row)
 
-    async def _hand_back(self, working: "_Working[Row, Made]", *, counted: bool) -> None:
-        row = working.row
-        pause = min(RETRY_LAST_S, RETRY_FIRST_S * 2 ** (row.tries - 1))
-        again = self._clock() + timedelta(seconds=pause) if counted else None
+    async def _hand_back(
+        self, working: "_Working[Row, Made]", not_before: datetime | None = None
+    ) -> None:
         async with self._database.transaction() as session:
             await repository.hand_back(
-                session, row, token=working.token, not_before=again, counted=counted
+                session, working.row, token=working.token, not_before=not_before
             )
 
     async def _keep_lease(self, working: "_Working[Row, Made]") -> None:
@@ -242,6 +244,6 @@ async def _at_most(work: Any, seconds: float) -> None:
 
 def _lost_too_often() -> StokerError:
     return CapacityError(
-        f"The job was begun {MOST_TRIES} times and lost its server or its worker every time.",
+        f"The job was begun {MOST_TRIES} times and lost its server every time.",
         code="worker_lost",
     )

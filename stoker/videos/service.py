@@ -105,6 +105,7 @@ async def create(
         status=JobStatus.QUEUED.value,
         progress=0.0,
         tries=0,
+        losses=0,
         created_at=db.now(),
     )
     if reference:

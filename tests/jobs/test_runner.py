@@ -15,7 +15,7 @@ from stoker.accounts.models import Account
 from stoker.db import Database, Session
 from stoker.errors import CapacityError, InferenceError
 from stoker.ids import Prefix, new_id
-from stoker.jobs.runner import MOST_TRIES, RETRY_FIRST_S, Runner
+from stoker.jobs.runner import MOST_LOSSES, MOST_TRIES, RETRY_FIRST_S, Runner
 from stoker.videos.models import Video
 from tests.support import postgres
 
@@ -103,6 +103,7 @@ async def add(database: Database, prompt: str = "a boat", deployment: str = "dep
         status="queued",
         progress=0.0,
         tries=0,
+        losses=0,
         created_at=db.now(),
     )
     async with database.transaction() as session:
@@ -212,9 +213,9 @@ class TestTriedAgain:
         one = runner(database, clock)
         job = await add(database)
         async with at_work(one, kind):
-            for tried in range(1, MOST_TRIES):
+            for tried in range(1, MOST_LOSSES):
                 row = await until(
-                    database, job, lambda row, n=tried: row.status == "queued" and row.tries == n
+                    database, job, lambda row, n=tried: row.status == "queued" and row.losses == n
                 )
                 assert row.not_before == clock.now + timedelta(
                     seconds=RETRY_FIRST_S * 2 ** (tried - 1)
@@ -225,7 +226,7 @@ class TestTriedAgain:
                 clock.pass_by(RETRY_FIRST_S * 2 ** (tried - 1))
                 one.wake()
             row = await until(database, job, ended)
-        assert (row.status, row.error_code, row.tries) == ("failed", "worker_lost", MOST_TRIES)
+        assert (row.status, row.error_code, row.tries) == ("failed", "worker_lost", MOST_LOSSES)
         assert kind.cleared == [job]
 
     async def test_that_takes_its_server_down_every_time(self, database: Database) -> None:

@@ -56,6 +56,7 @@ def upgrade() -> None:
         sa.Column("created_at", UtcDateTime(), nullable=False),
         sa.Column("completed_at", UtcDateTime(), nullable=True),
         sa.Column("tries", sa.Integer(), nullable=False),
+        sa.Column("losses", sa.Integer(), nullable=False),
         sa.Column("not_before", UtcDateTime(), nullable=True),
         sa.Column("lock_token", sa.String(length=32), nullable=True),
         sa.Column("lock_expires_at", UtcDateTime(), nullable=True),
