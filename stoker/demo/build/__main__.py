@@ -15,6 +15,7 @@ from stoker.demo.build import (
     encoder,
     fill_mask,
     image_encoder,
+    image_makers,
     nli,
     random_weights,
     reader,
@@ -56,6 +57,8 @@ BUILDS = {
     "tiny-vision": seeing.build,
     "tiny-draw": drawing.build,
     **random_weights.BUILDS,
+    "random-image-maker": image_makers.build_image_maker,
+    "random-inpainter": image_makers.build_inpainter,
     "random-video-maker": video_maker.build,
 }
 SHIPPED = Path(__file__).parents[1] / "models"
