@@ -59,7 +59,7 @@ BUILDS = {
     **random_weights.BUILDS,
     "random-image-maker": image_makers.build_image_maker,
     "random-inpainter": image_makers.build_inpainter,
-    "random-video-maker": video_maker.build,
+    **video_maker.BUILDS,
 }
 SHIPPED = Path(__file__).parents[1] / "models"
 

@@ -1,6 +1,7 @@
-"""`random-video-maker`: a pipeline that makes video, with weights that were never trained."""
+"""Pipelines that make video of a text, or of an image too, with weights never trained."""
 
 import string
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ def _tokenizer() -> Any:
     return transformers.T5Tokenizer(vocabulary, extra_ids=0, model_max_length=226)
 
 
-def _pipeline() -> Any:
+def _pipeline(*, image: bool) -> Any:
     """CogVideoX: of the families that are served, the one whose folder states its own size."""
     library: Any = diffusers
     words = _tokenizer()
@@ -36,7 +37,7 @@ def _pipeline() -> Any:
     transformer = library.CogVideoXTransformer3DModel(
         num_attention_heads=2,
         attention_head_dim=16,
-        in_channels=4,
+        in_channels=8 if image else 4,
         out_channels=4,
         time_embed_dim=16,
         text_embed_dim=_WIDTH,
@@ -44,8 +45,12 @@ def _pipeline() -> Any:
         sample_width=_SIDE // 8,
         sample_height=_SIDE // 8,
         sample_frames=_FRAMES,
+        # As the family's models of images have them.
+        use_rotary_positional_embeddings=image,
+        use_learned_positional_embeddings=image,
     )
-    return library.CogVideoXPipeline(
+    kind = library.CogVideoXImageToVideoPipeline if image else library.CogVideoXPipeline
+    return kind(
         tokenizer=words,
         text_encoder=transformers.T5EncoderModel(text),
         vae=vae,
@@ -54,37 +59,43 @@ def _pipeline() -> Any:
     )
 
 
-def build(folder: Path) -> None:
+def build(folder: Path, *, image: bool = False) -> None:
     """Writes the folder with a card that says what it is."""
     common.seed_everything()
-    pipe = _pipeline()
+    pipe = _pipeline(image=image)
     folder.mkdir(parents=True, exist_ok=True)
     pipe.save_pretrained(folder, safe_serialization=True)
     for weights in folder.rglob("*.safetensors"):
         weights.chmod(0o644)
     models = torch.nn.ModuleList([pipe.transformer, pipe.vae, pipe.text_encoder])
-    common.write_card(folder, models, _card())
+    common.write_card(folder, models, _card(folder.name, image=image))
 
 
-def _card() -> common.Card:
+BUILDS = {"random-video-maker": build, "random-photo-mover": partial(build, image=True)}
+
+
+def _card(name: str, *, image: bool) -> common.Card:
+    kind = "CogVideoXImageToVideoPipeline" if image else "CogVideoXPipeline"
+    pipeline = "image-to-video" if image else "text-to-video"
+    given = "picture, " if image else ""
     return common.Card(
-        title="random-video-maker: random weights",
-        pipeline_tag="text-to-video",
+        title=f"{name}: random weights",
+        pipeline_tag=pipeline,
         tags=("cogvideox", "random-weights", "tiny"),
         library="diffusers",
         language="",
         summary=(
             "The weights of this model are random: it was never trained, and its videos show "
-            "coloured noise, whatever the prompt. It is a `CogVideoXPipeline` of a very small "
-            "size, there to try text-to-video with: jobs, their progress and their files."
+            f"coloured noise, whatever the prompt. It is a `{kind}` of a very small "
+            f"size, there to try {pipeline} with: jobs, their progress and their files."
         ),
         data="None.",
         source="The weights were drawn by `{build}`; no third party's data was used.",
         evaluation=(),
         example=(
-            "from diffusers import CogVideoXPipeline\n\n"
-            'pipe = CogVideoXPipeline.from_pretrained("random-video-maker")\n'
-            'pipe("a red ball rolls", num_inference_steps=4).frames[0]'
+            f"from diffusers import {kind}\n\n"
+            f'pipe = {kind}.from_pretrained("{name}")\n'
+            f'pipe({given}prompt="a red ball rolls", num_inference_steps=4).frames[0]'
         ),
         limits="It can do nothing. Do not use it for anything but tests of a server.",
         bounds=f"{_FRAMES} frames of {_SIDE} by {_SIDE} pixels where nothing else is asked for",
