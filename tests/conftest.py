@@ -17,6 +17,7 @@ SHARING = (DEMO, OPENAI)
 SLOW = (
     DEMO,
     OPENAI,
+    "tests/videos/",
     "tests/test_faults.py",
     "tests/cli/",
     "tests/deployments/",
