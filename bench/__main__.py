@@ -6,7 +6,17 @@ import signal
 import sys
 import time
 
-from bench import chat, chat_prefix, chat_start, cold_start, images, overhead, throughput, upload
+from bench import (
+    chat,
+    chat_prefix,
+    chat_start,
+    cold_start,
+    images,
+    overhead,
+    throughput,
+    transcription,
+    upload,
+)
 from bench.common import document, keep, machine, table
 
 BENCHMARKS = {
@@ -17,6 +27,7 @@ BENCHMARKS = {
     "chat_prefix": chat_prefix.run,
     "chat_start": chat_start.run,
     "images": images.run,
+    "transcription": transcription.run,
     "throughput": throughput.of("text"),
     "throughput_image": throughput.of("image"),
     "throughput_zero_shot_image": throughput.of("zero_shot_image"),

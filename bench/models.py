@@ -18,6 +18,10 @@ MEAN_WORDS = 20
 MOST_WORDS = 200
 LABELS = 9
 
+WHISPER_TOKENS = 40
+"""As many as ten seconds of quick speech have."""
+WHISPER_LANGUAGES = ("en", "zh", "de", "es", "ru", "ko", "fr", "ja")
+
 CHAT_TEMPLATE = """\
 {%- for message in messages %}<|im_start|>{{ message.role }}
 {{ message.content }}<|im_end|>
@@ -95,6 +99,53 @@ def wav2vec2_base() -> Path:
         transformers.Wav2Vec2FeatureExtractor().save_pretrained(folder)
 
     return _kept("wav2vec2-base", save)
+
+
+def whisper_tiny() -> Path:
+    """A Whisper of tiny's size, 38 M parameters, that writes `WHISPER_TOKENS` tokens a window."""
+
+    def save(folder: Path) -> None:
+        import transformers
+        from tokenizers import pre_tokenizers
+
+        vocabulary = sorted(pre_tokenizers.ByteLevel.alphabet())
+        vocabulary += [f"Ġw{number}" for number in range(50_257 - len(vocabulary))]
+        names = ["endoftext", "startoftranscript", *WHISPER_LANGUAGES, "translate", "transcribe"]
+        names += ["startoflm", "startofprev", "nospeech", "notimestamps"]
+        words = transformers.WhisperTokenizer(
+            vocab={token: at for at, token in enumerate(vocabulary)},
+            merges=[],
+            extra_special_tokens=[f"<|{name}|>" for name in names],
+            pad_token="<|endoftext|>",
+        )
+        words.add_tokens([f"<|{at * 0.02:.2f}|>" for at in range(1501)])
+        ids = words.get_vocab()
+        start, end = ids["<|startoftranscript|>"], ids["<|endoftext|>"]
+        config = transformers.WhisperConfig(
+            vocab_size=len(words),
+            decoder_start_token_id=start,
+            pad_token_id=end,
+            bos_token_id=end,
+            eos_token_id=end,
+        )
+        model = transformers.WhisperForConditionalGeneration(config).eval()
+        model.generation_config = transformers.GenerationConfig(
+            decoder_start_token_id=start,
+            bos_token_id=end,
+            eos_token_id=end,
+            pad_token_id=end,
+            no_timestamps_token_id=ids["<|notimestamps|>"],
+            suppress_tokens=list(range(end, len(words))),
+            max_new_tokens=WHISPER_TOKENS,
+            is_multilingual=True,
+            lang_to_id={f"<|{name}|>": ids[f"<|{name}|>"] for name in WHISPER_LANGUAGES},
+            task_to_id={name: ids[f"<|{name}|>"] for name in ("transcribe", "translate")},
+        )
+        model.save_pretrained(folder)
+        words.save_pretrained(folder)
+        transformers.WhisperFeatureExtractor().save_pretrained(folder)
+
+    return _kept("whisper-tiny", save)
 
 
 def llama_135m() -> Path:

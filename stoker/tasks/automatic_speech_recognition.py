@@ -1,7 +1,7 @@
 """Automatic speech recognition: what is said in a recording."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,17 +15,18 @@ from stoker.tasks.base import MediaPipeline
 if TYPE_CHECKING:
     from stoker.replica.protocol import Work
 
+_KINDS: Mapping[str, Callable[[Path], RecognitionStages]] = {
+    "whisper": WhisperStages,
+    "moonshine": Seq2SeqRecognitionStages,
+}
 TRANSCRIPTIONS = "/v1/audio/transcriptions"
 TRANSLATIONS = "/v1/audio/translations"
-_SEQ2SEQ = ("speech_to_text", "moonshine")
 
 
 def stages(folder: Path) -> RecognitionStages:
     """Those of the model's kind."""
     kind = json.loads((folder / "config.json").read_bytes()).get("model_type")
-    if kind == "whisper":
-        return WhisperStages(folder)
-    return (Seq2SeqRecognitionStages if kind in _SEQ2SEQ else CtcStages)(folder)
+    return _KINDS.get(kind, CtcStages)(folder)
 
 
 def _finish(work: "Work", results: Sequence[Any]) -> Any:
@@ -47,10 +48,9 @@ PIPELINE = MediaPipeline(
         "Wav2Vec2ForCTC",
         "Wav2Vec2ConformerForCTC",
         "WavLMForCTC",
-        "Speech2TextForConditionalGeneration",
         "MoonshineForConditionalGeneration",
     ),
-    families=("whisper", "wav2vec2", "hubert", "wavlm", "speech_to_text", "moonshine"),
+    families=("whisper", "wav2vec2", "hubert", "wavlm", "moonshine"),
     stages=stages,
     input_field=FIELD,
     finish=_finish,

@@ -13,6 +13,7 @@ import transformers
 from stoker.media.media import Media
 from stoker.openai.transcriptions import TranscriptionRequest, TranslationRequest
 from stoker.runtime.interface import Call
+from tests.support.language import tokenizer
 from tests.support.local import Local, RefusedError
 from tests.support.media import sound, wav
 
@@ -150,6 +151,36 @@ def whisper(folder: Path) -> None:
 
 def whisper_english(folder: Path) -> None:
     _whisper(folder, multilingual=False)
+
+
+def moonshine(folder: Path) -> None:
+    words = tokenizer("t5")
+    sizes: dict[str, Any] = {
+        f"{side}_{name}": value
+        for side in ("encoder", "decoder")
+        for name, value in (
+            ("num_hidden_layers", 1),
+            ("num_attention_heads", 2),
+            ("num_key_value_heads", 2),
+        )
+    }
+    config = transformers.MoonshineConfig(
+        vocab_size=len(words),
+        hidden_size=32,
+        intermediate_size=64,
+        max_position_embeddings=300,
+        initializer_range=0.5,
+        pad_token_id=1,
+        bos_token_id=0,
+        eos_token_id=2,
+        decoder_start_token_id=0,
+        **sizes,
+    )
+    transformers.MoonshineForConditionalGeneration(config).save_pretrained(folder)
+    words.save_pretrained(folder)
+    transformers.Wav2Vec2FeatureExtractor(
+        return_attention_mask=True, do_normalize=False
+    ).save_pretrained(folder)
 
 
 FAMILIES = (whisper, whisper_english, wav2vec2, wav2vec2_layer, hubert, wavlm)
@@ -304,10 +335,42 @@ def english(tmp_path_factory: Any) -> Iterator[Case]:
 
 
 @pytest.fixture(scope="module")
+def moon(tmp_path_factory: Any) -> Iterator[Case]:
+    made = Case(moonshine, tmp_path_factory.mktemp("moonshine"))
+    yield made
+    made.local.close()
+
+
+@pytest.fixture(scope="module")
 def letters(tmp_path_factory: Any) -> Iterator[Case]:
     made = Case(wav2vec2, tmp_path_factory.mktemp("letters"))
     yield made
     made.local.close()
+
+
+class TestMoonshine:
+    def test_together(self, moon: Case) -> None:
+        sounds = [*SOUNDS, sound(5, 32)]
+        moon.local.batches.clear()
+        answers = moon.ours(sounds)
+        assert max(moon.local.batches) > 1
+        assert any(answer["text"] for answer in answers)
+        for samples, answer in zip(sounds, answers, strict=True):
+            windows = (
+                {"chunk_length_s": 30, "stride_length_s": 0} if len(samples) > 30 * RATE else {}
+            )
+            theirs = moon.pipe(samples.copy(), generate_kwargs={"num_beams": 1}, **windows)
+            assert answer["text"] == theirs["text"].strip()
+
+    def test_forms(self, moon: Case) -> None:
+        (answer,) = moon.ours([SOUNDS[0]], response_format="verbose_json")
+        (segment,) = answer["segments"]
+        assert (segment["start"], segment["end"]) == (0, len(SOUNDS[0]) / RATE)
+        assert streamed(moon, SOUNDS[0])[-1]["text"] == answer["text"] == segment["text"]
+
+    def test_a_temperature_draws(self, moon: Case) -> None:
+        drawn = {moon.ours([SOUNDS[0]], temperature=1.0)[0]["text"] for _ in range(4)}
+        assert len(drawn) > 1
 
 
 class TestWhisper:
@@ -411,6 +474,12 @@ def _drawn_by_hand(case: Case, samples: Any) -> list[tuple[int, float]]:
         ("many", "prompt", {"prompt": "<|startoftranscript|>"}),
         ("english", "language", {"language": "en"}),
         ("english", "model", {"request": TranslationRequest}),
+        ("moon", "language", {"language": "en"}),
+        (
+            "moon",
+            "timestamp_granularities",
+            {"response_format": "verbose_json", "timestamp_granularities": ["word"]},
+        ),
         ("letters", "language", {"language": "en"}),
         ("letters", "prompt", {"prompt": "one"}),
         ("letters", "temperature", {"temperature": 0.5}),

@@ -169,7 +169,11 @@ class Decoder:
         """Write tokens to all parts until each has ended."""
         begin = len(parts[0].begin)
         rules = self._rules(begin, asked)
-        most = min(asked.most, self._config.max_target_positions - begin)
+        most = min(
+            asked.most,
+            self._own.max_new_tokens or asked.most,
+            self._config.max_target_positions - begin,
+        )
         tokens = torch.tensor([part.begin for part in parts], device=encoded.device)
         fed: Any = tokens
         open_: list[_Part] = list(parts)

@@ -1,4 +1,4 @@
-"""Encoder-decoder models other than Whisper: Speech2Text, Moonshine."""
+"""Encoder-decoder models other than Whisper: Moonshine."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
@@ -21,6 +21,8 @@ class Seq2SeqRecognitionStages(RecognitionStages):
 
     engines = ("torch",)
     takes = ("temperature",)
+    overlap_s = 0.0
+    """Their texts are not merged: transformers does not do it either."""
 
     def call(self, parameters: Mapping[str, Any]) -> Hashable:
         temperature = parameters.get("temperature") or 0.0
@@ -40,8 +42,7 @@ class Seq2SeqRecognitionStages(RecognitionStages):
     def transcript(
         self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
     ) -> Transcript:
-        kept = ("tokens", "stride")
-        read = [{name: one[name] for name in kept if name in one} for one in outputs]
+        read = [{"tokens": one["tokens"]} for one in outputs]
         text: str = self.read_by_pipeline(read)["text"].strip()
         transcript = Transcript(
             text=text,

@@ -43,10 +43,17 @@ class RecognitionStages(AudioPipelineStages):
         "words": "timestamp_granularities",
     }
 
+    overlap_s: ClassVar[float | None] = None
+    """Of windows, on each side; None: a sixth of one."""
+
     @property
     def window_s(self) -> float:
         """Seconds that are heard at once."""
         return WINDOW_S
+
+    @property
+    def _windows(self) -> dict[str, Any]:
+        return {"chunk_length_s": self.window_s, "stride_length_s": self.overlap_s}
 
     @abstractmethod
     def call(self, parameters: Mapping[str, Any]) -> Hashable:
@@ -68,9 +75,7 @@ class RecognitionStages(AudioPipelineStages):
         sound = self.hearable(self.read(item, parameters), FIELD)
         rate = self._parts["feature_extractor"].sampling_rate
         is_long = len(sound) > self.window_s * rate
-        windows = self._pipe.preprocess(
-            sound, **{"chunk_length_s": self.window_s} if is_long else {}
-        )
+        windows = self._pipe.preprocess(sound, **(self._windows if is_long else {}))
         samples = [replace(self.sample(window), call=call) for window in windows]
         begin = 0
         for sample in samples:
