@@ -13,176 +13,22 @@ import transformers
 from stoker.media.media import Media
 from stoker.openai.transcriptions import TranscriptionRequest, TranslationRequest
 from stoker.runtime.interface import Call
-from tests.support.language import tokenizer
 from tests.support.local import Local, RefusedError
 from tests.support.media import sound, wav
+from tests.support.recognition import (
+    SHORT_S,
+    hubert,
+    moonshine,
+    wav2vec2,
+    wav2vec2_layer,
+    wavlm,
+    whisper,
+    whisper_english,
+)
 
 PIPELINE = "automatic-speech-recognition"
 RATE = 16_000
 SOUNDS = [sound(0, 0.4), sound(1, 0.25), sound(2, 0.25), sound(3, 0.25)]
-LETTERS = ["<pad>", "<s>", "</s>", "<unk>", "|", *"etaoinshrdlu"]
-CTC = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 64,
-    "conv_dim": (16, 16, 16),
-    "conv_kernel": (10, 8, 4),
-    "conv_stride": (5, 8, 8),
-    "num_conv_pos_embeddings": 16,
-    "num_conv_pos_embedding_groups": 2,
-    "vocab_size": len(LETTERS),
-    "pad_token_id": 0,
-    "initializer_range": 0.5,
-}
-SHORT_S = 2
-"""Of the window of the tiny Whispers, seconds."""
-WORDS = ["zero", "one", "two", "three"]
-LANGUAGES = ("en", "zh", "de")
-
-
-def _letters(folder: Path) -> None:
-    vocabulary = folder / "vocab.json"
-    vocabulary.write_text(json.dumps({letter: at for at, letter in enumerate(LETTERS)}))
-    transformers.Wav2Vec2CTCTokenizer(str(vocabulary)).save_pretrained(folder)
-
-
-def _ctc(folder: Path, name: str, *, norm: str) -> None:
-    library: Any = transformers
-    stable = {} if name == "WavLM" else {"do_stable_layer_norm": norm == "layer"}
-    config = getattr(library, f"{name}Config")(feat_extract_norm=norm, **stable, **CTC)
-    getattr(library, f"{name}ForCTC")(config).save_pretrained(folder)
-    masked = norm == "layer"
-    transformers.Wav2Vec2FeatureExtractor(return_attention_mask=masked).save_pretrained(folder)
-    _letters(folder)
-
-
-def wav2vec2(folder: Path) -> None:
-    _ctc(folder, "Wav2Vec2", norm="group")
-
-
-def wav2vec2_layer(folder: Path) -> None:
-    _ctc(folder, "Wav2Vec2", norm="layer")
-
-
-def hubert(folder: Path) -> None:
-    _ctc(folder, "Hubert", norm="layer")
-
-
-def wavlm(folder: Path) -> None:
-    _ctc(folder, "WavLM", norm="group")
-
-
-def _whisper_tokenizer(*, multilingual: bool) -> Any:
-    from tokenizers import pre_tokenizers
-
-    languages = LANGUAGES if multilingual else ()
-    names = ["endoftext", "startoftranscript", *languages, "translate", "transcribe"]
-    names += ["startoflm", "startofprev", "nospeech", "notimestamps"]
-    vocabulary = sorted(pre_tokenizers.ByteLevel.alphabet())
-    merges: dict[tuple[str, str], None] = {}
-    for word in WORDS:
-        spelt = f"Ġ{word}"
-        merges |= {(spelt[:at], spelt[at]): None for at in range(1, len(spelt))}
-    vocabulary += [left + right for left, right in merges]
-    made: Any = transformers.WhisperTokenizer(
-        vocab={token: at for at, token in enumerate(vocabulary)},
-        merges=list(merges),
-        extra_special_tokens=[f"<|{name}|>" for name in names],
-        pad_token="<|endoftext|>",
-    )
-    made.add_tokens([f"<|{at * 0.02:.2f}|>" for at in range(SHORT_S * 50 + 1)])
-    return made
-
-
-def _whisper(folder: Path, *, multilingual: bool) -> None:
-    words = _whisper_tokenizer(multilingual=multilingual)
-    ids = words.get_vocab()
-    config = transformers.WhisperConfig(
-        vocab_size=len(words),
-        num_mel_bins=16,
-        d_model=32,
-        encoder_layers=2,
-        decoder_layers=2,
-        encoder_attention_heads=2,
-        decoder_attention_heads=2,
-        encoder_ffn_dim=64,
-        decoder_ffn_dim=64,
-        max_source_positions=SHORT_S * 50,
-        max_target_positions=40,
-        init_std=0.4,
-        pad_token_id=ids["<|endoftext|>"],
-        bos_token_id=ids["<|endoftext|>"],
-        eos_token_id=ids["<|endoftext|>"],
-        decoder_start_token_id=ids["<|startoftranscript|>"],
-    )
-    model: Any = transformers.WhisperForConditionalGeneration(config)
-    more: dict[str, Any] = {"is_multilingual": False}
-    if multilingual:
-        more = {
-            "is_multilingual": True,
-            "lang_to_id": {f"<|{name}|>": ids[f"<|{name}|>"] for name in ("en", "de")},
-            "task_to_id": {name: ids[f"<|{name}|>"] for name in ("transcribe", "translate")},
-        }
-    model.generation_config = transformers.GenerationConfig(
-        decoder_start_token_id=ids["<|startoftranscript|>"],
-        bos_token_id=ids["<|endoftext|>"],
-        eos_token_id=ids["<|endoftext|>"],
-        pad_token_id=ids["<|endoftext|>"],
-        prev_sot_token_id=ids["<|startofprev|>"],
-        no_timestamps_token_id=ids["<|notimestamps|>"],
-        suppress_tokens=[5, 6],
-        begin_suppress_tokens=[ids["Ġ"]],
-        max_initial_timestamp_index=50,
-        max_length=40,
-        alignment_heads=[[0, 1], [1, 0]],
-        **more,
-    )
-    model.save_pretrained(folder)
-    words.save_pretrained(folder)
-    transformers.WhisperFeatureExtractor(
-        feature_size=16, chunk_length=SHORT_S, return_attention_mask=True
-    ).save_pretrained(folder)
-
-
-def whisper(folder: Path) -> None:
-    _whisper(folder, multilingual=True)
-
-
-def whisper_english(folder: Path) -> None:
-    _whisper(folder, multilingual=False)
-
-
-def moonshine(folder: Path) -> None:
-    words = tokenizer("t5")
-    sizes: dict[str, Any] = {
-        f"{side}_{name}": value
-        for side in ("encoder", "decoder")
-        for name, value in (
-            ("num_hidden_layers", 1),
-            ("num_attention_heads", 2),
-            ("num_key_value_heads", 2),
-        )
-    }
-    config = transformers.MoonshineConfig(
-        vocab_size=len(words),
-        hidden_size=32,
-        intermediate_size=64,
-        max_position_embeddings=300,
-        initializer_range=0.5,
-        pad_token_id=1,
-        bos_token_id=0,
-        eos_token_id=2,
-        decoder_start_token_id=0,
-        **sizes,
-    )
-    transformers.MoonshineForConditionalGeneration(config).save_pretrained(folder)
-    words.save_pretrained(folder)
-    transformers.Wav2Vec2FeatureExtractor(
-        return_attention_mask=True, do_normalize=False
-    ).save_pretrained(folder)
-
-
 FAMILIES = (whisper, whisper_english, wav2vec2, wav2vec2_layer, hubert, wavlm)
 
 

@@ -1,0 +1,339 @@
+"""A tiny Whisper on a real server, through the real openai SDK."""
+
+import base64
+import io
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy
+import openai
+import pytest
+import transformers
+
+import stoker.demo
+from tests.support import recognition
+from tests.support.deploying import deploy
+from tests.support.media import sound, wav
+from tests.support.server import Server
+
+MODEL = "tiny"
+RATE = 16_000
+SOUNDS = [sound(seed, 0.3 + 0.05 * seed) for seed in range(12)]
+ONE = wav(SOUNDS[0])
+LONG = sound(20, 2.5 * recognition.SHORT_S)
+TRANSCRIPTIONS, TRANSLATIONS = "/v1/audio/transcriptions", "/v1/audio/translations"
+SDK2 = Path(sys.prefix) / "openai-2"
+PLAIN = {"num_beams": 1, "max_new_tokens": 36, "task": "transcribe"}
+"""What the pipeline is told, to generate as many tokens as the tiny model has room for."""
+
+
+def named(content: bytes) -> tuple[str, bytes]:
+    return ("clip.wav", content)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    transformers.set_seed(1)
+    made = tmp_path_factory.mktemp("whisper")
+    recognition.whisper(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def pipe(folder: Path) -> Any:
+    return transformers.pipeline("automatic-speech-recognition", model=str(folder), device="cpu")
+
+
+@pytest.fixture(scope="module")
+def account(server: Server, folder: Path) -> Iterator[httpx.Client]:
+    server.wait_ready()
+    with server.account("transcription") as client:
+        found = deploy(client, folder, MODEL, readiness="hot")
+        assert found["pipeline"] == "automatic-speech-recognition"
+        deploy(client, Path(stoker.demo.__file__).parent / "models" / "tiny-sentiment", "other")
+        yield client
+
+
+@pytest.fixture(scope="module")
+def sdk(account: httpx.Client) -> openai.OpenAI:
+    key = str(account.headers["authorization"]).removeprefix("Bearer ")
+    return openai.OpenAI(base_url=f"{account.base_url}/v1", api_key=key, max_retries=0)
+
+
+@pytest.fixture(scope="module")
+def text(sdk: openai.OpenAI) -> str:
+    """What is heard in `ONE`."""
+    return sdk.audio.transcriptions.create(file=named(ONE), model=MODEL).text
+
+
+class TestText:
+    def test_asked_for_at_once(self, sdk: openai.OpenAI, pipe: Any) -> None:
+        def ask(samples: Any) -> str:
+            return sdk.audio.transcriptions.create(file=named(wav(samples)), model=MODEL).text
+
+        with ThreadPoolExecutor(8) as pool:
+            answers = list(pool.map(ask, SOUNDS))
+        wanted = [pipe(one.copy(), generate_kwargs=PLAIN)["text"].strip() for one in SOUNDS]
+        assert answers == wanted
+        assert len(set(wanted)) > 3
+
+    def test_usage(self, sdk: openai.OpenAI) -> None:
+        answer = sdk.audio.transcriptions.create(file=named(ONE), model=MODEL)
+        assert answer.usage is not None
+        assert answer.usage.type == "duration"
+        assert answer.usage.seconds == pytest.approx(len(SOUNDS[0]) / RATE)
+
+    def test_translation(self, sdk: openai.OpenAI, pipe: Any) -> None:
+        for samples in SOUNDS[:4]:
+            answer = sdk.audio.translations.create(file=named(wav(samples)), model=MODEL)
+            theirs = pipe(samples.copy(), generate_kwargs={**PLAIN, "task": "translate"})
+            assert answer.text == theirs["text"].strip()
+
+    def test_a_given_language(self, sdk: openai.OpenAI, pipe: Any) -> None:
+        for language in ("de", "en"):
+            answer = sdk.audio.transcriptions.create(
+                file=named(ONE), model=MODEL, language=language
+            )
+            theirs = pipe(SOUNDS[0].copy(), generate_kwargs={**PLAIN, "language": language})
+            assert answer.text == theirs["text"].strip()
+
+    def test_longer_than_a_window(self, sdk: openai.OpenAI, pipe: Any) -> None:
+        answer = sdk.audio.transcriptions.create(file=named(wav(LONG)), model=MODEL)
+        theirs = pipe(LONG.copy(), generate_kwargs=PLAIN, chunk_length_s=recognition.SHORT_S)
+        assert answer.text == theirs["text"].strip()
+
+    def test_a_json_body(self, account: httpx.Client, text: str) -> None:
+        body = {"model": MODEL, "file": base64.b64encode(ONE).decode()}
+        assert account.post(TRANSCRIPTIONS, json=body).json()["text"] == text
+
+    def test_fields_that_ask_for_nothing(self, sdk: openai.OpenAI, text: str) -> None:
+        answer = sdk.audio.transcriptions.create(
+            file=named(ONE),
+            model=MODEL,
+            chunking_strategy="auto",
+            extra_body={"brand_new": "field"},
+        )
+        assert answer.text == text
+
+
+class TestForms:
+    def test_text(self, sdk: openai.OpenAI, text: str) -> None:
+        answer = sdk.audio.transcriptions.create(
+            file=named(ONE), model=MODEL, response_format="text"
+        )
+        assert answer == f"{text}\n"
+
+    def test_verbose(self, sdk: openai.OpenAI) -> None:
+        answer = sdk.audio.transcriptions.create(
+            file=named(ONE), model=MODEL, response_format="verbose_json", temperature=0
+        )
+        assert answer.language in ("english", "german")
+        assert answer.duration == pytest.approx(len(SOUNDS[0]) / RATE)
+        assert answer.words is None
+        assert answer.segments
+        for at, segment in enumerate(answer.segments):
+            assert segment.id == at
+            assert segment.start <= segment.end
+            assert segment.avg_logprob <= 0
+            assert segment.compression_ratio >= 0
+        assert "".join(segment.text for segment in answer.segments).strip() == answer.text
+        assert answer.model_extra is not None
+        assert answer.model_extra["task"] == "transcribe"
+
+    @pytest.mark.parametrize("kinds", [["word"], ["word", "segment"]], ids=str)
+    def test_words(self, sdk: openai.OpenAI, pipe: Any, kinds: Any) -> None:
+        answer: Any = sdk.audio.transcriptions.create(
+            file=named(ONE),
+            model=MODEL,
+            response_format="verbose_json",
+            timestamp_granularities=kinds,
+        )
+        theirs = pipe(
+            SOUNDS[0].copy(),
+            return_timestamps="word",
+            generate_kwargs={**PLAIN, "max_new_tokens": 37},
+        )
+        assert answer.words
+        assert [one.word for one in answer.words] == [
+            chunk["text"].strip() for chunk in theirs["chunks"]
+        ]
+        assert all(0 <= one.start <= answer.duration for one in answer.words)
+        assert (answer.segments is not None) == ("segment" in kinds)
+
+    @pytest.mark.parametrize("form", ["srt", "vtt"])
+    def test_subtitles(self, sdk: openai.OpenAI, account: httpx.Client, form: Any) -> None:
+        create: Any = sdk.audio.transcriptions.create
+        verbose = create(file=named(ONE), model=MODEL, response_format="verbose_json")
+        wanted = [" ".join(one.text.replace("-->", "->").split()) for one in verbose.segments]
+        text: str = create(file=named(ONE), model=MODEL, response_format=form)
+        mark = {"srt": ",", "vtt": "."}[form]
+        clock = rf"00:00:0\d\{mark}\d{{3}}"
+        cues = re.findall(rf"^{clock} --> {clock}\n(.*)\n\n", text, re.MULTILINE)
+        assert cues == wanted
+        assert text.startswith("1\n00:" if form == "srt" else "WEBVTT\n\n00:")
+        data = {"model": MODEL, "response_format": form}
+        answer = account.post(TRANSCRIPTIONS, data=data, files={"file": ONE})
+        kind = {"srt": "text/plain", "vtt": "text/vtt"}[form]
+        assert answer.headers["content-type"] == f"{kind}; charset=utf-8"
+        assert answer.text == text
+
+    def test_stream(self, sdk: openai.OpenAI) -> None:
+        sizes: list[int] = []
+        for content in (ONE, wav(LONG)):
+            events: list[Any] = list(
+                sdk.audio.transcriptions.create(file=named(content), model=MODEL, stream=True)
+            )
+            text = "".join(event.delta for event in events[:-1])
+            assert {event.type for event in events[:-1]} == {"transcript.text.delta"}
+            assert events[-1].type == "transcript.text.done"
+            assert events[-1].text == text
+            assert events[-1].usage.type == "tokens"
+            assert events[-1].usage.output_tokens > 0
+            sizes.append(len(events))
+        assert sizes[1] > 2
+
+    def test_logprobs(self, sdk: openai.OpenAI, text: str) -> None:
+        answer = sdk.audio.transcriptions.create(file=named(ONE), model=MODEL, include=["logprobs"])
+        assert answer.logprobs
+        assert "".join(one.token or "" for one in answer.logprobs).strip() == text
+        assert all(one.logprob is not None and one.logprob <= 0 for one in answer.logprobs)
+
+    def test_a_prompt(self, sdk: openai.OpenAI, pipe: Any) -> None:
+        answer = sdk.audio.transcriptions.create(file=named(ONE), model=MODEL, prompt="two one")
+        prompt = pipe.tokenizer.get_prompt_ids("two one", return_tensors="pt")
+        options = {**PLAIN, "prompt_ids": prompt, "max_new_tokens": 36 - len(prompt)}
+        theirs = pipe(SOUNDS[0].copy(), generate_kwargs=options)
+        assert answer.text == theirs["text"].strip()
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("field", "given"),
+        [
+            ("response_format", {"response_format": "diarized_json"}),
+            ("response_format", {"response_format": "srt", "stream": True}),
+            ("temperature", {"temperature": 1.5}),
+            ("temperature", {"temperature": -0.1}),
+            ("language", {"language": "xx"}),
+            ("language", {"language": "fr"}),
+            ("prompt", {"prompt": "<|startoftranscript|>"}),
+            ("prompt", {"prompt": "one " * 4000}),
+            ("include", {"include": ["logprobs"], "response_format": "verbose_json"}),
+            ("include[0]", {"include": ["everything"]}),
+            ("timestamp_granularities", {"timestamp_granularities": ["word"]}),
+            (
+                "timestamp_granularities[0]",
+                {"timestamp_granularities": ["line"], "response_format": "verbose_json"},
+            ),
+            ("chunking_strategy", {"chunking_strategy": {"type": "server_vad"}}),
+            ("chunking_strategy", {"chunking_strategy": "never"}),
+            ("keywords", {"keywords": ["one"]}),
+            ("languages", {"languages": ["en", "de"]}),
+            ("known_speaker_names", {"known_speaker_names": ["Ada"]}),
+            ("known_speaker_references", {"known_speaker_references": ["data:,"]}),
+        ],
+        ids=str,
+    )
+    def test_fields(self, sdk: openai.OpenAI, field: str, given: dict[str, Any]) -> None:
+        create: Any = sdk.audio.transcriptions.create
+        with pytest.raises(openai.BadRequestError) as refused:
+            create(file=named(ONE), model=MODEL, **given)
+        assert refused.value.body["param"] == field  # pyright: ignore
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            b"",
+            b"this is no sound",
+            ONE[:30],
+            b"OggS" + bytes(60),
+            wav(numpy.zeros(0, numpy.float32)),
+            wav(numpy.zeros(20, numpy.float32)),
+        ],
+        ids=["nothing", "text", "cut wave", "cut ogg", "no samples", "too short"],
+    )
+    @pytest.mark.parametrize("is_streamed", [False, True])
+    def test_files(self, sdk: openai.OpenAI, content: bytes, is_streamed: bool) -> None:
+        file = ("clip.wav", io.BytesIO(content))
+        with pytest.raises(openai.BadRequestError) as refused:
+            list(
+                sdk.audio.transcriptions.create(file=file, model=MODEL, stream=True)
+                if is_streamed
+                else [sdk.audio.transcriptions.create(file=file, model=MODEL)]
+            )
+        assert refused.value.code == "invalid_media"
+
+    def test_no_file(self, account: httpx.Client) -> None:
+        for path in (TRANSCRIPTIONS, TRANSLATIONS):
+            answer = account.post(path, data={"model": MODEL}, files={"model_": b""})
+            assert answer.status_code == 400
+            answer = account.post(path, json={"model": MODEL})
+            assert answer.json()["error"]["param"] == "file"
+
+    def test_another_kind_of_model(self, account: httpx.Client) -> None:
+        files = {"file": ONE}
+        answer = account.post(TRANSCRIPTIONS, data={"model": "other"}, files=files)
+        assert answer.json()["error"]["type"] == "EndpointNotSupportedError"
+        body = {"model": MODEL, "inputs": "one"}
+        answer = account.post("/v1/classifications/text", json=body)
+        assert TRANSCRIPTIONS in answer.json()["error"]["message"]
+
+    def test_a_wrong_key(self, account: httpx.Client) -> None:
+        headers = {"authorization": "Bearer sk-wrong"}
+        for path in (TRANSCRIPTIONS, TRANSLATIONS):
+            answer = account.post(path, json={"model": MODEL}, headers=headers)
+            assert answer.status_code == 401
+
+
+def test_silence(sdk: openai.OpenAI) -> None:
+    """Whatever is heard in it, the answer has its form."""
+    file = ("silence.wav", wav(numpy.zeros(RATE, numpy.float32)))
+    for form in ("json", "srt", "vtt", "verbose_json"):
+        answer: Any = sdk.audio.transcriptions.create(file=file, model=MODEL, response_format=form)
+        assert isinstance(answer if form in ("srt", "vtt") else answer.text, str)
+
+
+def test_version_2_of_the_sdk(account: httpx.Client, text: str, tmp_path: Path) -> None:
+    if not SDK2.is_dir():
+        pytest.skip(f"version 2 of the SDK is missing: 'make install-dev' puts it into {SDK2}")
+    clip = tmp_path / "clip.wav"
+    clip.write_bytes(ONE)
+    script = f"""
+import json, sys, openai
+sdk = openai.OpenAI(max_retries=0)
+file = open(sys.argv[1], "rb").read()
+given = {{"file": ("a.wav", file), "model": {MODEL!r}}}
+create = lambda **more: sdk.audio.transcriptions.create(**given, **more)
+verbose = create(response_format="verbose_json", timestamp_granularities=["word"])
+print(json.dumps([
+    openai.__version__, create().text, create(response_format="text"),
+    [one.word for one in verbose.words],
+    [event.type for event in create(stream=True)],
+    sdk.audio.translations.create(**given).text,
+]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(clip)],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={
+            "PYTHONPATH": str(SDK2),
+            "OPENAI_BASE_URL": f"{account.base_url}/v1",
+            "OPENAI_API_KEY": str(account.headers["authorization"]).removeprefix("Bearer "),
+        },
+    )
+    version, answer, plain, words, events, translated = json.loads(done.stdout)
+    assert version.startswith("2.")
+    assert answer == plain.strip() == text
+    assert words
+    assert isinstance(translated, str)
+    assert events == ["transcript.text.delta", "transcript.text.done"]
