@@ -47,12 +47,12 @@ def run(rounds: int) -> Report:
         loop.run(1)
         for _ in range(rounds):
             theirs = CLIP_S * len(clips) / loop.run(len(clips))
-            report.add(LOOP, "× real time", theirs)
+            report.add(LOOP, "x real time", theirs)
             for clients, each in REQUESTS.items():
                 seconds = _load([service.connect(PATH) for _ in range(clients)], bodies, each)
                 ours = CLIP_S * clients * each / seconds
                 suffix = f", {clients} client{'s' if clients > 1 else ''}"
-                report.add(f"{OURS}{suffix}", "× real time", ours)
+                report.add(f"{OURS}{suffix}", "x real time", ours)
                 report.add(
                     f"{OURS} / {LOOP}{suffix}",
                     "x",

@@ -14,6 +14,7 @@ from stoker.demo.examples import EXAMPLES, MEDIA_CALLS, Example
 from stoker.openai.registry import CONVENTIONS
 from stoker.tasks.base import Task
 from stoker.tasks.registry import MEDIA, TASKS
+from stoker.videos.endpoints import CREATE
 
 DOCS = Path(__file__).parents[1] / "docs"
 README = Path(__file__).parents[1] / "README.md"
@@ -51,7 +52,7 @@ def tasks_page() -> str:
             f"| {', '.join(task.families)} | {_input_forms(task)} | {_defaults(task)} |"
         )
         calls += _call(task.summary, task.path, EXAMPLES[task.name])
-    summaries = {convention.path: convention.summary for convention in CONVENTIONS}
+    summaries = {convention.path: convention.summary for convention in (*CONVENTIONS, CREATE)}
     for path, example in MEDIA_CALLS.items():
         calls += _call(summaries[path], path, example)
     return "\n".join([TASKS_HEAD, *rows, "", *_media_table(), TASKS_CALLS, "", *calls])

@@ -18,6 +18,8 @@ class Example:
     body: Mapping[str, Any]
     files: Mapping[str, str] = field(default_factory=dict[str, str])
     """Field → name of a file in `MEDIA`. With files, the request is a form."""
+    target: str = ""
+    """The file that the answer goes into; empty: it is shown."""
 
     def curl(self, path: str, base_url: str, key: str) -> str:
         """The call for a shell."""
@@ -29,6 +31,8 @@ class Example:
         else:
             body = json.dumps({"model": self.model, **self.body}, ensure_ascii=False)
             lines += ["-H 'Content-Type: application/json'", f"-d {shlex.quote(body)}"]
+        if self.target:
+            lines.append(f"-o {self.target}")
         return " \\\n  ".join(lines)
 
 
@@ -160,8 +164,23 @@ MEDIA_CALLS: Mapping[str, Example] = {
         body={"prompt": "a blue square", "num_inference_steps": 20, "strength": 0.8},
         files={"image": "circle.png"},
     ),
+    "/v1/audio/transcriptions": Example(
+        model="tiny-transcriber", body={}, files={"file": "seven-three-one.wav"}
+    ),
+    "/v1/audio/translations": Example(
+        model="tiny-transcriber", body={}, files={"file": "seven-three-one.wav"}
+    ),
+    "/v1/audio/speech": Example(
+        model="random-speech",
+        body={"input": "The train to Berlin leaves at nine.", "voice": "default"},
+        target="speech.mp3",
+    ),
+    "/v1/videos": Example(
+        model="random-video-maker",
+        body={"prompt": "a red circle moves to the right", "num_inference_steps": 4},
+    ),
 }
-"""Path of an endpoint that makes media → its call."""
+"""Path of an endpoint that takes or makes media → its call."""
 
 SHOWN = (
     "token-classification",

@@ -21,10 +21,13 @@ from stoker.demo.build import (
     reranker,
     scenes,
     segmenter,
+    speech,
     summarizer,
+    transcriber,
     translator,
     waveforms,
 )
+from stoker.demo.build.example_media import SPOKEN
 from stoker.demo.examples import EXAMPLES
 from stoker.tasks.registry import TASKS
 from tests.support.media import png
@@ -101,6 +104,21 @@ def test_drawings(demo: Server, state: Any, ask_all: Any) -> None:
     assert len(set(images)) == len(images)
     answers = ask_all("zero-shot-image-classification", images, "image", candidate_labels=labels)
     assert share([answer[0]["label"] for answer in answers], ["a red circle"] * 20) >= 0.9
+
+
+def test_spoken_digits(demo: Server, state: Any) -> None:
+    """By speakers that the training never heard; a clip's name tells its language and digits."""
+    answers: list[str] = []
+    wanted: list[str] = []
+    with demo.client(state["deployments"]["tiny-transcriber"]["key"]) as client:
+        for clip_file in sorted(SPOKEN.glob("*.ogg")):
+            language, digits = clip_file.stem.split("-")
+            wanted.append(" ".join(speech.WORDS[language][int(digit)] for digit in digits))
+            files = {"file": (clip_file.name, clip_file.read_bytes(), "audio/ogg")}
+            answer = client.post("/v1/audio/transcriptions", files=files).raise_for_status()
+            answers.append(answer.json()["text"])
+    assert len(answers) >= 20
+    assert transcriber.words_right(answers, wanted) >= 0.9, list(zip(answers, wanted, strict=True))
 
 
 def test_segments(ask_all: Any) -> None:
