@@ -24,7 +24,7 @@ PIPELINE = "automatic-speech-recognition"
 PATH = "/v1/audio/transcriptions"
 RATE = 16_000
 CLIP_S = 10
-REQUESTS = {1: 4, 8: 2}
+REQUESTS = {1: 2, 8: 1}
 """Clients → requests of each, a round."""
 LOOP, OURS = "pipeline() in a loop", "ours"
 AIM = 1.5

@@ -14,7 +14,7 @@ from stoker.demo.build.shapes import Background, Shape, render
 
 FOLDER = Path(__file__).parents[1] / "media"
 SPOKEN = FOLDER / "spoken"
-"""Speech by speakers that the training of `tiny-transcriber` never heard; named by its words."""
+"""Speech by speakers that the training of `tiny-transcriber` never heard, named by its digits."""
 CLIPS = 28
 CAPTION = "a red circle left of a blue square"
 PALE = Background("flat", (225, 225, 222), (225, 225, 222))
@@ -44,7 +44,7 @@ def _speak(rng: Random) -> None:
     _write_wave(FOLDER / "seven-three-one.wav", voice.says(rng, (7, 3, 1)).samples)
     SPOKEN.mkdir(exist_ok=True)
     for clip in transcriber.held_out(CLIPS, seed=2):
-        name = f"{clip.language}-{clip.text().replace(' ', '-')}.ogg"
+        name = f"{clip.language}-{''.join(map(str, clip.digits))}.ogg"
         (SPOKEN / name).write_bytes(_opus(clip.samples))
 
 

@@ -24,8 +24,11 @@ WORDS = {
     "de": ["null", "eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun"],
 }
 ACCENTS = {"en": ("en-gb", "en-us", "en-gb-scotland"), "de": ("de",)}
-SPEAKERS = entries("m1, m2, m3, m5, m6, m8, f1, f2, f4, f5, klatt, Alex, Andy, steph, linda, john")
-UNHEARD = entries("m4, m7, f3, Annie")
+SPEAKERS = entries("""
+m1, m2, m3, m5, m6, m8, f1, f2, f4, f5, klatt, klatt3, adam, Alex, Andy, Alicia, belinda, boris, david,
+Denis, ed, iven, john, linda, Marco, max, paul, rob, sandro, steph, travis, victor
+""")
+UNHEARD = entries("m4, m7, f3, Annie, Michael, steph2")
 """Speakers that no clip of the training has."""
 _QUIET = 0.01
 """Of the loudest sample: what comes before and after it in a rendering is cut off."""
