@@ -292,7 +292,8 @@ def _batches(lessons: _Lessons, clips: Sequence[Clip]) -> Iterator[common.Batch]
     # Half of the precision is enough, and half of the memory.
     heard = torch.cat([lessons.features([clip]).half() for clip in clips])
     for part in vision.shuffled(len(clips), BATCH):
-        yield lessons.batch([clips[at] for at in part.tolist()], heard[part].float())
+        indices: list[int] = part.tolist()  # pyright: ignore[reportUnknownMemberType]
+        yield lessons.batch([clips[at] for at in indices], heard[part].float())
 
 
 def held_out(count: int, seed: int = 1) -> list[Clip]:
