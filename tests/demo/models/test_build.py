@@ -19,7 +19,7 @@ from transformers import (
 )
 
 from stoker.demo import build
-from stoker.demo.build import chat, drawing, encoder, fill_mask, sentiment, tagger
+from stoker.demo.build import chat, drawing, encoder, fill_mask, sentiment, tagger, transcriber
 from stoker.demo.build.__main__ import BUILDS, SHIPPED
 from stoker.demo.build.common import LARGEST_FOLDER
 from stoker.demo.build.grammar import every, expand
@@ -33,7 +33,11 @@ TAGS = {
     "tiny-encoder": "feature-extraction",
 }
 
-LARGEST = {"tiny-chat": chat.LARGEST_FOLDER, "tiny-draw": drawing.LARGEST_FOLDER}
+LARGEST = {
+    "tiny-chat": chat.LARGEST_FOLDER,
+    "tiny-draw": drawing.LARGEST_FOLDER,
+    "tiny-transcriber": transcriber.LARGEST,
+}
 
 AUTO = {
     "tiny-ner": AutoModelForTokenClassification,
