@@ -24,7 +24,7 @@ _DIFFUSERS: Any = diffusers  # most of its types are unknown
 LARGEST_FOLDER = 6_000_000
 SCENES = 8_000
 """Pictures that the autoencoder learns from."""
-CENTRED = 4_000
+CENTRED = 8_000
 """Pictures, with the shape in the middle, that drawing is learnt from."""
 REDUCED = 8
 """Pixels of a picture to a latent, along each side."""
@@ -36,8 +36,8 @@ WIDTH = 64
 VAE_STEPS = 1_100
 VAE_BATCH = 8
 KL = 2e-6
-STEPS = 1_300
-BATCH = 16
+STEPS = 5_000
+BATCH = 48
 UNTOLD = 0.12
 """The share of pictures that are shown without words."""
 

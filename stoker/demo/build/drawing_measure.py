@@ -68,8 +68,8 @@ def figures(folder: Path) -> Iterator[tuple[str, float, int]]:
     fast = {"num_inference_steps": 20}
     unseen = clip.UNSEEN.format("a {}")
     asked: list[tuple[str, int, str, dict[str, Any]]] = [
-        ('"a red circle", 50 steps, guidance 7.5', 5, "a {}", {}),
-        ('"a red circle", 20 steps, guidance 7.5', 10, "a {}", fast),
+        ('"a red circle", 50 steps, guidance 7.5', 10, "a {}", {}),
+        ('"a red circle", 20 steps, guidance 7.5', 20, "a {}", fast),
         ('"a red circle", 20 steps, guidance 3', 5, "a {}", fast | {"guidance_scale": 3.0}),
         ('"red circle", 20 steps', 5, "{}", fast),
         (f'"{unseen.format("red circle")}", 20 steps', 5, unseen, fast),
