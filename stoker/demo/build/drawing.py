@@ -6,6 +6,7 @@ at times for classifier-free guidance (arXiv:2207.12598).
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ import diffusers
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer
+from transformers import CLIPTextModel, CLIPTokenizer
 
 from stoker.demo.build import clip, common, drawing_measure, vision
 from stoker.demo.build.shapes import SIZE, Background, Scene, draw, render
@@ -30,14 +31,11 @@ REDUCED = 8
 """Pixels of a picture to a latent, along each side."""
 LATENTS = 4
 """Values of a latent."""
-WIDTH = 64
-"""Of the words' vectors."""
-
 VAE_STEPS = 1_100
 VAE_BATCH = 8
 KL = 2e-6
-STEPS = 5_000
-BATCH = 48
+STEPS = 2_000
+BATCH = 32
 UNTOLD = 0.12
 """The share of pictures that are shown without words."""
 
@@ -136,8 +134,9 @@ def encoded(vae: Any, images: Tensor) -> Tensor:
 
 
 def artist() -> Artist:
-    """UNet and text model, untrained."""
-    words = clip.tokenizer()
+    """An untrained UNet, and `tiny-clip`'s text model: it tells kinds and colours apart already."""
+    words = CLIPTokenizer.from_pretrained(drawing_measure.JUDGE)
+    reader = CLIPTextModel.from_pretrained(drawing_measure.JUDGE).requires_grad_(False)
     unet = _DIFFUSERS.UNet2DConditionModel(
         sample_size=SIZE // REDUCED,
         in_channels=LATENTS,
@@ -146,7 +145,7 @@ def artist() -> Artist:
         down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
         up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
         layers_per_block=1,
-        cross_attention_dim=WIDTH,
+        cross_attention_dim=reader.config.hidden_size,
         attention_head_dim=4,
         norm_num_groups=16,
         # The words as a whole steer every block, beside attention to each of them: without, the
@@ -154,17 +153,6 @@ def artist() -> Artist:
         addition_embed_type="text",
         addition_embed_type_num_heads=4,
         resnet_time_scale_shift="scale_shift",
-    )
-    text = CLIPTextConfig(
-        vocab_size=len(words),
-        hidden_size=WIDTH,
-        intermediate_size=2 * WIDTH,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        max_position_embeddings=clip.LONGEST,
-        bos_token_id=words.bos_token_id,
-        eos_token_id=words.eos_token_id,
-        pad_token_id=words.pad_token_id,
     )
     # Noise without any picture at the start, which is what drawing starts from: arXiv:2305.08891.
     scheduler = _DIFFUSERS.DDIMScheduler(
@@ -177,33 +165,35 @@ def artist() -> Artist:
         clip_sample=False,
         steps_offset=1,
     )
-    return Artist(unet, CLIPTextModel(text), words, scheduler)
+    return Artist(unet, reader, words, scheduler)
 
 
 def train_artist(learner: Artist, latents: Tensor, pictures: Sequence[Scene], rng: Random) -> None:
     """Learns to tell what noise hides, with the words; `latents` have unit variance."""
     unet, reader, words, scheduler = learner
 
+    @cache
+    def read(said: str) -> Tensor:
+        ids = words(said, padding="max_length", truncation=True, return_tensors="pt")["input_ids"]
+        with torch.no_grad():
+            return reader(ids).last_hidden_state
+
     def loss_of(batch: common.Batch) -> Tensor:
         clean, noise, times = batch["clean"], batch["noise"], batch["times"]
-        told = reader(batch["input_ids"]).last_hidden_state
-        found = unet(scheduler.add_noise(clean, noise, times), times, told).sample
+        found = unet(scheduler.add_noise(clean, noise, times), times, batch["told"]).sample
         return nn.functional.mse_loss(found, scheduler.get_velocity(clean, noise, times))
 
     def batches() -> Iterator[common.Batch]:
         for part in vision.shuffled(len(latents), BATCH):
-            said = [prompt(rng, pictures[int(at)]) for at in part]
-            ids = words(said, padding="max_length", truncation=True, return_tensors="pt")
             clean = latents[part]
             yield {
-                "input_ids": ids["input_ids"],
+                "told": torch.cat([read(prompt(rng, pictures[int(at)])) for at in part]),
                 "clean": clean,
                 "noise": torch.randn_like(clean),
                 "times": torch.randint(scheduler.config["num_train_timesteps"], (len(part),)),
             }
 
-    both = nn.ModuleList([unet, reader])
-    common.fit(both, batches(), loss_of, steps=STEPS, peak_rate=2e-3)
+    common.fit(unet, batches(), loss_of, steps=STEPS, peak_rate=2e-3)
 
 
 def save(vae: Any, trained: Artist, folder: Path) -> Any:
@@ -254,7 +244,7 @@ def _card(folder: Path) -> common.Card:
             "A latent diffusion model in the layout of Stable Diffusion that draws one coloured "
             f'shape of {SIZE} by {SIZE} pixels from words such as "a red circle". Its autoencoder '
             f"makes {cells} by {cells} latents of {LATENTS} values of a picture; a UNet of two "
-            "levels draws such latents after words that a CLIP text model of two layers has read. "
+            "levels draws such latents after words that the text model of `tiny-clip` has read. "
             "The convolutions are stored in half precision, to be computed in either."
         ),
         data=(
