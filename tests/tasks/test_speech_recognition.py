@@ -11,7 +11,7 @@ import pytest
 import transformers
 
 from stoker.media.media import Media
-from stoker.openai.transcriptions import TranscriptionRequest, TranslationRequest
+from stoker.openai.transcriptions import AudioTranslationRequest, TranscriptionRequest
 from stoker.runtime.interface import Call
 from tests.support.local import Local, RefusedError
 from tests.support.media import sound, wav
@@ -228,7 +228,7 @@ class TestWhisper:
             assert answer["text"] == theirs["text"].strip()
 
     def test_translation(self, many: Case) -> None:
-        answers = many.ours(SOUNDS, TranslationRequest)
+        answers = many.ours(SOUNDS, AudioTranslationRequest)
         for samples, answer in zip(SOUNDS, answers, strict=True):
             theirs = many.theirs(samples, generate={"task": "translate"})
             assert answer["text"] == theirs["text"].strip()
@@ -319,7 +319,7 @@ def _drawn_by_hand(case: Case, samples: Any) -> list[tuple[int, float]]:
         ("many", "language", {"language": "zh"}),
         ("many", "prompt", {"prompt": "<|startoftranscript|>"}),
         ("english", "language", {"language": "en"}),
-        ("english", "model", {"request": TranslationRequest}),
+        ("english", "model", {"request": AudioTranslationRequest}),
         ("moon", "language", {"language": "en"}),
         (
             "moon",
@@ -330,7 +330,7 @@ def _drawn_by_hand(case: Case, samples: Any) -> list[tuple[int, float]]:
         ("letters", "prompt", {"prompt": "one"}),
         ("letters", "temperature", {"temperature": 0.5}),
         ("letters", "include", {"include": ["logprobs"]}),
-        ("letters", "model", {"request": TranslationRequest}),
+        ("letters", "model", {"request": AudioTranslationRequest}),
     ],
 )
 def test_what_a_model_cannot_honour(
