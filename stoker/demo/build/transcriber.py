@@ -292,8 +292,7 @@ def _batches(lessons: _Lessons, clips: Sequence[Clip]) -> Iterator[common.Batch]
     # Half of the precision is enough, and half of the memory.
     heard = torch.cat([lessons.features([clip]).half() for clip in clips])
     for part in vision.shuffled(len(clips), BATCH):
-        indices: list[int] = part.tolist()  # pyright: ignore[reportUnknownMemberType]
-        yield lessons.batch([clips[at] for at in indices], heard[part].float())
+        yield lessons.batch([clips[int(at)] for at in part], heard[part].float())
 
 
 def held_out(count: int, seed: int = 1) -> list[Clip]:
