@@ -14,7 +14,6 @@ _DIFFUSERS: Any = diffusers  # most of its types are unknown
 _SIDE = 32
 _WIDTH = 32
 _LETTERS = string.ascii_lowercase + string.digits + string.punctuation
-_WEIGHTS = "unet/diffusion_pytorch_model.safetensors"
 _UNET: dict[str, Any] = {
     "layers_per_block": 1,
     "block_out_channels": (8, 16),
@@ -120,4 +119,4 @@ def _save(
         toolkit=f"diffusers {diffusers.__version__}",
         repeatable="They are drawn from the seed.",
     )
-    common.write_card(folder, torch.nn.ModuleList(models), card, weights=_WEIGHTS)
+    common.write_card(folder, torch.nn.ModuleList(models), card)
