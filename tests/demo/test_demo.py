@@ -173,7 +173,7 @@ class TestReadme:
         block = block.replace('"speech.mp3"', repr(str(sound)))
         given = f"base_url, api_key = {demo.base_url!r}, {state['account_key']!r}"
         output = shell(f"cd {ROOT}; python - <<'END'\n{given}\n{block}\nEND")
-        assert output == "The capital of France is Paris.\nblue\n"
+        assert output == "The capital of France is Paris.\nblue\nseven three one\n"
         assert sound.stat().st_size > 1000
 
     def test_python(self, shell: Any, demo: Server) -> None:
