@@ -259,7 +259,6 @@ class TestRefusals:
                 "is not one of PNG",
             ),
         ],
-        ids=str,
     )
     def test_text(
         self, drawer: Drawer, item: Any, parameters: Any, field: str, message: str
@@ -328,7 +327,6 @@ class TestUnconditional:
             ({}, {"size": None, "guidance_scale": 3.0}, "guidance_scale"),
             ({}, {"size": [32, 32]}, "size"),
         ],
-        ids=str,
     )
     def test_refused(self, dreamer: Drawer, item: Any, parameters: Any, field: str) -> None:
         with pytest.raises(InputError) as refused:
