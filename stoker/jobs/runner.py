@@ -1,12 +1,13 @@
 """Works on jobs: claims them, keeps their leases, ends each of them once."""
 
 import asyncio
+import contextlib
 import logging
 import secrets
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from stoker import db
 from stoker.db import Database, Session
@@ -107,7 +108,11 @@ class Runner(Generic[Row, Made]):
                 except Exception:
                     log.exception("no jobs could be claimed; it is tried again")
                 self._wake.clear()
-                await _at_most(self._wake.wait(), _POLL_S)
+                # Not `asyncio.wait_for`: before Python 3.12 it loses a cancellation that comes
+                # together with what it waits for.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_POLL_S):
+                        await self._wake.wait()
         finally:
             tasks = [working.task for working in self._working.values()]
             for task in tasks:
@@ -233,13 +238,6 @@ class _Working(Generic[Row, Made]):
 
     def tell(self, fraction: float) -> None:
         self.progress = fraction
-
-
-async def _at_most(work: Any, seconds: float) -> None:
-    try:
-        await asyncio.wait_for(work, seconds)
-    except TimeoutError:
-        return
 
 
 def _lost_too_often() -> StokerError:

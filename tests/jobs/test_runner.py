@@ -308,6 +308,17 @@ class TestLease:
                 while kind.cancelled != [job]:
                     await asyncio.sleep(0.01)
 
+    async def test_shutdown_is_not_lost_where_there_is_news(self, database: Database) -> None:
+        for _ in range(20):
+            one = runner(database, Clock())
+            task = asyncio.create_task(one.run(Kind()))
+            await asyncio.sleep(0.02)
+            one.wake()
+            task.cancel()
+            async with asyncio.timeout(5):
+                await asyncio.gather(task, return_exceptions=True)
+            assert task.cancelled()
+
     async def test_is_given_back_at_shutdown(self, database: Database) -> None:
         clock, kind = Clock(), Kind()
 

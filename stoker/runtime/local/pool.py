@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -170,10 +170,11 @@ class Pool:
             await self._next_news(remaining)
 
     async def _next_news(self, timeout_s: float) -> None:
-        try:
-            await asyncio.wait_for(self._news.wait(), timeout_s)
-        except TimeoutError:
-            return
+        # Not `asyncio.wait_for`: before Python 3.12 it loses a cancellation that comes together
+        # with what it waits for.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._news.wait()
 
     def _announce(self) -> None:
         news, self._news = self._news, asyncio.Event()

@@ -258,6 +258,10 @@ REFUSED: dict[FailureCode, Callable[[], dict[str, bytes]]] = {
     FailureCode.TOO_MANY_FILES: lambda: {f"{n}.txt": b"" for n in range(inspector.MAX_FILES + 1)},
     FailureCode.UNKNOWN_CONTENT: lambda: model_with("image.png", b"\x89PNG\r\n\x1a\n"),
     FailureCode.UNSUPPORTED_ARCHITECTURE: lambda: model(config_json=config("BertForSomething")),
+    FailureCode.UNSUPPORTED_MODEL: lambda: {
+        **model(config_json=config("VitsModel", model_type="vits")),
+        "tokenizer_config.json": b'{"phonemize": true}',
+    },
     FailureCode.UNSUPPORTED_FORMAT: lambda: model_with("x.h5", b"\x89HDF\r\n\x1a\n"),
 }
 # These depend on more than the files: see the tests below.
