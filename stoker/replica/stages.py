@@ -122,9 +122,11 @@ class Stages(ABC):
         shape (1, …) without padding.
         """
 
-    def writer(self, parameters: Mapping[str, Any], finishing: Mapping[str, Any]) -> "StreamWriter":
-        """Writes the answer of one input in parts, as its outputs come."""
-        raise NotImplementedError(f"{type(self).__name__} has no answers that are streamed")
+    def writer(
+        self, parameters: Mapping[str, Any], finishing: Mapping[str, Any]
+    ) -> StreamWriter | None:
+        """Writes the answer of one input in parts, as its outputs come; None: it comes whole."""
+        return None
 
     def run(
         self, model: Any, call: Hashable, batch: "Mapping[str, torch.Tensor]"

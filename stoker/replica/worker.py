@@ -182,7 +182,8 @@ class Worker:
     def _begin(self, request: Request, samples: Sequence[Sample]) -> None:
         work = request.work
         request.writer = self._stages.writer(work.parameters, work.finishing)
-        self._send_part(request, request.writer.begin(samples))
+        if request.writer:
+            self._send_part(request, request.writer.begin(samples))
 
     def _send_part(self, request: Request, content: bytes) -> None:
         if content and not request.done:

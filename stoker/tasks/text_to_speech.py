@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from typing_extensions import TypedDict
+
 from stoker.replica.speech.folder import ARCHITECTURES, unfit
 from stoker.replica.speech.sentences import pieces
 from stoker.replica.speech.synthesizers import DEFAULT_VOICE, KINDS
@@ -27,6 +29,12 @@ OPENAI_VOICES = frozenset(_STOCK.split())
 _SHOWN = 30
 """Voices named in an error."""
 _FEATURES = ("input_ids", "attention_mask")
+
+
+class Sound(TypedDict):
+    audio: list[float]
+    """From -1 to 1."""
+    sampling_rate: int
 
 
 class Spoken(NamedTuple):
@@ -109,8 +117,10 @@ class TextToSpeechStages(Stages):
 
     def postprocess(
         self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
-    ) -> Any:
-        raise NotImplementedError("speech is written in parts")
+    ) -> Sound:
+        """The sentences one after the other, as transformers' `text-to-audio` answers."""
+        samples = [sample for output in outputs for sample in output["waveform"][0].tolist()]
+        return Sound(audio=samples, sampling_rate=self._synthesizer.rate)
 
 
 @contextmanager

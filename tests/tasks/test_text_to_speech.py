@@ -1,5 +1,6 @@
 """Speech in this process: what is sent when, by the order of events and never by time."""
 
+import json
 import queue
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -62,11 +63,10 @@ class Bench:
         )
         self.worker.start()
 
-    def submit(self, number: int, text: str, **parameters: Any) -> None:
-        parameters = {"voice": None, "seed": 3} | parameters
-        self.worker.submit(
-            Work(number, PIPELINE, [text], parameters, True, finishing=FINISHING, stream=True)
-        )
+    def submit(self, number: int, text: str, *, stream: bool = True) -> None:
+        parameters = {"voice": None, "seed": 3}
+        finishing = FINISHING if stream else {}
+        self.worker.submit(Work(number, PIPELINE, [text], parameters, True, finishing, stream))
 
     def next(self) -> tuple[FromReplica, bytes | None]:
         return self.sent.get(timeout=20)
@@ -100,6 +100,17 @@ def test_each_sentence_is_sent_before_the_next_is_spoken(bench: Bench, folder: P
     wanted = numpy.concatenate([speech.spoken(folder, piece, 3) for piece in PIECES])
     found = numpy.frombuffer(sound, "<i2") / 32768
     assert numpy.abs(found - wanted).max() <= 1 / 32768
+
+
+def test_whole_answer_is_the_sentences_sound(bench: Bench, folder: Path) -> None:
+    bench.submit(1, " ".join(PIECES), stream=False)
+    bench.engine.passes.release(100)
+    message, content = bench.next()
+    assert message == Result(1)
+    found = json.loads(content or b"")
+    wanted = numpy.concatenate([speech.spoken(folder, piece, 3) for piece in PIECES])
+    assert found["sampling_rate"] == speech.RATE
+    assert numpy.abs(numpy.array(found["audio"]) - wanted).max() < 1e-5
 
 
 def test_whoever_goes_away_is_not_spoken_for(bench: Bench) -> None:
