@@ -13,7 +13,8 @@ demo: install
 	$(BIN)/stoker demo
 
 test: system-packages install-dev
-	$(BIN)/pytest -n 2 --no-loadscope-reorder
+	# Many tests wait for servers to start: one process more than cores keeps both busy.
+	$(BIN)/pytest -n 3 --no-loadscope-reorder
 
 # The contract of the language models on vLLM, in the interpreter that STOKER_VLLM_PYTHON names or
 # in an environment that is made here: some minutes and 2 GB.

@@ -18,7 +18,7 @@ from stoker.media import audio
 from stoker.media.encode_audio import PCM_RATE
 from stoker.media.limits import MediaLimits
 from stoker.openai.speech import CONTENT_TYPES, MAX_CHARACTERS
-from tests.support import speech
+from tests.support import sdk2, speech
 from tests.support.deploying import deploy
 from tests.support.server import Server
 
@@ -107,6 +107,20 @@ class TestFormats:
         body = {"model": "one", "input": "Yes.", "voice": "alloy", "response_format": form}
         answer = account.post("/v1/audio/speech", json=body)
         assert answer.headers["content-type"] == CONTENT_TYPES[form]
+
+    def test_version_2_of_the_sdk(
+        self, account: httpx.Client, expected: speech.Waveform, tmp_path: Path
+    ) -> None:
+        spoken = tmp_path / "spoken.wav"
+        script = f"""
+sdk.audio.speech.create(
+    model="one", voice="alloy", input={TEXT!r}, response_format="wav", extra_body={{"seed": {SEED}}}
+).write_to_file(sys.argv[1])
+print("null")
+"""
+        sdk2.printed(script, account, str(spoken))
+        found = heard(spoken.read_bytes(), "wav", speech.RATE)
+        assert numpy.abs(found - expected).max() <= LSB
 
     def test_mp3_is_the_default(self, account: httpx.Client) -> None:
         answer = account.post("/v1/audio/speech", json={"model": "one", "input": "Yes."})

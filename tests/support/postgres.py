@@ -87,8 +87,8 @@ def _wait_ready(state: Path, process: "subprocess.Popen[bytes]", log: Path) -> N
     deadline = time.monotonic() + _TIMEOUT_S
     while time.monotonic() < deadline and process.poll() is None:
         with contextlib.suppress(FileNotFoundError):
-            # The last line of the file is the postmaster's state.
-            if state.read_text().split("\n")[-2].strip() == "ready":
+            # The last line is the postmaster's state; the file is made before anything is in it.
+            if state.read_text().split()[-1:] == ["ready"]:
                 return
         time.sleep(0.02)
     raise RuntimeError(f"PostgreSQL did not start:\n{log.read_text()[-4000:]}")

@@ -14,6 +14,7 @@ import openai
 import pytest
 from transformers import AutoTokenizer
 
+from tests.support import sdk2
 from tests.support.deploying import deploy
 from tests.support.server import Server
 
@@ -97,6 +98,13 @@ class TestSdk:
             model="team/minilm", input=long, extra_body={"truncation": True}
         )
         assert cut.usage.prompt_tokens == 256
+
+    def test_version_2(self, account: httpx.Client, expected: Any) -> None:
+        script = f"""
+answer = sdk.embeddings.create(model="team/minilm", input={TEXTS!r})
+print(json.dumps([one.embedding for one in answer.data]))
+"""
+        np.testing.assert_allclose(sdk2.printed(script, account), expected, atol=1e-4)
 
     def test_unknown_model(self, sdk: openai.OpenAI) -> None:
         with pytest.raises(openai.NotFoundError, match="Model not found"):

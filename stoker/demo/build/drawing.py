@@ -22,7 +22,7 @@ from stoker.demo.build.shapes import SIZE, Background, Scene, draw, render
 
 _DIFFUSERS: Any = diffusers  # most of its types are unknown
 
-LARGEST_FOLDER = 6_000_000
+LARGEST_FOLDER = 4_000_000
 SCENES = 8_000
 """Pictures that the autoencoder learns from."""
 CENTRED = 8_000
@@ -141,13 +141,13 @@ def artist() -> Artist:
         sample_size=SIZE // REDUCED,
         in_channels=LATENTS,
         out_channels=LATENTS,
-        block_out_channels=(64, 80),
+        block_out_channels=(48, 56),
         down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
         up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
         layers_per_block=1,
         cross_attention_dim=reader.config.hidden_size,
         attention_head_dim=4,
-        norm_num_groups=16,
+        norm_num_groups=8,
         # The words as a whole steer every block, beside attention to each of them: without, the
         # kinds of shapes are learnt long after the colours.
         addition_embed_type="text",

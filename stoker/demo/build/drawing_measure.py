@@ -80,8 +80,8 @@ def figures(folder: Path) -> Iterator[tuple[str, float, int]]:
         yield f"{what}: seen as what was asked for", right, len(names)
     free = names_of(critic, drawn(pipeline, [""] * 100, **fast))
     yield "no words: share of the 20 names that were seen", len(set(free)) / 20, len(free)
-    for what, unwanted in (("", ""), (', negative prompt "something red"', "something red")):
+    for what, unwanted in (("", ""), (', negative prompt "a circle"', "a circle")):
         options = fast | {"negative_prompt": [unwanted] * TOGETHER}
-        found = names_of(critic, drawn(pipeline, ["a circle"] * TOGETHER, **options))
-        red = sum(name.startswith("red ") for name in found) / len(found)
-        yield f'"a circle"{what}: seen as red', red, len(found)
+        found = names_of(critic, drawn(pipeline, ["something red"] * TOGETHER, **options))
+        circles = sum(name.endswith(" circle") for name in found) / len(found)
+        yield f'"something red"{what}: seen as a circle', circles, len(found)
