@@ -144,12 +144,12 @@ async def running(services: Services) -> AsyncGenerator[None]:
     """The services at work: schema up to date, replicas wanted started, janitor sweeping."""
     await services.database.migrate()
     await artifacts_service.recover(services.database, services.blobs)
-    listener = EventLog(services.database)
-    await services.runtime.start(listener)
+    events = EventLog(services.database)
+    await services.runtime.start([events])
     await deployments_service.restore(services)
     background = [
         asyncio.create_task(Janitor(services).run()),
-        asyncio.create_task(listener.run()),
+        asyncio.create_task(events.run()),
     ]
     videos = asyncio.create_task(services.videos.run(videos_service.Making(services)))
     try:

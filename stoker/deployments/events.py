@@ -11,7 +11,7 @@ from stoker import db
 from stoker.db import Database
 from stoker.deployments.models import DeploymentEvent
 from stoker.ids import Prefix, new_id
-from stoker.runtime.interface import Reason, Status
+from stoker.runtime.interface import Reason, RuntimeListener, Status
 
 log = logging.getLogger(__name__)
 
@@ -25,8 +25,8 @@ class _Change:
     at: datetime
 
 
-class EventLog:
-    """A `RuntimeListener`. Events are a convenience: a full queue drops the newest."""
+class EventLog(RuntimeListener):
+    """Events are a convenience: a full queue drops the newest."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

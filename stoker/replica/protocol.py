@@ -186,6 +186,8 @@ class Result(msgspec.Struct, frozen=True, tag="result"):
     """One raw frame follows: the answer, or what is left of one that was streamed."""
 
     id: int
+    counts: dict[str, int] = {}
+    """What was worked on: `input_tokens`, `output_tokens`, `images`, `audio_ms`, `video_ms`."""
 
 
 class Parts(msgspec.Struct, frozen=True, tag="parts"):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from stoker.replica.llm.wire import Generation
+from stoker.runtime.metering import Meter
 
 
 class Readiness(StrEnum):
@@ -120,16 +121,62 @@ KEEP_ALIVE = b": keep-alive\n\n"
 """A comment in a stream of server-sent events: proxies close idle connections."""
 
 
-class RuntimeListener(Protocol):
+OK, CANCELLED = "ok", "cancelled"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """How a call went."""
+
+    account_id: str
+    deployment_id: str
+    model: str
+    outcome: str
+    """`OK`, `CANCELLED` or the `code` of the error that it ended with."""
+    waited_s: float
+    """For a replica that was ready."""
+    seconds: float
+    """With that replica: its queue, preparing, computing."""
+    counts: Mapping[str, int]
+    """What was worked on, as the replica counted it: `Result.counts` of the protocol."""
+
+
+class RuntimeListener:
+    """Hears of what happens. Called on the event loop; must not block."""
+
     def changed(self, deployment_id: str, status: Status, reason: Reason, message: str) -> None:
-        """A deployment's observed state changed. Called on the event loop; must not block."""
-        ...
+        """A deployment's observed state changed."""
+
+    def loaded(self, deployment_id: str, seconds: float) -> None:
+        """A replica became ready, so long after it was asked for."""
+
+    def served(self, call: Served) -> None:
+        """A call has ended."""
+
+
+class Listeners(RuntimeListener):
+    """Tells all of them."""
+
+    def __init__(self, listeners: Sequence[RuntimeListener] = ()) -> None:
+        self._listeners = listeners
+
+    def changed(self, deployment_id: str, status: Status, reason: Reason, message: str) -> None:
+        for listener in self._listeners:
+            listener.changed(deployment_id, status, reason, message)
+
+    def loaded(self, deployment_id: str, seconds: float) -> None:
+        for listener in self._listeners:
+            listener.loaded(deployment_id, seconds)
+
+    def served(self, call: Served) -> None:
+        for listener in self._listeners:
+            listener.served(call)
 
 
 class Runtime(Protocol):
     """Runs deployments. Cancelling the task that awaits `call` cancels the work in the engine."""
 
-    async def start(self, listener: RuntimeListener) -> None: ...
+    async def start(self, listeners: Sequence[RuntimeListener]) -> None: ...
 
     async def stop(self) -> None:
         """Let the work in flight finish within the grace time, then end every replica."""
@@ -187,6 +234,11 @@ class Runtime(Protocol):
 
     def log_path(self, deployment_id: str) -> Path | None:
         """Where the deployment's replicas write their output, if this runtime keeps it."""
+        ...
+
+    @property
+    def meter(self) -> Meter:
+        """What the replicas hold of memory."""
         ...
 
     @property

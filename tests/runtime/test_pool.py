@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from stoker.errors import CapacityError, ConflictError, ModelLoadingError, RateLimitError
-from stoker.runtime.interface import Call, DeploymentSpec, Readiness, Reason, Status
+from stoker.runtime.interface import (
+    Call,
+    DeploymentSpec,
+    Readiness,
+    Reason,
+    RuntimeListener,
+    Served,
+    Status,
+)
 from stoker.runtime.local.pool import BACKOFF_FIRST_S, SCALE_UP_AT, Limits, Pool
 from stoker.runtime.local.replica import LoadError, Replica
 
@@ -64,17 +72,29 @@ class Launcher:
         return 1
 
 
+class Ear(RuntimeListener):
+    def __init__(self) -> None:
+        self.changes: list[tuple[Status, Reason]] = []
+        self.calls: list[Served] = []
+
+    def changed(self, deployment_id: str, status: Status, reason: Reason, message: str) -> None:
+        self.changes.append((status, reason))
+
+    def served(self, call: Served) -> None:
+        self.calls.append(call)
+
+
 class World:
     def __init__(self, folder: Path, **spec: Any) -> None:
         self.clock = Clock()
         self.launcher = Launcher(self.clock, folder)
-        self.changes: list[tuple[Status, Reason]] = []
+        self.ear = Ear()
         self.pool = Pool(
             spec=replace(SPEC, **spec),
             running=True,
             launcher=self.launcher,
             limits=LIMITS,
-            changed=lambda status, reason, _message: self.changes.append((status, reason)),
+            listener=self.ear,
             clock=self.clock,
         )
 
@@ -119,7 +139,7 @@ class TestStart:
         replica = await world.loaded()
         world.answer(replica)
         await call
-        assert world.changes == [
+        assert world.ear.changes == [
             (Status.STARTING, Reason.REQUEST),
             (Status.READY, Reason.LOADED),
         ]
@@ -164,7 +184,7 @@ class TestFailingLoad:
         world.pool.exited(world.launcher.launched[0], -11)
         with pytest.raises(ModelLoadingError, match="signal 11"):
             await call
-        assert (Status.FAILED, Reason.LOAD_FAILED) in world.changes
+        assert (Status.FAILED, Reason.LOAD_FAILED) in world.ear.changes
 
     async def test_changing_the_deployment_forgets_it(self, world: World) -> None:
         world.launcher.fail = "no such file"
@@ -274,7 +294,7 @@ class TestUpkeep:
         world.pool.exited(replica, -9)
         world.answer(await world.loaded())
         assert await call == b"[]"
-        assert (Status.IDLE, Reason.STALLED) in world.changes
+        assert (Status.IDLE, Reason.STALLED) in world.ear.changes
 
     async def test_alive_without_progress_is_killed(self, world: World) -> None:
         call = world.call()

@@ -12,18 +12,24 @@ from stoker.errors import (
     CapacityError,
     ConflictError,
     InferenceTimeoutError,
+    InternalError,
     ModelLoadingError,
     RateLimitError,
+    StokerError,
 )
 from stoker.replica.llm.wire import Generation
 from stoker.runtime.interface import (
+    CANCELLED,
     KEEP_ALIVE,
+    OK,
     Call,
     DeploymentSpec,
     DeploymentStats,
     OnProgress,
     Reason,
     ReplicaStats,
+    RuntimeListener,
+    Served,
     Status,
 )
 from stoker.runtime.local.replica import LoadError, Replica, WorkerLostError
@@ -61,6 +67,29 @@ class Launcher(Protocol):
 
 
 @dataclass(eq=False)
+class _Record:
+    """Of one call, for those who listen."""
+
+    begun: float
+    given: float | None = None
+    """When it had a replica that was ready."""
+    outcome: str = OK
+    counts: dict[str, int] = field(default_factory=dict[str, int])
+
+    def served(self, spec: DeploymentSpec, now: float) -> Served:
+        given = now if self.given is None else self.given
+        return Served(
+            account_id=spec.account_id,
+            deployment_id=spec.id,
+            model=spec.model,
+            outcome=self.outcome,
+            waited_s=given - self.begun,
+            seconds=now - given,
+            counts=self.counts,
+        )
+
+
+@dataclass(eq=False)
 class Pool:
     """The observed side of a deployment. All of it runs on the event loop."""
 
@@ -68,7 +97,7 @@ class Pool:
     running: bool
     launcher: Launcher
     limits: Limits
-    changed: Callable[[Status, Reason, str], None]
+    listener: RuntimeListener
     clock: Callable[[], float] = time.monotonic
     replicas: dict[str, Replica] = field(default_factory=dict[str, Replica])
     _generation: int = 0
@@ -92,13 +121,14 @@ class Pool:
         timeout_s: float,
         on_progress: OnProgress | None = None,
     ) -> bytes:
-        with self._counted():
+        with self._counted() as record:
             ready_by = self.clock() + wait_s
             for attempt in range(1, ATTEMPTS + 1):
                 replica = await self._ready_replica(ready_by)
+                record.given = self.clock()
                 try:
                     async with asyncio.timeout(timeout_s):
-                        return await replica.call(call, on_progress)
+                        return await replica.call(call, record.counts, on_progress)
                 except TimeoutError:
                     raise _timeout(timeout_s) from None
                 except WorkerLostError as error:
@@ -114,13 +144,16 @@ class Pool:
         timeout_s: float,
         keep_alive: bytes = KEEP_ALIVE,
     ) -> AsyncGenerator[bytes]:
-        with self._counted():
+        with self._counted() as record:
             ready_by = self.clock() + wait_s
             for attempt in range(1, ATTEMPTS + 1):
                 replica = await self._ready_replica(ready_by)
+                record.given = self.clock()
                 begun = False
                 try:
-                    async with aclosing(replica.stream(call, timeout_s, keep_alive)) as parts:
+                    async with aclosing(
+                        replica.stream(call, record.counts, timeout_s, keep_alive)
+                    ) as parts:
                         async for part in parts:
                             begun = True
                             yield part
@@ -133,7 +166,7 @@ class Pool:
             raise _lost()
 
     @contextmanager
-    def _counted(self) -> Generator[None]:
+    def _counted(self) -> Generator["_Record"]:
         """Hold a place in the deployment's queue. Raises `RateLimitError` where there is none."""
         if self._calls >= self.spec.max_queue:
             raise RateLimitError(
@@ -143,10 +176,21 @@ class Pool:
                 retry_after_s=1,
             )
         self._calls += 1
+        record = _Record(begun=self.clock())
         try:
-            yield
+            yield record
+        except StokerError as error:
+            record.outcome = error.code
+            raise
+        except (asyncio.CancelledError, GeneratorExit):
+            record.outcome = CANCELLED
+            raise
+        except Exception:
+            record.outcome = InternalError.code
+            raise
         finally:
             self._calls -= 1
+            self.listener.served(record.served(self.spec, self.clock()))
 
     async def _ready_replica(self, ready_by: float) -> Replica:
         """The least busy replica; starts one, and only one, where there is none."""
@@ -229,6 +273,7 @@ class Pool:
     async def _bring_up(self, reason: Reason) -> None:
         task = asyncio.current_task()
         failure: tuple[Reason, str] | None = None
+        asked = self.clock()
         try:
             async with asyncio.timeout(self.limits.load_timeout_s):
                 replica = await self.launcher.launch(self.spec, self._generation)
@@ -247,6 +292,7 @@ class Pool:
         if failure:
             self._failed(*failure)
         else:
+            self.listener.loaded(self.spec.id, self.clock() - asked)
             self._loaded(replica)  # pyright: ignore[reportPossiblyUnboundVariable]
         self._announce()
 
@@ -358,7 +404,11 @@ class Pool:
         status = self._current_status()
         if status is not self._status or status is Status.FAILED:
             self._status, self._reason, self._message = status, reason, message
-            self.changed(status, reason, message)
+            log.info(
+                "deployment changed",
+                extra={"deployment": self.spec.id, "status": status, "reason": reason},
+            )
+            self.listener.changed(self.spec.id, status, reason, message)
 
     def _current_status(self) -> Status:
         states = {one.status for one in self.replicas.values()}

@@ -100,9 +100,17 @@ class Replica:
     def outstanding(self) -> int:
         return len(self.pending)
 
-    async def call(self, call: Call | Generation, on_progress: OnProgress | None = None) -> bytes:
-        """Send the work and await its answer. Cancelling tells the replica to drop it."""
-        with self._outstanding(call) as answer:
+    async def call(
+        self,
+        call: Call | Generation,
+        counts: dict[str, int],
+        on_progress: OnProgress | None = None,
+    ) -> bytes:
+        """Send the work and await its answer. Cancelling tells the replica to drop it.
+
+        What was worked on is added to `counts`.
+        """
+        with self._outstanding(call, counts) as answer:
             answer.on_progress = on_progress
             content = b""
             while part := await answer.next():
@@ -110,14 +118,18 @@ class Replica:
             return content
 
     async def stream(
-        self, call: Call | Generation, silence_s: float, keep_alive: bytes
+        self,
+        call: Call | Generation,
+        counts: dict[str, int],
+        silence_s: float,
+        keep_alive: bytes,
     ) -> AsyncGenerator[bytes]:
         """The answer's parts; closing tells the replica to drop the work.
 
         Raises `TimeoutError` after so long a silence: neither parts nor progress. `keep_alive` is
         among the parts whenever there was nothing to send for a while.
         """
-        with self._outstanding(call) as answer:
+        with self._outstanding(call, counts) as answer:
             begun = False
             while True:
                 silent = self.clock() - answer.heard_at
@@ -135,11 +147,11 @@ class Replica:
                 yield part
 
     @contextmanager
-    def _outstanding(self, call: Call | Generation) -> Generator["Answer"]:
+    def _outstanding(self, call: Call | Generation, counts: dict[str, int]) -> Generator["Answer"]:
         identifier = next(_call_ids)
         if not self.pending:
             self._moved_at = self.clock()
-        answer = self.pending[identifier] = Answer(heard_at=self.clock())
+        answer = self.pending[identifier] = Answer(self.clock(), counts)
         self.last_used = self.clock()
         try:
             self._send(_message(identifier, call))
@@ -193,6 +205,7 @@ class Replica:
                 self._moved_at = self._beat_at
                 self.answered += 1
                 if answer := self.pending.get(message.id):
+                    answer.counts.update(message.counts)
                     answer.add(frames[1])
                     answer.end()
             case Failure():
@@ -248,9 +261,10 @@ class Replica:
 class Answer:
     """What has come of an answer and was not taken yet."""
 
-    def __init__(self, heard_at: float) -> None:
+    def __init__(self, heard_at: float, counts: dict[str, int]) -> None:
         self.heard_at = heard_at
         """When something was last heard of it."""
+        self.counts = counts
         self.on_progress: OnProgress | None = None
         self._parts: list[bytes] = []
         self._error: Exception | None = None

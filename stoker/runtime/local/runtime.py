@@ -7,7 +7,7 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,6 +25,7 @@ from stoker.runtime.interface import (
     Call,
     DeploymentSpec,
     DeploymentStats,
+    Listeners,
     OnProgress,
     Reason,
     RuntimeListener,
@@ -35,6 +36,7 @@ from stoker.runtime.local.host import EngineHost
 from stoker.runtime.local.pool import Limits, Pool
 from stoker.runtime.local.replica import LoadError, Replica
 from stoker.runtime.local.transport import Channel
+from stoker.runtime.metering import Meter
 
 log = logging.getLogger(__name__)
 
@@ -87,12 +89,13 @@ class LocalRuntime:
         self._pools: dict[str, Pool] = {}
         self._tracked: dict[str, _Tracked] = {}
         self._background: set[asyncio.Task[None]] = set()
-        self._listener: RuntimeListener | None = None
+        self._listeners = Listeners()
+        self._meter = Meter()
 
     # --- the interface ---
 
-    async def start(self, listener: RuntimeListener) -> None:
-        self._listener = listener
+    async def start(self, listeners: Sequence[RuntimeListener]) -> None:
+        self._listeners = Listeners(listeners)
         # A short path of its own: the kernel takes at most 107 bytes of a socket's path.
         self._run_dir = Path(tempfile.mkdtemp(prefix="stoker-"))
         self._context = zmq.Context()
@@ -121,7 +124,7 @@ class LocalRuntime:
                 running=running,
                 launcher=self,
                 limits=self._limits,
-                changed=self._changed(spec.id),
+                listener=self._listeners,
             )
         if running:
             self._host.start()
@@ -170,6 +173,10 @@ class LocalRuntime:
         return path if path.exists() else None
 
     @property
+    def meter(self) -> Meter:
+        return self._meter
+
+    @property
     def ready(self) -> bool:
         return self._host.ready or not self._host.started
 
@@ -200,6 +207,13 @@ class LocalRuntime:
         )
         conversion = self._conversions.place(spec, folder)
         self._tracked[replica_id] = _Tracked(replica, self._pools[spec.id], folder, conversion)
+        self._meter.begin(
+            replica_id,
+            account_id=spec.account_id,
+            deployment_id=spec.id,
+            model=spec.model,
+            memory_bytes=0,
+        )
         self._host.fork(
             ReplicaSpec(
                 id=replica_id,
@@ -256,18 +270,8 @@ class LocalRuntime:
 
     def _untrack(self, tracked: _Tracked) -> None:
         self._tracked.pop(tracked.replica.id, None)
+        self._meter.end(tracked.replica.id)
         tracked.replica.close()
-
-    def _changed(self, deployment_id: str) -> Callable[[Status, Reason, str], None]:
-        def changed(status: Status, reason: Reason, message: str) -> None:
-            log.info(
-                "deployment changed",
-                extra={"deployment": deployment_id, "status": status, "reason": reason},
-            )
-            if self._listener and deployment_id in self._pools:
-                self._listener.changed(deployment_id, status, reason, message)
-
-        return changed
 
     async def _supervise(self) -> None:
         while True:
