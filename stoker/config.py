@@ -168,6 +168,13 @@ class Settings(BaseSettings):
         le=3600,
         description="Ceiling of the time that fetching media takes, seconds.",
     )
+    memory_budget_mib: int = Field(
+        default=0,
+        ge=0,
+        le=1 << 30,
+        description="Memory that all replicas together may take, MiB; 0: 80% of the machine's, or "
+        "of what its control group allows.",
+    )
     replica_threads: int = Field(
         default=0, ge=0, le=1024, description="CPU threads of a replica's engine; 0: one per core."
     )

@@ -9,6 +9,7 @@ from sqlalchemy.exc import IntegrityError
 
 from stoker import db
 from stoker.db import Database
+from stoker.deployments import repository
 from stoker.deployments.models import DeploymentEvent
 from stoker.ids import Prefix, new_id
 from stoker.runtime.interface import Reason, RuntimeListener, Status
@@ -25,32 +26,50 @@ class _Change:
     at: datetime
 
 
+@dataclass(frozen=True)
+class _Weighed:
+    deployment_id: str
+    memory_bytes: int
+
+
 class EventLog(RuntimeListener):
     """Events are a convenience: a full queue drops the newest."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._changes: asyncio.Queue[_Change] = asyncio.Queue(maxsize=10_000)
+        self._observed: asyncio.Queue[_Change | _Weighed] = asyncio.Queue(maxsize=10_000)
 
     def changed(self, deployment_id: str, status: Status, reason: Reason, message: str) -> None:
+        self._put(_Change(deployment_id, status, reason, message, db.now()))
+
+    def weighed(self, deployment_id: str, memory_bytes: int) -> None:
+        self._put(_Weighed(deployment_id, memory_bytes))
+
+    def _put(self, observed: "_Change | _Weighed") -> None:
         try:
-            self._changes.put_nowait(_Change(deployment_id, status, reason, message, db.now()))
+            self._observed.put_nowait(observed)
         except asyncio.QueueFull:
-            log.warning("a deployment event was dropped", extra={"deployment": deployment_id})
+            log.warning(
+                "a deployment event was dropped", extra={"deployment": observed.deployment_id}
+            )
 
     async def run(self) -> None:
         while True:
-            change = await self._changes.get()
+            observed = await self._observed.get()
             try:
-                await self._write(change)
+                await self._write(observed)
             except IntegrityError:
                 # The deployment was deleted meanwhile, its events with it.
                 continue
             except Exception:
                 log.exception("a deployment event could not be written")
 
-    async def _write(self, change: _Change) -> None:
+    async def _write(self, observed: "_Change | _Weighed") -> None:
         async with self._database.transaction() as session:
+            if isinstance(observed, _Weighed):
+                await repository.weighed(session, observed.deployment_id, observed.memory_bytes)
+                return
+            change = observed
             session.add(
                 DeploymentEvent(
                     id=new_id(Prefix.EVENT),

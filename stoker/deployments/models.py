@@ -2,7 +2,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import JSON, Float, ForeignKey, Index, String, Text, UniqueConstraint
+from sqlalchemy import JSON, BigInteger, Float, ForeignKey, Index, String, Text, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from stoker.db import Base, UtcDateTime
@@ -35,6 +35,10 @@ class Deployment(Base):
     idle_timeout_s: Mapped[float] = mapped_column(Float)
     max_queue: Mapped[int]
     config: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
+    memory_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    """What one replica needs, as far as is known."""
+    is_measured: Mapped[bool] = mapped_column(default=False)
+    """Whether that was measured; else it is an estimate."""
     desired: Mapped[str] = mapped_column(String(16))
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)

@@ -1,6 +1,6 @@
 from collections.abc import Sequence
 
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from stoker.db import Session
 from stoker.deployments.models import Deployment, DeploymentEvent
@@ -23,6 +23,15 @@ async def by_model(session: Session, account_id: str, model: str) -> Deployment 
 
 async def everything(session: Session) -> Sequence[Deployment]:
     return (await session.scalars(select(Deployment))).all()
+
+
+async def weighed(session: Session, deployment_id: str, memory_bytes: int) -> None:
+    """Keep what one replica was found to need."""
+    await session.execute(
+        update(Deployment)
+        .where(Deployment.id == deployment_id)
+        .values(memory_bytes=memory_bytes, is_measured=True)
+    )
 
 
 async def page(session: Session, account_id: str, query: PageQuery) -> Page[Deployment]:

@@ -119,6 +119,13 @@ class Worker(ResponseModel):
     )
 
 
+class Memory(ResponseModel):
+    """What one replica needs of memory."""
+
+    bytes: int
+    is_measured: bool = Field(description="False: estimated from the headers of its weights.")
+
+
 class Deployment(ResponseModel):
     id: str
     object: Literal["deployment"] = "deployment"
@@ -138,6 +145,7 @@ class Deployment(ResponseModel):
     status: Status = Field(description="What is observed.")
     reason: Reason
     message: str
+    memory: Memory
     workers: list[Worker]
     created_at: UtcString
     updated_at: UtcString

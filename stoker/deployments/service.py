@@ -9,7 +9,8 @@ from sqlalchemy.exc import IntegrityError
 
 from stoker import db, environments
 from stoker.artifacts import repository as artifacts
-from stoker.artifacts.inspection import InspectionError, inspect
+from stoker.artifacts.inspection import Inspection, InspectionError, inspect
+from stoker.artifacts.inspection.inspector import MIN_WORKING_BYTES
 from stoker.artifacts.models import Artifact, ArtifactStatus
 from stoker.config import Settings
 from stoker.context import Services
@@ -39,6 +40,7 @@ def spec_of(row: Deployment) -> DeploymentSpec:
         max_replicas=row.max_replicas,
         idle_timeout_s=row.idle_timeout_s,
         max_queue=row.max_queue,
+        memory_bytes=row.memory_bytes or 0,
         config=row.config,
     )
 
@@ -78,6 +80,9 @@ def response(services: Services, row: Deployment) -> schemas.Deployment:
         status=stats.status,
         reason=stats.reason,
         message=stats.message,
+        memory=schemas.Memory(
+            bytes=stats.memory_bytes or row.memory_bytes or 0, is_measured=row.is_measured
+        ),
         workers=[schemas.Worker.model_validate(worker) for worker in stats.replicas],
         created_at=row.created_at,
         updated_at=row.updated_at,
@@ -110,10 +115,16 @@ async def create(
         artifact = await _ready_artifact(session, account_id, request.artifact_id)
         row.artifact_id, row.upload_id = artifact.id, artifact.live_upload_id
         row.pipeline = _pipeline(request.pipeline, artifact)
+        found = artifact.inspection or {}
+        row.memory_bytes = _estimate(
+            int(found.get("memory_bytes", 0)), int(found.get("parameters", 0)), row.dtype
+        )
     else:
-        folder, row.pipeline = await _inspected_folder(services.settings, request)
-        row.source = str(folder)
+        folder, inspection = await _inspected_folder(services.settings, request)
+        row.source, row.pipeline = str(folder), inspection.pipeline
+        row.memory_bytes = _estimate(inspection.memory_bytes, inspection.parameters, row.dtype)
     _check_engine(services.settings, row)
+    services.runtime.check_fits(spec_of(row))
     session.add(row)
     try:
         await session.flush()
@@ -224,13 +235,19 @@ def _servable(wanted: str, architecture: str) -> str:
 
 async def _inspected_folder(
     settings: Settings, request: schemas.DeploymentCreate
-) -> tuple[Path, str]:
+) -> tuple[Path, Inspection]:
     folder = source_folder(settings, str(request.source))
     try:
         found = await asyncio.to_thread(inspect, FolderReader(folder), request.pipeline, PIPELINES)
     except InspectionError as error:
         raise InvalidRequestError(error.message, param="source") from error
-    return folder, found.pipeline
+    return folder, found
+
+
+def _estimate(as_stored: int, parameters: int, dtype: str) -> int:
+    """What a replica needs, bytes: weights are loaded in other numbers than they are stored in."""
+    number = 2 if dtype in ("bfloat16", "float16") else 4
+    return max(as_stored, parameters * number + MIN_WORKING_BYTES)
 
 
 async def get(session: Session, account_id: str, deployment_id: str) -> Deployment:
@@ -254,6 +271,7 @@ async def update(
     _check_engine(services.settings, row)
     if request.replicas:
         row.min_replicas, row.max_replicas = request.replicas.min, request.replicas.max
+    services.runtime.check_fits(spec_of(row))
     row.updated_at = db.now()
     _publish(session, services, row)
     return row

@@ -5,8 +5,10 @@ import os
 import signal
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import zmq
@@ -61,12 +63,12 @@ def _serve(spec: ReplicaSpec, link: "Link") -> int:
         worker = _load(spec, link)
     except Exception as error:
         log.exception("the model could not be loaded")
-        link.send_now(LoadFailed(_reason(error)))
+        link.send_now(LoadFailed(_reason(error), _is_out_of_memory(error)))
         return 0
     worker.start()
     link.send_now(Loaded(time.perf_counter() - started, worker.convertible))
     next_beat = next_weighing = 0.0
-    memory = 0
+    memory = Weight()
     while True:
         for message in link.receive(timeout_s=max(0.0, next_beat - time.monotonic())):
             match message:
@@ -88,12 +90,13 @@ def _serve(spec: ReplicaSpec, link: "Link") -> int:
             next_beat = time.monotonic() + HEARTBEAT_S
             if time.monotonic() >= next_weighing:
                 next_weighing = time.monotonic() + WEIGHING_S
-                memory = sum(map(_memory_bytes, (os.getpid(), *worker.children)))
+                memory = weigh((os.getpid(), *worker.children))
             link.send_now(
                 Heartbeat(
                     worker.progress,
                     worker.accepted,
-                    memory,
+                    memory.proportional,
+                    memory.own,
                     worker.busy_s,
                     worker.engine,
                     worker.cache_usage,
@@ -182,16 +185,33 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(words)}"
 
 
-def _memory_bytes(process: int) -> int:
-    """Proportional set size, bytes: pages shared with the host count by their share."""
-    try:
-        with Path(f"/proc/{process}/smaps_rollup").open() as file:
-            for line in file:
-                if line.startswith("Pss:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        log.debug("no smaps_rollup")
-    return 0
+def _is_out_of_memory(error: Exception) -> bool:
+    # torch raises a plain RuntimeError, "DefaultCPUAllocator: can't allocate memory".
+    return isinstance(error, MemoryError) or "allocate memory" in str(error)
+
+
+class Weight(NamedTuple):
+    """Bytes of memory."""
+
+    proportional: int = 0
+    """Pages shared with the host and others count by their share."""
+    own: int = 0
+    """Pages that nobody else has."""
+
+
+def weigh(processes: Iterable[int]) -> Weight:
+    """All of them together; those that have ended count nothing."""
+    sizes: Counter[str] = Counter()
+    for process in processes:
+        try:
+            lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+        except OSError:
+            log.debug("no smaps_rollup")
+            continue
+        for line in lines[1:]:
+            name, size, *_ = line.split()
+            sizes[name] += int(size) * 1024
+    return Weight(sizes["Pss:"], sizes["Private_Clean:"] + sizes["Private_Dirty:"])
 
 
 def ignore_interrupts() -> None:

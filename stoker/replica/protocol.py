@@ -180,6 +180,7 @@ class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
 
 class LoadFailed(msgspec.Struct, frozen=True, tag="load_failed"):
     message: str
+    out_of_memory: bool = False
 
 
 class Result(msgspec.Struct, frozen=True, tag="result"):
@@ -222,6 +223,9 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     accepted: int
     """Requests accepted and not yet answered."""
     memory_bytes: int
+    """Proportional set size: pages shared with others count by their share."""
+    own_bytes: int
+    """Unique set size: what would be free if it ended."""
     busy_s: float
     """Time spent in forward passes since the start."""
     engine: str

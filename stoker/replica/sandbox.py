@@ -29,8 +29,17 @@ def confine() -> None:
     """Drop what a replica does not need. Best effort: kernels and containers differ."""
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _be_first_to_go()
     if not _leave_network():
         log.warning("this kernel allows no network namespace: the replica keeps the network")
+
+
+def _be_first_to_go() -> None:
+    """Where memory runs out, the kernel is to end a replica and not the server."""
+    try:
+        Path("/proc/self/oom_score_adj").write_text("500")
+    except OSError:
+        log.warning("the order in which the kernel ends processes could not be set")
 
 
 def _leave_network() -> bool:

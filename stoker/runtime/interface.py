@@ -42,6 +42,7 @@ class Reason(StrEnum):
     KEPT_LOADED = "kept_loaded"
     BACKLOG = "backlog"
     LOADED = "loaded"
+    EVICTED = "evicted"
     IDLE_TIMEOUT = "idle_timeout"
     STOPPED_BY_USER = "stopped_by_user"
     SERVER_STOPPING = "server_stopping"
@@ -50,6 +51,8 @@ class Reason(StrEnum):
     LOAD_TIMEOUT = "load_timeout"
     WORKER_LOST = "worker_lost"
     STALLED = "stalled"
+    INSUFFICIENT_MEMORY = "insufficient_memory"
+    OUT_OF_MEMORY = "out_of_memory"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +73,8 @@ class DeploymentSpec:
     max_replicas: int = 1
     idle_timeout_s: float = 300.0
     max_queue: int = 256
+    memory_bytes: int = 0
+    """What one replica needs of memory, as far as is known: measured before, or estimated."""
     config: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
@@ -112,6 +117,8 @@ class DeploymentStats:
     status: Status
     reason: Reason
     message: str
+    memory_bytes: int = 0
+    """What one replica needs of memory, as far as is known."""
     replicas: Sequence[ReplicaStats] = ()
 
 
@@ -153,6 +160,9 @@ class RuntimeListener:
     def served(self, call: Served) -> None:
         """A call has ended."""
 
+    def weighed(self, deployment_id: str, memory_bytes: int) -> None:
+        """What one replica needs of memory is known better now."""
+
 
 class Listeners(RuntimeListener):
     """Tells all of them."""
@@ -172,6 +182,10 @@ class Listeners(RuntimeListener):
         for listener in self._listeners:
             listener.served(call)
 
+    def weighed(self, deployment_id: str, memory_bytes: int) -> None:
+        for listener in self._listeners:
+            listener.weighed(deployment_id, memory_bytes)
+
 
 class Runtime(Protocol):
     """Runs deployments. Cancelling the task that awaits `call` cancels the work in the engine."""
@@ -187,6 +201,10 @@ class Runtime(Protocol):
 
         `running` is what its owner wants; False ends its replicas and refuses calls.
         """
+        ...
+
+    def check_fits(self, spec: DeploymentSpec) -> None:
+        """Raises `CapacityError` where a `hot` deployment's memory could not be kept for it."""
         ...
 
     async def remove(self, deployment_id: str) -> None:

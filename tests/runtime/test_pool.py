@@ -5,9 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from stoker.errors import CapacityError, ConflictError, ModelLoadingError, RateLimitError
+from stoker.replica.protocol import Loading, Shutdown, pack
 from stoker.runtime.interface import (
     Call,
     DeploymentSpec,
@@ -17,11 +19,12 @@ from stoker.runtime.interface import (
     Served,
     Status,
 )
-from stoker.runtime.local.pool import BACKOFF_FIRST_S, SCALE_UP_AT, Limits, Pool
+from stoker.runtime.local.pool import BACKOFF_FIRST_S, CLAIM_KEPT_S, SCALE_UP_AT, Limits, Pool
 from stoker.runtime.local.replica import LoadError, Replica
 
 CALL = Call(task="fill-mask", items=["a"], parameters={}, single=True)
 SPEC = DeploymentSpec(id="dep_1", account_id="acct_1", model="m", pipeline="fill-mask", source="s")
+SHUTDOWN = pack(Shutdown())
 LIMITS = Limits(load_timeout_s=5, heartbeat_timeout_s=10, stall_timeout_s=30, stop_grace_s=5)
 
 
@@ -36,9 +39,18 @@ class Clock:
 class Wire:
     """Takes what is sent; replies come from the test."""
 
-    def listen(self, _received: Any) -> None: ...
+    def __init__(self) -> None:
+        self.sent: list[list[bytes]] = []
 
-    def send(self, _frames: list[bytes]) -> None: ...
+    def listen(self, received: Any) -> None:
+        self._received = received
+
+    def heard(self) -> None:
+        """Something of no matter, which shows that the replica lives."""
+        self._received([msgspec.msgpack.encode(Loading(1.0, ""))])
+
+    def send(self, frames: list[bytes]) -> None:
+        self.sent.append(frames)
 
     def close(self) -> None: ...
 
@@ -50,13 +62,30 @@ class Launcher:
         self.launched: list[Replica] = []
         self.killed: list[str] = []
         self.fail: str | None = None
+        self.too_large = False
+        self.memory = asyncio.Event()
+        self.memory.set()
 
-    async def launch(self, spec: DeploymentSpec, generation: int) -> Replica:
+    async def claim(self, spec: DeploymentSpec) -> str:
+        if self.too_large:
+            raise CapacityError("It needs 9 GiB.", code="insufficient_memory")
+        await self.memory.wait()
+        return f"rep_{len(self.launched)}"
+
+    def has_room(self, spec: DeploymentSpec) -> bool:
+        return self.memory.is_set()
+
+    def shortage(self, spec: DeploymentSpec) -> str:
+        return "It needs 3 GiB."
+
+    def leaving(self, replica_id: str) -> None: ...
+
+    async def launch(self, spec: DeploymentSpec, generation: int, replica_id: str) -> Replica:
         if self.fail:
             raise LoadError(self.fail)
         channel: Any = Wire()
         replica = Replica(
-            id=f"rep_{len(self.launched)}",
+            id=replica_id,
             flight_path=self.folder / f"{len(self.launched)}",
             generation=generation,
             channel=channel,
@@ -217,6 +246,97 @@ class TestLimits:
 
 def await_free(world: World) -> bool:
     return world.pool._calls == 0
+
+
+class TestMemory:
+    async def test_what_can_never_fit_is_told_at_once(self, world: World) -> None:
+        world.launcher.too_large = True
+        for _ in range(2):
+            with pytest.raises(CapacityError, match="It needs 9 GiB"):
+                await world.call()
+            assert world.pool.stats().status is Status.FAILED
+        assert world.ear.changes.count((Status.FAILED, Reason.INSUFFICIENT_MEMORY)) == 1
+        world.launcher.too_large = False
+        call = world.call()
+        world.answer(await world.loaded())
+        assert await call == b"[]"
+
+    async def test_who_waits_in_vain_is_told_why(self, world: World) -> None:
+        world.launcher.memory.clear()
+        call = world.call(wait_s=0.01)
+        await settle()
+        world.clock.now += 1
+        with pytest.raises(CapacityError, match="It needs 3 GiB") as caught:
+            await call
+        assert caught.value.code == "insufficient_memory"
+        assert caught.value.headers["retry-after"] == "5"
+
+    async def test_waiting_for_it_takes_nothing_of_the_time_to_load(self, world: World) -> None:
+        world.launcher.memory.clear()
+        call = world.call()
+        await settle()
+        world.clock.now += 2 * LIMITS.load_timeout_s
+        world.launcher.memory.set()
+        world.answer(await world.loaded())
+        assert await call == b"[]"
+
+    async def test_the_place_is_given_up_when_nobody_waits(self, world: World) -> None:
+        world.launcher.memory.clear()
+        call = world.call()
+        await settle()
+        call.cancel()
+        await settle()
+        world.clock.now += CLAIM_KEPT_S - 1
+        world.pool.tick()
+        await settle()
+        assert world.pool.stats().status is Status.STARTING
+        world.clock.now += 2
+        world.pool.tick()
+        await settle()
+        assert world.pool.stats().status is Status.IDLE
+        world.launcher.memory.set()
+        await settle()
+        assert not world.launcher.launched
+
+    async def test_who_gives_way_finishes_first(self, world: World) -> None:
+        call = world.call()
+        replica = await world.loaded()
+        world.pool.evict(replica)
+        second = world.call()
+        await settle()
+        world.clock.now += LIMITS.stop_grace_s + 1
+        replica.channel.heard()
+        world.pool.tick()
+        assert not world.launcher.killed
+        assert replica.channel.sent[-1] != SHUTDOWN
+        world.answer(replica)
+        assert await call == b"[]"
+        assert replica.channel.sent[-1] == SHUTDOWN
+        world.answer(await world.loaded())
+        assert await second == b"[]"
+
+    async def test_ended_by_the_kernel(self, world: World) -> None:
+        call = world.call()
+        replica = await world.loaded()
+        replica.own_bytes = 3 << 30
+        world.pool.exited(replica, -9, out_of_memory=True)
+        with pytest.raises(CapacityError, match=r"ran out of memory: .*held 3\.0 GiB"):
+            await call
+        assert world.ear.changes[-1] == (Status.FAILED, Reason.OUT_OF_MEMORY)
+        world.pool.tick()
+        await settle()
+        assert len(world.launcher.launched) == 1, "it is not started again at once"
+
+    async def test_warm_waits_for_room(self, tmp_path: Path) -> None:
+        world = World(tmp_path, readiness=Readiness.WARM)
+        world.launcher.memory.clear()
+        world.pool.tick()
+        await settle()
+        assert world.pool.stats().status is Status.IDLE, "nobody gives way for it"
+        world.launcher.memory.set()
+        world.pool.tick()
+        await world.loaded()
+        assert world.pool.stats().status is Status.READY
 
 
 class TestRouting:

@@ -26,6 +26,7 @@ from stoker.runtime.interface import (
     DeploymentSpec,
     DeploymentStats,
     OnProgress,
+    Readiness,
     Reason,
     ReplicaStats,
     RuntimeListener,
@@ -33,6 +34,7 @@ from stoker.runtime.interface import (
     Status,
 )
 from stoker.runtime.local.replica import LoadError, Replica, WorkerLostError
+from stoker.runtime.memory import in_words
 
 log = logging.getLogger(__name__)
 
@@ -40,10 +42,14 @@ BACKOFF_FIRST_S = 10.0
 BACKOFF_LAST_S = 300.0
 # Outstanding requests on the least busy replica from which on another one is started.
 SCALE_UP_AT = 16
+# A place in the queue for memory is kept for so long: who was told to ask again may do so.
+CLAIM_KEPT_S = 15.0
 # A replica that ends this soon, without one answer, counts as a failing load: it would loop.
 EARLY_END_S = 5.0
 # A lost replica's requests are given to another one once, if they had not been begun.
 ATTEMPTS = 2
+_PATIENT = frozenset({Reason.EVICTED, Reason.CHANGED})
+"""A replica that ends for one of these may finish what it has, however long that takes."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +63,30 @@ class Limits:
 class Launcher(Protocol):
     """What a pool needs of the machine."""
 
-    async def launch(self, spec: DeploymentSpec, generation: int) -> Replica:
-        """Fork a replica, still loading. Raises `LoadError` where that much fails."""
+    async def claim(self, spec: DeploymentSpec) -> str:
+        """Wait until there is memory for a replica, and return the id that has it.
+
+        Raises `CapacityError` where it can never fit.
+        """
+        ...
+
+    async def launch(self, spec: DeploymentSpec, generation: int, replica_id: str) -> Replica:
+        """Fork a replica that has its memory, still loading.
+
+        Raises `LoadError` where that much fails; the memory is free again then.
+        """
+        ...
+
+    def has_room(self, spec: DeploymentSpec) -> bool:
+        """Whether a replica would fit without anyone giving way."""
+        ...
+
+    def shortage(self, spec: DeploymentSpec) -> str:
+        """What a replica waits for that has no memory yet, in numbers."""
+        ...
+
+    def leaving(self, replica_id: str) -> None:
+        """A replica is about to end."""
         ...
 
     def kill(self, replica_id: str) -> None: ...
@@ -108,8 +136,19 @@ class Pool:
     _news: asyncio.Event = field(default_factory=asyncio.Event)
     _backoff_s: float = 0.0
     _retry_at: float = 0.0
-    _load_error: str = ""
+    _problem: CapacityError | LoadError | None = None
+    """Why the last start failed."""
+    _refusals: int = 0
+    """Starts that were refused memory."""
     _calls: int = 0
+    _waiting: int = 0
+    """Calls that wait for a replica."""
+    _wanted_at: float = 0.0
+    """When the last of them came to an end."""
+    _claiming: "dict[asyncio.Task[None], Reason]" = field(
+        default_factory=dict["asyncio.Task[None]", Reason]
+    )
+    """Starts that wait for memory."""
 
     # --- calls ---
 
@@ -194,6 +233,15 @@ class Pool:
 
     async def _ready_replica(self, ready_by: float) -> Replica:
         """The least busy replica; starts one, and only one, where there is none."""
+        self._waiting += 1
+        try:
+            return await self._next_ready(ready_by)
+        finally:
+            self._waiting -= 1
+            self._wanted_at = self.clock()
+
+    async def _next_ready(self, ready_by: float) -> Replica:
+        refusals = self._refusals
         while True:
             if not self.running:
                 raise ConflictError(
@@ -203,8 +251,10 @@ class Pool:
             if ready := self._ready():
                 replica = min(ready, key=lambda one: one.outstanding)
                 if replica.outstanding >= SCALE_UP_AT and self._alive() < self._most():
-                    self._start(Reason.BACKLOG)
+                    self._start_where_room(Reason.BACKLOG)
                 return replica
+            if self._refusals > refusals and isinstance(self._problem, CapacityError):
+                raise self._problem
             self._check_backoff()
             if not self._launches:
                 self._start(Reason.REQUEST)
@@ -226,15 +276,29 @@ class Pool:
 
     def _check_backoff(self) -> None:
         remaining = self._retry_at - self.clock()
-        if self._load_error and remaining > 0 and not self._launches:
-            raise ModelLoadingError(
-                f"The model could not be loaded: {self._load_error} "
-                f"It is tried again in {remaining:.0f} s.",
+        if not isinstance(self._problem, LoadError) or remaining <= 0 or self._launches:
+            return
+        again = f"It is tried again in {remaining:.0f} s."
+        if self._problem.out_of_memory:
+            raise CapacityError(
+                f"The model ran out of memory: {self._problem} {again}",
+                code="insufficient_memory",
                 retry_after_s=remaining,
-                progress=0.0,
             )
+        raise ModelLoadingError(
+            f"The model could not be loaded: {self._problem} {again}",
+            retry_after_s=remaining,
+            progress=0.0,
+        )
 
-    def _still_loading(self) -> ModelLoadingError:
+    def _still_loading(self) -> StokerError:
+        if self._claiming and len(self._claiming) == len(self._launches):
+            return CapacityError(
+                f"{self.launcher.shortage(self.spec)} Ask again, or wait longer with "
+                "'Prefer: wait=N'.",
+                code="insufficient_memory",
+                retry_after_s=5,
+            )
         progress = max((one.progress for one in self.replicas.values()), default=0.0)
         return ModelLoadingError(
             "The model is still loading. Ask again, or wait longer with 'Prefer: wait=N'.",
@@ -265,77 +329,143 @@ class Pool:
     def _most(self) -> int:
         return max(1, self.spec.max_replicas, self.spec.min_replicas)
 
+    def _start_where_room(self, reason: Reason) -> None:
+        """For what is good to have: nobody gives way for it."""
+        if self.launcher.has_room(self.spec):
+            self._start(reason)
+
     def _start(self, reason: Reason) -> None:
         task = asyncio.create_task(self._bring_up(reason))
         self._launches.add(task)
         self._observe(reason, "A replica is starting.")
 
     async def _bring_up(self, reason: Reason) -> None:
-        task = asyncio.current_task()
-        failure: tuple[Reason, str] | None = None
         asked = self.clock()
+        replica: Replica | None = None
         try:
-            async with asyncio.timeout(self.limits.load_timeout_s):
-                replica = await self.launcher.launch(self.spec, self._generation)
-                self.replicas[replica.id] = replica
-                await replica.loaded
+            replica = await self._brought_up(reason)
+        except CapacityError as error:
+            self._refused(error)
         except LoadError as error:
-            failure = (Reason.LOAD_FAILED, str(error))
+            self._failed(Reason.OUT_OF_MEMORY if error.out_of_memory else Reason.LOAD_FAILED, error)
         except TimeoutError:
-            failure = (Reason.LOAD_TIMEOUT, f"not loaded in {self.limits.load_timeout_s:g} s.")
+            problem = LoadError(f"not loaded in {self.limits.load_timeout_s:g} s.")
+            self._failed(Reason.LOAD_TIMEOUT, problem)
         except Exception:
             log.exception("a replica could not be started")
-            failure = (Reason.LOAD_FAILED, "a replica could not be started.")
+            self._failed(Reason.LOAD_FAILED, LoadError("a replica could not be started."))
+        if replica:
+            self.listener.loaded(self.spec.id, self.clock() - asked)
+            self._loaded(replica)
+        elif not self._problem:
+            self._observe(reason, "Nobody waits for it any more.")
+        self._announce()
+
+    async def _brought_up(self, reason: Reason) -> Replica | None:
+        """A replica that is loaded; none where nobody wants it any more."""
+        task = asyncio.current_task()
+        spec, generation = self.spec, self._generation
+        try:
+            replica_id = await self._claimed(spec, reason, task)
+            if replica_id is None:
+                return None
+            async with asyncio.timeout(self.limits.load_timeout_s):
+                replica = await self.launcher.launch(spec, generation, replica_id)
+                self.replicas[replica.id] = replica
+                await replica.loaded
+            return replica
         finally:
             if task:
                 self._launches.discard(task)
-        if failure:
-            self._failed(*failure)
-        else:
-            self.listener.loaded(self.spec.id, self.clock() - asked)
-            self._loaded(replica)  # pyright: ignore[reportPossiblyUnboundVariable]
-        self._announce()
+
+    async def _claimed(
+        self, spec: DeploymentSpec, reason: Reason, task: "asyncio.Task[None] | None"
+    ) -> str | None:
+        if task:
+            self._claiming[task] = reason
+        try:
+            return await self.launcher.claim(spec)
+        except asyncio.CancelledError:
+            return None
+        finally:
+            if task:
+                del self._claiming[task]
 
     def _loaded(self, replica: Replica) -> None:
         replica.status = Status.READY
         replica.ready_at = replica.last_used = self.clock()
-        self._backoff_s, self._load_error = 0.0, ""
+        self._backoff_s, self._problem = 0.0, None
         self._observe(Reason.LOADED, "Ready.")
         for other in list(self.replicas.values()):
             if other.generation < replica.generation and other.status is Status.READY:
                 self._retire(other, Reason.CHANGED)
         if not self.running:
             self._retire(replica, Reason.STOPPED_BY_USER)
+        elif replica.generation < self._generation and not self._launches:
+            # Changed while it was loading.
+            self._start(Reason.CHANGED)
 
-    def _failed(self, reason: Reason, message: str) -> None:
+    def _refused(self, error: CapacityError) -> None:
+        is_news = not isinstance(self._problem, CapacityError)
+        self._problem = error
+        self._refusals += 1
+        # The next request asks anew; what is only kept loaded is in no hurry.
+        self._retry_at = self.clock() + BACKOFF_FIRST_S
+        if is_news:
+            self._observe(Reason.INSUFFICIENT_MEMORY, error.message)
+
+    def _failed(self, reason: Reason, problem: LoadError) -> None:
         for replica in list(self.replicas.values()):
             if replica.status is Status.STARTING:
                 self.launcher.kill(replica.id)
         self._backoff_s = min(BACKOFF_LAST_S, self._backoff_s * 2 or BACKOFF_FIRST_S)
         self._retry_at = self.clock() + self._backoff_s
-        self._load_error = message
-        self._observe(reason, message)
+        self._problem = problem
+        self._observe(reason, str(problem))
 
     def _retire(self, replica: Replica, reason: Reason) -> None:
         """Let a replica finish what it has, then end."""
         replica.status = Status.STOPPING
-        replica.stop_by = self.clock() + self.limits.stop_grace_s
-        replica.shut_down()
+        self.launcher.leaving(replica.id)
+        if reason in _PATIENT:
+            replica.shut_down_when_done()
+        else:
+            replica.stop_by = self.clock() + self.limits.stop_grace_s
+            replica.shut_down()
         self._observe(reason, "A replica is stopping.")
 
-    def exited(self, replica: Replica, status: int) -> None:
-        """A replica's process has ended."""
+    def evict(self, replica: Replica) -> None:
+        """Have a replica give way: it finishes what it has and gets nothing more."""
+        self._retire(replica, Reason.EVICTED)
+
+    def is_idle(self, replica: Replica) -> bool:
+        """Whether it has nothing to do, and nobody is about to give it something."""
+        is_fresh = not replica.answered and self.clock() - replica.ready_at < EARLY_END_S
+        return not replica.outstanding and not self._waiting and not is_fresh
+
+    @property
+    def needs_upkeep(self) -> bool:
+        """Whether `tick` has anything to do."""
+        is_kept = self.running and self._least() > 0
+        return bool(self.replicas or self._claiming) or is_kept
+
+    def exited(self, replica: Replica, status: int, *, out_of_memory: bool = False) -> None:
+        """A replica's process has ended; `out_of_memory`: the kernel did it."""
         self.replicas.pop(replica.id, None)
         expected = replica.status is Status.STOPPING
         was_ready = replica.status is Status.READY
-        replica.lost(status)
+        how = f"signal {-status}" if status < 0 else f"exit code {status}"
+        if out_of_memory:
+            how = f"the kernel ended it for want of memory, it held {in_words(replica.own_bytes)}"
+        replica.lost(how, out_of_memory=out_of_memory)
         if was_ready:
-            how = f"signal {-status}" if status < 0 else f"exit code {status}"
             reason = replica.condemned or Reason.WORKER_LOST
             message = f"A replica ended unexpectedly ({how})."
             log.warning(message, extra={"deployment": self.spec.id, "replica": replica.id})
-            if not replica.answered and self.clock() - replica.ready_at < EARLY_END_S:
-                self._failed(reason, f"it ended right after loading ({how}).")
+            if out_of_memory:
+                self._failed(Reason.OUT_OF_MEMORY, LoadError(f"{how}.", out_of_memory=True))
+            elif not replica.answered and self.clock() - replica.ready_at < EARLY_END_S:
+                self._failed(reason, LoadError(f"it ended right after loading ({how})."))
             else:
                 self._observe(reason, message)
         elif expected:
@@ -345,10 +475,10 @@ class Pool:
     # --- upkeep ---
 
     def apply(self, spec: DeploymentSpec, *, running: bool) -> None:
-        replace = _differs(self.spec, spec)
+        replace = differs(self.spec, spec)
         self.spec, self.running = spec, running
         self._backoff_s = self._retry_at = 0.0
-        self._load_error = ""
+        self._problem = None
         if not running:
             self.retire_all(Reason.STOPPED_BY_USER)
             return
@@ -367,6 +497,8 @@ class Pool:
                 self._retire(replica, reason)
             elif replica.status is Status.STARTING:
                 self.launcher.kill(replica.id)
+        for task in self._claiming:
+            task.cancel()
         self._observe(reason, "Stopped.")
         self._announce()
 
@@ -376,7 +508,7 @@ class Pool:
         for replica in list(self.replicas.values()):
             if replica.status is Status.STOPPING and now > replica.stop_by:
                 self.launcher.kill(replica.id)
-            if replica.status is Status.READY:
+            if replica.status is Status.READY or replica.is_draining:
                 trouble = replica.trouble(
                     self.limits.heartbeat_timeout_s, self.limits.stall_timeout_s
                 )
@@ -386,9 +518,21 @@ class Pool:
                     self.launcher.kill(replica.id)
         if not self.running:
             return
+        self._give_up_claims(now)
         if self._alive() < self._least() and now >= self._retry_at:
-            self._start(Reason.KEPT_LOADED)
+            if self.spec.readiness is Readiness.HOT:
+                self._start(Reason.KEPT_LOADED)
+            else:
+                self._start_where_room(Reason.KEPT_LOADED)
         self._stop_idle(now)
+
+    def _give_up_claims(self, now: float) -> None:
+        """Where nobody waits any more, nobody else is to make room."""
+        if self._waiting or now - self._wanted_at < CLAIM_KEPT_S:
+            return
+        for task, reason in self._claiming.items():
+            if reason is Reason.REQUEST:
+                task.cancel()
 
     def _stop_idle(self, now: float) -> None:
         idle = [
@@ -418,7 +562,7 @@ class Pool:
             return Status.READY
         if self._launches:
             return Status.STARTING
-        if self._load_error:
+        if self._problem:
             return Status.FAILED
         return Status.STOPPING if Status.STOPPING in states else Status.IDLE
 
@@ -427,6 +571,7 @@ class Pool:
             status=self._current_status(),
             reason=self._reason,
             message=self._message,
+            memory_bytes=self.spec.memory_bytes,
             replicas=[
                 ReplicaStats(
                     id=one.id,
@@ -462,7 +607,7 @@ def _timeout(timeout_s: float) -> InferenceTimeoutError:
     )
 
 
-def _differs(old: DeploymentSpec, new: DeploymentSpec) -> bool:
+def differs(old: DeploymentSpec, new: DeploymentSpec) -> bool:
     """Whether replicas of the old specification cannot serve the new one."""
     return (old.source, old.pipeline, old.engine, old.device, old.dtype, old.config) != (
         new.source,

