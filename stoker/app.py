@@ -81,7 +81,7 @@ def build_services(settings: Settings) -> Services:
 def _replicas(runtime: Runtime, deployment_id: str) -> int:
     """How many of a deployment's jobs can be worked on at a time."""
     stats = runtime.stats(deployment_id)
-    return max(1, len(stats.replicas) if stats else 0)
+    return stats.max_replicas if stats else 1
 
 
 def _media(settings: Settings) -> Collector:

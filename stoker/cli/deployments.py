@@ -41,6 +41,12 @@ def _workers(deployment: JsonObject) -> str:
     )
 
 
+def _memory(deployment: JsonObject) -> str:
+    memory = deployment["memory"]
+    how = "measured" if memory["is_measured"] else "estimated"
+    return f"{output.size(memory['bytes'])} a replica, {how}"
+
+
 LIST: Columns = {
     "model": lambda d: d["model"],
     "id": lambda d: d["id"],
@@ -65,6 +71,7 @@ DETAILS: Columns = {
     "replicas": _replicas,
     "idle timeout": lambda d: f"{d['idle_timeout_s']:g} s",
     "max queue": lambda d: d["max_queue"],
+    "memory": _memory,
     "workers": _workers,
     "created": lambda d: output.moment(d["created_at"]),
     "updated": lambda d: output.moment(d["updated_at"]),

@@ -117,6 +117,8 @@ class DeploymentStats:
     status: Status
     reason: Reason
     message: str
+    max_replicas: int = 1
+    """How many there may be under load."""
     memory_bytes: int = 0
     """What one replica needs of memory, as far as is known."""
     replicas: Sequence[ReplicaStats] = ()

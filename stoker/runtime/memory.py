@@ -7,6 +7,7 @@ further ones, so that it ends once it has finished, and the deployments take tur
 """
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -22,6 +23,10 @@ PATIENCE_S = 3.0
 SHARE = 0.8
 """Of the machine's memory, what replicas may take where no setting says so: the rest is for the
 server, the engines' shared code, conversions and the files that the kernel keeps."""
+
+_WEIGHTS = frozenset({".safetensors", ".gguf"})
+_READ_AHEAD_TIMES = 4
+"""Weights are read ahead where so many times their size is free."""
 
 _CGROUP_LIMITS = ("memory.max", "memory.limit_in_bytes")
 _CGROUP_ROOTS = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/memory"))
@@ -299,3 +304,18 @@ def kernel_kills() -> int:
             continue
         total += sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
     return total
+
+
+def read_ahead(folder: Path) -> None:
+    """Have the kernel read a model's weights where there is much free memory to keep them in."""
+    files = [path for path in folder.rglob("*") if path.suffix in _WEIGHTS and path.is_file()]
+    if sum(path.stat().st_size for path in files) * _READ_AHEAD_TIMES > (
+        psutil.virtual_memory().available
+    ):
+        return
+    for path in files:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
+        finally:
+            os.close(descriptor)

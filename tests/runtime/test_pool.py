@@ -238,6 +238,29 @@ class TestLimits:
         await asyncio.gather(*calls)
         assert await_free(world)
 
+    async def test_who_is_turned_away_is_told_how_long_the_queue_takes(
+        self, tmp_path: Path
+    ) -> None:
+        world = World(tmp_path, max_queue=30)
+        first = world.call()
+        replica = await world.loaded()
+        world.answer(replica)
+        await first
+        for _ in range(20):
+            call = world.call()
+            await settle()
+            world.clock.now += 0.5
+            world.answer(replica)
+            await call
+        calls = [world.call() for _ in range(30)]
+        await settle()
+        with pytest.raises(RateLimitError) as caught:
+            await world.call()
+        # 21 answers in ten seconds, and 30 wait.
+        assert caught.value.headers["retry-after"] == "14"
+        world.answer(replica)
+        await asyncio.gather(*calls)
+
     async def test_stopped(self, world: World) -> None:
         world.pool.apply(world.pool.spec, running=False)
         with pytest.raises(ConflictError, match="stopped"):
@@ -364,6 +387,23 @@ class TestRouting:
         for replica in world.launcher.launched:
             world.answer(replica)
         await asyncio.gather(*calls)
+
+    async def test_long_work_has_a_replica_for_itself(self, tmp_path: Path) -> None:
+        world = World(tmp_path, max_replicas=2)
+
+        def film() -> "asyncio.Task[bytes]":
+            work = world.pool.call(CALL, wait_s=60, timeout_s=60, on_progress=lambda _: None)
+            return asyncio.create_task(work)
+
+        first, second, third = film(), film(), film()
+        one = await world.loaded()
+        two = await world.loaded()
+        assert one is not two
+        await settle()
+        assert sorted([one.outstanding, two.outstanding]) == [1, 2]
+        world.answer(one)
+        world.answer(two)
+        assert await asyncio.gather(first, second, third) == [b"[]"] * 3
 
 
 class TestUpkeep:

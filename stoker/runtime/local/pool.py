@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -44,6 +45,8 @@ BACKOFF_LAST_S = 300.0
 SCALE_UP_AT = 16
 # A place in the queue for memory is kept for so long: who was told to ask again may do so.
 CLAIM_KEPT_S = 15.0
+# The service rate is that of so many answers.
+RATED = 64
 # A replica that ends this soon, without one answer, counts as a failing load: it would loop.
 EARLY_END_S = 5.0
 # A lost replica's requests are given to another one once, if they had not been begun.
@@ -141,6 +144,8 @@ class Pool:
     _refusals: int = 0
     """Starts that were refused memory."""
     _calls: int = 0
+    _answered_at: deque[float] = field(default_factory=lambda: deque[float](maxlen=RATED))
+    """When the last ones were."""
     _waiting: int = 0
     """Calls that wait for a replica."""
     _wanted_at: float = 0.0
@@ -163,7 +168,9 @@ class Pool:
         with self._counted() as record:
             ready_by = self.clock() + wait_s
             for attempt in range(1, ATTEMPTS + 1):
-                replica = await self._ready_replica(ready_by)
+                # Work of many steps fills a replica by itself.
+                busy_at = 1 if on_progress else SCALE_UP_AT
+                replica = await self._ready_replica(ready_by, busy_at)
                 record.given = self.clock()
                 try:
                     async with asyncio.timeout(timeout_s):
@@ -212,12 +219,13 @@ class Pool:
                 f"This deployment's queue is full: {self.spec.max_queue} requests are waiting or "
                 "running. Try again in a moment.",
                 code="queue_full",
-                retry_after_s=1,
+                retry_after_s=self._queue_s(),
             )
         self._calls += 1
         record = _Record(begun=self.clock())
         try:
             yield record
+            self._answered_at.append(self.clock())
         except StokerError as error:
             record.outcome = error.code
             raise
@@ -231,18 +239,28 @@ class Pool:
             self._calls -= 1
             self.listener.served(record.served(self.spec, self.clock()))
 
-    async def _ready_replica(self, ready_by: float) -> Replica:
-        """The least busy replica; starts one, and only one, where there is none."""
+    def _queue_s(self) -> float:
+        """How long the requests that are here will take, as fast as the last ones were answered."""
+        if len(self._answered_at) < 2:
+            return 1.0
+        return self._calls * (self.clock() - self._answered_at[0]) / len(self._answered_at)
+
+    async def _ready_replica(self, ready_by: float, busy_at: int = SCALE_UP_AT) -> Replica:
+        """The least busy replica; starts one, and only one, where there is none.
+
+        `busy_at`: with so many requests outstanding, it is better to have one more.
+        """
         self._waiting += 1
         try:
-            return await self._next_ready(ready_by)
+            return await self._next_ready(ready_by, busy_at)
         finally:
             self._waiting -= 1
             self._wanted_at = self.clock()
 
-    async def _next_ready(self, ready_by: float) -> Replica:
+    async def _next_ready(self, ready_by: float, busy_at: int) -> Replica:
         refusals = self._refusals
         while True:
+            remaining = ready_by - self.clock()
             if not self.running:
                 raise ConflictError(
                     f"The deployment '{self.spec.model}' is stopped: start it first.",
@@ -250,15 +268,18 @@ class Pool:
                 )
             if ready := self._ready():
                 replica = min(ready, key=lambda one: one.outstanding)
-                if replica.outstanding >= SCALE_UP_AT and self._alive() < self._most():
+                if replica.outstanding >= busy_at and self._alive() < self._most():
                     self._start_where_room(Reason.BACKLOG)
-                return replica
+                is_alone = busy_at == 1 and replica.outstanding > 0
+                if not (is_alone and self._launches and remaining > 0):
+                    return replica
+                await self._next_news(remaining)
+                continue
             if self._refusals > refusals and isinstance(self._problem, CapacityError):
                 raise self._problem
             self._check_backoff()
             if not self._launches:
                 self._start(Reason.REQUEST)
-            remaining = ready_by - self.clock()
             if remaining <= 0:
                 raise self._still_loading()
             await self._next_news(remaining)
@@ -571,6 +592,7 @@ class Pool:
             status=self._current_status(),
             reason=self._reason,
             message=self._message,
+            max_replicas=self._most(),
             memory_bytes=self.spec.memory_bytes,
             replicas=[
                 ReplicaStats(

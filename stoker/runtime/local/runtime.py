@@ -39,7 +39,14 @@ from stoker.runtime.local.host import EngineHost
 from stoker.runtime.local.pool import Limits, Pool, differs
 from stoker.runtime.local.replica import LoadError, Replica
 from stoker.runtime.local.transport import Channel
-from stoker.runtime.memory import SHARE, Memory, Tenant, kernel_kills, machine_bytes
+from stoker.runtime.memory import (
+    SHARE,
+    Memory,
+    Tenant,
+    kernel_kills,
+    machine_bytes,
+    read_ahead,
+)
 from stoker.runtime.metering import Meter
 
 log = logging.getLogger(__name__)
@@ -90,6 +97,9 @@ class LocalRuntime:
         self._memory = Memory(_budget(settings), self)
         self._kernel_kills = kernel_kills()
         self._killed: set[str] = set()
+        self._preparing: asyncio.Queue[DeploymentSpec] = asyncio.Queue()
+        self._prepared: set[str] = set()
+        """Sources whose first start was made shorter."""
         self._measured: dict[str, int] = {}
         """Deployment → what one replica has needed of memory, at most."""
         self._conversions = Conversions(
@@ -115,6 +125,7 @@ class LocalRuntime:
         if self._preloads:
             self._host.start()
         self._spawn(self._supervise())
+        self._spawn(self._prepare_all())
 
     async def stop(self) -> None:
         for pool in self._pools.values():
@@ -149,7 +160,9 @@ class LocalRuntime:
             self._memory.unreserve(spec.id)
         if running:
             self._host.start()
-            self._spawn(self._preload(spec))
+            if spec.source not in self._prepared:
+                self._prepared.add(spec.source)
+                self._preparing.put_nowait(spec)
         pool.apply(spec, running=running)
 
     def check_fits(self, spec: DeploymentSpec) -> None:
@@ -165,6 +178,7 @@ class LocalRuntime:
             source = pool.spec.source
             if all(other.spec.source != source for other in self._pools.values()):
                 self._conversions.forget(source)
+                self._prepared.discard(source)
         self._log_path(deployment_id).unlink(missing_ok=True)
 
     async def call(
@@ -395,10 +409,21 @@ class LocalRuntime:
             self._memory.reserve(pool.spec.id, _reserved(pool.spec))
         self._listeners.weighed(pool.spec.id, needed)
 
-    async def _preload(self, spec: DeploymentSpec) -> None:
+    async def _prepare_all(self) -> None:
+        """Make the first start of deployments shorter, one after another."""
+        while True:
+            spec = await self._preparing.get()
+            try:
+                folder = await self._folders.folder(spec)
+                self._preload(folder)
+                await asyncio.to_thread(read_ahead, folder)
+            except Exception:
+                # The load itself will meet the same fault, and tells the owner.
+                log.debug("nothing to prepare", exc_info=True, extra={"deployment": spec.id})
+
+    def _preload(self, folder: Path) -> None:
         """Have the architecture's code imported before the first request asks for the model."""
         try:
-            folder = await self._folders.folder(spec)
             index = folder / "model_index.json"
             if index.exists():
                 name = json.loads(index.read_bytes()).get("_class_name", "")
@@ -406,9 +431,8 @@ class LocalRuntime:
                 return
             config = json.loads((folder / "config.json").read_bytes())
             self._host.preload(Preload(str(config.get("model_type", ""))))
-        except (LoadError, OSError, ValueError):
-            # The load itself will meet the same fault, and tells the owner.
-            log.debug("nothing to preload", extra={"deployment": spec.id})
+        except (OSError, ValueError):
+            log.debug("nothing to preload", exc_info=True)
 
     async def _wait_gone(self, seconds: float, pool: Pool | None = None) -> None:
         """Wait for stopping replicas, of one pool or of all; then kill what is left."""
