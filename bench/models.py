@@ -182,6 +182,36 @@ def llama_135m() -> Path:
     return _kept("llama-135m", save)
 
 
+def small_llamas(count: int) -> list[Path]:
+    """Llamas of 8 layers by 256 with 19 M parameters in bfloat16, each with weights of its own."""
+
+    def save(folder: Path) -> None:
+        import torch
+        import transformers
+
+        words = chat_tokenizer()
+        config = transformers.LlamaConfig(
+            vocab_size=CHAT_VOCABULARY,
+            hidden_size=256,
+            intermediate_size=688,
+            num_hidden_layers=8,
+            num_attention_heads=4,
+            tie_word_embeddings=True,
+            max_position_embeddings=2048,
+            bos_token_id=0,
+            eos_token_id=0,
+            pad_token_id=0,
+        )
+        for at in range(count):
+            torch.manual_seed(at)
+            model: Any = transformers.LlamaForCausalLM(config).eval()
+            model.generation_config.do_sample = False
+            model.to(torch.bfloat16).save_pretrained(folder / f"llama-{at:02d}")
+            words.save_pretrained(folder / f"llama-{at:02d}")
+
+    return sorted(path for path in _kept(f"small-llamas-{count}", save).iterdir() if path.is_dir())
+
+
 def chat_tokenizer() -> Any:
     """A byte-level BPE of 49152 tokens that has one for each word of `chat_words`."""
     import transformers
