@@ -33,6 +33,9 @@ from stoker.keys.endpoints import router as keys
 from stoker.keys.keyring import Keyring
 from stoker.media.collect import Collector
 from stoker.media.fetch import Fetcher
+from stoker.metrics.endpoints import router as metrics
+from stoker.metrics.jobs import queue_lengths
+from stoker.metrics.recorder import Metrics
 from stoker.openai.models import router as models
 from stoker.openai.registry import ROUTERS as CONVENTIONS
 from stoker.runtime.interface import Runtime
@@ -40,6 +43,7 @@ from stoker.runtime.local.runtime import LocalRuntime
 from stoker.secret import ServerSecret
 from stoker.videos import service as videos_service
 from stoker.videos.endpoints import router as videos
+from stoker.videos.models import Video
 
 ROUTERS: tuple[APIRouter, ...] = (
     tasks,
@@ -51,6 +55,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     accounts,
     files,
     videos,
+    metrics,
 )
 
 
@@ -60,15 +65,19 @@ def build_services(settings: Settings) -> Services:
     database = Database(settings.resolved_database_url)
     blobs = Blobs(data_dir / "blobs")
     runtime = LocalRuntime(settings, ModelFolders(settings, database, blobs))
+    directory = Directory()
+    counted = Metrics(directory, runtime)
+    counted.add(queue_lengths(database, {"video": Video}))
     return Services(
         settings=settings,
         database=database,
         blobs=blobs,
         keyring=Keyring(database, settings.key_cache_s),
-        directory=Directory(),
+        directory=directory,
         runtime=runtime,
         secret=ServerSecret(data_dir),
         media=_media(settings),
+        metrics=counted,
         videos=Runner(
             database,
             lease_s=settings.job_lease_s,
@@ -117,7 +126,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         redoc_url=None,
         # A redirect would be built from the client's Host header.
         redirect_slashes=False,
-        middleware=_middleware(services.settings),
+        middleware=_middleware(services),
     )
     app.state.services = services
     install_error_handlers(app)
@@ -132,8 +141,10 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     return app
 
 
-def _middleware(settings: Settings) -> list[Middleware]:
-    found = [Middleware(RequestContext, body_limit=settings.body_limit_mib * MIB)]
+def _middleware(services: Services) -> list[Middleware]:
+    settings = services.settings
+    limit = settings.body_limit_mib * MIB
+    found = [Middleware(RequestContext, body_limit=limit, metrics=services.metrics)]
     if "*" not in settings.allowed_hosts:
         found.append(Middleware(AllowedHosts, allowed_hosts=settings.allowed_hosts))
     return found
@@ -145,7 +156,7 @@ async def running(services: Services) -> AsyncGenerator[None]:
     await services.database.migrate()
     await artifacts_service.recover(services.database, services.blobs)
     events = EventLog(services.database)
-    await services.runtime.start([events])
+    await services.runtime.start([events, services.metrics])
     await deployments_service.restore(services)
     background = [
         asyncio.create_task(Janitor(services).run()),

@@ -26,6 +26,15 @@ class Settings(BaseSettings):
     port: int = Field(
         default=8000, ge=0, le=65535, description="Port to listen on; 0 picks a free one."
     )
+    metrics_host: str = Field(
+        default="127.0.0.1", description="Address that metrics are served on without a key."
+    )
+    metrics_port: int | None = Field(
+        default=None,
+        ge=1,
+        le=65535,
+        description="Port of that address; none: metrics need an operator's key.",
+    )
     allowed_hosts: list[str] = Field(
         default=["*"], description="Host headers that are answered; others get 400."
     )

@@ -13,6 +13,7 @@ from stoker.deployments.directory import Directory
 from stoker.jobs.runner import Runner
 from stoker.keys.keyring import Keyring
 from stoker.media.collect import Collector
+from stoker.metrics.recorder import Metrics
 from stoker.runtime.interface import Runtime
 from stoker.secret import ServerSecret
 
@@ -27,6 +28,7 @@ class Services:
     runtime: Runtime
     secret: ServerSecret
     media: Collector
+    metrics: Metrics
     videos: Runner[Any, Any]
     """Works on the jobs that are videos."""
 

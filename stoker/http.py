@@ -28,6 +28,7 @@ from stoker.errors import (
 )
 from stoker.ids import Prefix, new_id
 from stoker.logs import request_id
+from stoker.metrics.recorder import Metrics
 
 log = logging.getLogger("stoker.http")
 
@@ -38,9 +39,10 @@ _BODY_LIMIT = "stoker.body_limit"
 class RequestContext:
     """Gives every request an id, a body limit, one log line and, whatever happens, an answer."""
 
-    def __init__(self, app: ASGIApp, body_limit: int) -> None:
+    def __init__(self, app: ASGIApp, body_limit: int, metrics: Metrics) -> None:
         self.app = app
         self.body_limit = body_limit
+        self.metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -70,13 +72,15 @@ class RequestContext:
             if not status:
                 await error_response(InternalError())(scope, receive, send_with_id)
         finally:
+            seconds = time.perf_counter() - started
+            self.metrics.answered(route_of(scope), scope["method"], status, seconds)
             log.info(
                 "request",
                 extra={
                     "method": scope["method"],
                     "path": scope["path"],
                     "status": status,
-                    "ms": round((time.perf_counter() - started) * 1000, 2),
+                    "ms": round(seconds * 1000, 2),
                 },
             )
             request_id.reset(token)
@@ -115,6 +119,11 @@ def require_json(request: Request) -> None:
 def lift_body_limit(request: Request) -> None:
     """Leave the limit to this handler, which streams the body and counts for itself."""
     request.scope[_BODY_LIMIT] = None
+
+
+def route_of(scope: Scope) -> str | None:
+    """The template of the route that a request was given to, such as `/v1/models/{model}`."""
+    return getattr(scope.get("route"), "path", None)
 
 
 def _request_id(scope: Scope) -> str:

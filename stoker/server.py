@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 
 import uvicorn
 
@@ -12,6 +12,7 @@ from stoker import logs
 from stoker.app import create_app
 from stoker.config import Settings
 from stoker.context import Services
+from stoker.metrics.endpoints import standalone
 
 Started = Callable[[Services, str], Awaitable[None]]
 
@@ -33,6 +34,39 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     except ImportError:
         return None
     return uvloop.new_event_loop
+
+
+class _MetricsServer(uvicorn.Server):
+    """Ends when the server does: signals are that one's business."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+
+@contextlib.asynccontextmanager
+async def _serving_metrics(settings: Settings, services: Services) -> AsyncGenerator[None]:
+    """The metrics at an address of their own, where one is set."""
+    if settings.metrics_port is None:
+        yield
+        return
+    listener = _listen(settings.metrics_host, settings.metrics_port)
+    config = uvicorn.Config(
+        standalone(services.metrics),
+        http="httptools",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=1,
+    )
+    server = _MetricsServer(config)
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        await serving
 
 
 class Server(uvicorn.Server):
@@ -79,7 +113,8 @@ async def _serve(settings: Settings, started: Started) -> None:
         await started(app.state.services, f"http://{host}:{port}")
 
     announcing = asyncio.create_task(announce())
-    await server.serve(sockets=[listener])
+    async with _serving_metrics(settings, app.state.services):
+        await server.serve(sockets=[listener])
     if announcing.done():
         announcing.result()
     else:

@@ -32,6 +32,12 @@ class Directory:
         if entry := self._by_id.pop(deployment_id, None):
             del self._by_model[entry.account_id, entry.model]
 
+    def find(self, deployment_id: str) -> Entry | None:
+        return self._by_id.get(deployment_id)
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
     def visible(self, caller: Principal) -> list[Entry]:
         """The deployments that a key may call, oldest first."""
         if caller.scope is Scope.DEPLOYMENT:

@@ -104,6 +104,16 @@ async def unfinished(session: AsyncSession, table: type[Job], deployment_id: str
     return await session.scalar(statement) or 0
 
 
+async def queues(session: AsyncSession, table: type[Job]) -> dict[str, int]:
+    """How many jobs of all deployments there are that have not ended, by status."""
+    statement = (
+        select(table.status, func.count())
+        .where(table.status.in_(UNFINISHED))
+        .group_by(table.status)
+    )
+    return {row[0]: row[1] for row in await session.execute(statement)}
+
+
 async def _write(session: AsyncSession, row: Job, token: str, **values: Any) -> bool:
     table = type(row)
     result = await session.execute(

@@ -81,6 +81,7 @@ def _serve(spec: ReplicaSpec, link: "Link") -> int:
                 case Shutdown():
                     worker.stop()
                     link.flush()
+                    link.send_now(_heartbeat(worker, memory))
                     return 0
         if not worker.alive and not worker.accepted:
             # All have been told why; the gateway starts another replica in this one's place.
@@ -91,19 +92,22 @@ def _serve(spec: ReplicaSpec, link: "Link") -> int:
             if time.monotonic() >= next_weighing:
                 next_weighing = time.monotonic() + WEIGHING_S
                 memory = weigh((os.getpid(), *worker.children))
-            link.send_now(
-                Heartbeat(
-                    worker.progress,
-                    worker.accepted,
-                    memory.proportional,
-                    memory.own,
-                    worker.busy_s,
-                    worker.engine,
-                    worker.cache_usage,
-                )
-            )
+            link.send_now(_heartbeat(worker, memory))
             if news := worker.measured():
                 link.send_now(Calibrated(*news))
+
+
+def _heartbeat(worker: Serving, memory: "Weight") -> Heartbeat:
+    return Heartbeat(
+        worker.progress,
+        worker.accepted,
+        memory.proportional,
+        memory.own,
+        worker.busy_s,
+        worker.engine,
+        worker.cache_usage,
+        worker.batches,
+    )
 
 
 def _load(spec: ReplicaSpec, link: "Link") -> Serving:

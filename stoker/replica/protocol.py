@@ -4,6 +4,7 @@ A message is one frame with the msgpack head, followed by raw frames where the h
 replica side imports nothing beyond the standard library, msgspec, pydantic, pyzmq and its engine.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -217,6 +218,26 @@ class Failure(msgspec.Struct, frozen=True, tag="failure"):
     param: str | None
 
 
+BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+"""The largest batch of each bucket that forward passes are counted in; one more has the rest."""
+
+
+class Batches(msgspec.Struct):
+    """Forward passes so far, by how many samples or sequences shared them."""
+
+    passes: list[int] = msgspec.field(default_factory=lambda: [0] * (len(BATCH_SIZES) + 1))
+    samples: int = 0
+    """Of all passes together."""
+
+    def count(self, size: int) -> None:
+        self.passes[bisect_left(BATCH_SIZES, size)] += 1
+        self.samples += size
+
+    def __add__(self, other: "Batches") -> "Batches":
+        passes = [one + two for one, two in zip(self.passes, other.passes, strict=True)]
+        return Batches(passes, self.samples + other.samples)
+
+
 class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     progress: int
     """Grows with every step of work done: accepted work and no growth means a hang."""
@@ -231,6 +252,7 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     engine: str
     cache_usage: float | None
     """The share of the key-value cache that requests hold, of language models."""
+    batches: Batches
 
 
 class Calibrated(msgspec.Struct, frozen=True, tag="calibrated"):

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from stoker.replica.engines.interface import Progress
 from stoker.replica.flight import FlightRecord
-from stoker.replica.protocol import ReplicaSpec, Send
+from stoker.replica.protocol import Batches, ReplicaSpec, Send
 
 
 class Serving(Protocol):
@@ -16,6 +16,8 @@ class Serving(Protocol):
     """Grows with every step of work done."""
     busy_s: float
     """Time spent in forward passes."""
+    batches: Batches
+    """The passes that worked for requests; of language models, those that gave them tokens."""
 
     @property
     def accepted(self) -> int:

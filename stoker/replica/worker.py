@@ -19,7 +19,7 @@ from stoker.replica.batching import BatchQueue, Entry
 from stoker.replica.calibration import Calibration
 from stoker.replica.engines.interface import AbandonedError, Engine, Watch
 from stoker.replica.flight import FlightRecord
-from stoker.replica.protocol import Failure, Parts, Progress, Result, Send, Work
+from stoker.replica.protocol import Batches, Failure, Parts, Progress, Result, Send, Work
 from stoker.replica.stages import InputError, Sample, Stages, StreamWriter
 from stoker.tasks.registry import WORKS
 
@@ -72,6 +72,7 @@ class Worker:
         calibration.begin(engine.name)
         self._converted: Path | None = None
         self.busy_s = 0.0
+        self.batches = Batches()
         self._queue = BatchQueue(calibration.budget)
         self._side: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._requests: dict[int, Request] = {}
@@ -322,6 +323,7 @@ class Worker:
         finally:
             self._flight.set(_RUNNING, [])
         self.busy_s += (seconds := time.perf_counter() - started)
+        self.batches.count(len(batch))
         log.debug("batch of %d in %.1f ms", len(batch), seconds * 1e3)
         self._side.put(lambda: self._finish(batch, outputs))
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from stoker.replica.llm.wire import Generation
+from stoker.replica.protocol import Batches
 from stoker.runtime.metering import Meter
 
 
@@ -122,6 +123,10 @@ class DeploymentStats:
     memory_bytes: int = 0
     """What one replica needs of memory, as far as is known."""
     replicas: Sequence[ReplicaStats] = ()
+    calls: int = 0
+    """Those that wait or are worked on."""
+    batches: Batches = field(default_factory=Batches)
+    """Of all its replicas, those that have ended included."""
 
 
 OnProgress = Callable[[float], None]

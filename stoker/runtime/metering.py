@@ -1,7 +1,7 @@
 """What workers hold of memory and for how long, from the supervisor's own record of their lives."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 MIB = 1024 * 1024
@@ -69,6 +69,7 @@ class Meter:
         self._monotonic_ms = monotonic_ms
         self._wall_ms = wall_ms
         self._workers: dict[str, _Worker] = {}
+        self._totals: dict[str, int] = {}
 
     def begin(
         self, worker_id: str, *, account_id: str, deployment_id: str, model: str, memory_bytes: int
@@ -91,6 +92,13 @@ class Meter:
         if worker and not worker.is_over:
             self._advance(worker)
             worker.is_over = True
+
+    def totals(self) -> Mapping[str, int]:
+        """Deployment → MiB-milliseconds that its workers have held in this process' life."""
+        for worker in self._workers.values():
+            if not worker.is_over:
+                self._advance(worker)
+        return self._totals
 
     def take(self) -> list[Holding]:
         """All that has changed since it was acknowledged."""
@@ -135,6 +143,8 @@ class Meter:
         """Count from when it was last done until now, split at the hours of the wall clock."""
         now_ms, wall_ms = self._monotonic_ms(), self._wall_ms()
         start_ms = wall_ms - (now_ms - worker.since_ms)
+        held_before = self._totals.get(worker.deployment_id, 0)
+        self._totals[worker.deployment_id] = held_before + worker.mib * (now_ms - worker.since_ms)
         worker.since_ms = now_ms
         while True:
             hour = start_ms // HOUR_MS

@@ -23,7 +23,7 @@ from stoker.replica.llm.prompts import Prepared, Prompts
 from stoker.replica.llm.reading import Dialect, Reader
 from stoker.replica.llm.text import Detokenizer, Stops
 from stoker.replica.llm.wire import Conversation, Generation
-from stoker.replica.protocol import Failure, Generate, Parts, Result, Send
+from stoker.replica.protocol import Batches, Failure, Generate, Parts, Result, Send
 from stoker.replica.stages import InputError
 
 log = logging.getLogger(__name__)
@@ -94,6 +94,7 @@ class LanguageWorker:
         self._adopting: Path | None = None
         self.progress = 0
         self.busy_s = 0.0
+        self.batches = Batches()
         self._threads = {
             name: threading.Thread(target=run, name=name, daemon=True)
             for name, run in (
@@ -310,6 +311,7 @@ class LanguageWorker:
             return
         self.progress += 1
         if outputs:
+            self.batches.count(len(outputs))
             self._outputs.put(outputs)
 
     # --- the text's thread ---

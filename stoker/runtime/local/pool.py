@@ -19,6 +19,7 @@ from stoker.errors import (
     StokerError,
 )
 from stoker.replica.llm.wire import Generation
+from stoker.replica.protocol import Batches
 from stoker.runtime.interface import (
     CANCELLED,
     KEEP_ALIVE,
@@ -154,6 +155,8 @@ class Pool:
         default_factory=dict["asyncio.Task[None]", Reason]
     )
     """Starts that wait for memory."""
+    _batches: Batches = field(default_factory=Batches)
+    """Of replicas that have ended."""
 
     # --- calls ---
 
@@ -473,6 +476,7 @@ class Pool:
     def exited(self, replica: Replica, status: int, *, out_of_memory: bool = False) -> None:
         """A replica's process has ended; `out_of_memory`: the kernel did it."""
         self.replicas.pop(replica.id, None)
+        self._batches += replica.batches
         expected = replica.status is Status.STOPPING
         was_ready = replica.status is Status.READY
         how = f"signal {-status}" if status < 0 else f"exit code {status}"
@@ -594,6 +598,8 @@ class Pool:
             message=self._message,
             max_replicas=self._most(),
             memory_bytes=self.spec.memory_bytes,
+            calls=self._calls,
+            batches=sum((one.batches for one in self.replicas.values()), self._batches),
             replicas=[
                 ReplicaStats(
                     id=one.id,

@@ -17,6 +17,7 @@ from stoker.replica import flight
 from stoker.replica.llm.wire import Generation
 from stoker.replica.protocol import (
     Adopt,
+    Batches,
     Calibrated,
     Cancel,
     Failure,
@@ -81,6 +82,7 @@ class Replica:
     """What runs the model now."""
     cache_usage: float | None = None
     """The share of the key-value cache that requests hold, of language models."""
+    batches: Batches = field(default_factory=Batches)
     busy_s: float = 0.0
     """Time spent in forward passes."""
     convertible: bool = False
@@ -271,6 +273,7 @@ class Replica:
         self.busy_s = beat.busy_s
         self.engine = beat.engine
         self.cache_usage = beat.cache_usage
+        self.batches = beat.batches
         if beat.progress != self._work_done or not beat.accepted:
             self._work_done = beat.progress
             self._moved_at = self._beat_at

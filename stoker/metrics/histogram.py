@@ -1,0 +1,37 @@
+"""Counts of observations by size, as Prometheus has them."""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+from prometheus_client import utils
+
+_utils: Any = utils
+
+Buckets = Sequence[tuple[str, float]]
+"""Upper bound, as text → observations up to it; the last is `+Inf`."""
+
+
+class Histogram:
+    """prometheus_client's own takes a lock and looks up its labels with each observation."""
+
+    __slots__ = ("_bounds", "_counts", "total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self.total += value
+
+    @property
+    def buckets(self) -> Buckets:
+        return buckets(self._bounds, self._counts)
+
+
+def buckets(bounds: Sequence[float], counts: Sequence[int]) -> Buckets:
+    names: list[str] = [_utils.floatToGoString(bound) for bound in (*bounds, float("inf"))]
+    return list(zip(names, accumulate(counts), strict=True))

@@ -1,0 +1,210 @@
+"""Metrics of a real server, read by Prometheus' own parsers."""
+
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import stoker
+from tests.deployments.support import bert, call
+from tests.support.deploying import deploy, deployment, wait_for
+from tests.support.scraping import OPENMETRICS, Scrape, scrape, scrape_until
+from tests.support.server import WITHOUT_MODELS, Server, running
+
+
+@pytest.fixture(scope="module")
+def operator(server: Server) -> Iterator[httpx.Client]:
+    server.wait_ready()
+    with server.client(server.operator_key) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def account(server: Server) -> Iterator[httpx.Client]:
+    with server.account("metrics") as client:
+        yield client
+
+
+def labels_of(client: Any, model: str) -> dict[str, str]:
+    return {"account": client.account_id, "model": model}
+
+
+class TestAccess:
+    def test_only_operators_may_read_them(
+        self, server: Server, operator: httpx.Client, account: httpx.Client
+    ):
+        with server.client() as anonymous:
+            assert anonymous.get("/metrics").status_code == 401
+        assert account.get("/metrics").status_code == 401
+        assert operator.get("/metrics").status_code == 200
+
+    def test_own_address_needs_no_key_and_serves_nothing_else(self, tmp_path: Path):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        env = {"STOKER_METRICS_PORT": str(port), **WITHOUT_MODELS}
+        with (
+            running(tmp_path / "data", **env) as server,
+            httpx.Client(base_url=f"http://127.0.0.1:{port}") as open_client,
+            server.client() as anonymous,
+        ):
+            assert scrape(open_client).get("stoker_build_info", version=stoker.__version__) == 1
+            assert open_client.post("/metrics").status_code == 405
+            for path in ("/health", "/v1/models", "/openapi.json", "/v1/api-keys", "/"):
+                assert open_client.get(path).status_code == 404
+            assert anonymous.get("/metrics").status_code == 401
+            assert server.stop() == 0
+
+
+class TestFormats:
+    def test_text_and_openmetrics_tell_the_same(self, operator: httpx.Client):
+        text, opened = scrape(operator, {"accept": "*/*"}), scrape(operator)
+        assert text.content_type.startswith("text/plain; version=0.0.4")
+        assert opened.content_type.startswith("application/openmetrics-text; version=1.0.0")
+        ours = {name for name in opened.names if name.startswith("stoker_")}
+        assert ours == {name for name in text.names if name.startswith("stoker_")}
+        assert {"stoker_build_info", "process_resident_memory_bytes"} <= opened.names
+
+    def test_every_family_explains_itself(self, operator: httpx.Client):
+        families = scrape(operator).families.values()
+        assert [one.name for one in families if not one.documentation] == []
+
+
+class TestDeployments:
+    def test_counters_move_by_what_was_done(self, operator: httpx.Client, account: httpx.Client):
+        which = labels_of(account, "counted")
+        identifier = deploy(account, bert(), "counted")["id"]
+        assert scrape(operator).get("stoker_requests_total", **which) == 0
+        for inputs in ("one", "two", ["three", "four", "five"]):
+            call(account, "counted", inputs=inputs).raise_for_status()
+        refused = call(account, "counted", inputs="word " * 5000)
+        assert refused.status_code == 400, refused.text
+        after = scrape_until(operator, "stoker_batch_size_sum", 5, **which)
+        requests = {"pipeline": "token-classification", **which}
+        assert after.get("stoker_requests_total", outcome="ok", **requests) == 3
+        assert after.get("stoker_requests_total", outcome="invalid_request", **requests) == 1
+        for name in ("stoker_request_seconds", "stoker_request_wait_seconds"):
+            assert after.get(f"{name}_count", **which) == 4
+            assert after.get(f"{name}_bucket", le="+Inf", **which) == 4
+        assert after.get("stoker_request_wait_seconds_sum", **which) > 0
+        assert 3 <= after.get("stoker_batch_size_count", **which) <= 5
+        assert after.get("stoker_cold_starts_total", outcome="loaded", **which) == 1
+        assert after.get("stoker_cold_start_seconds_count", **which) == 1
+        assert after.get("stoker_replicas", status="ready", **which) == 1
+        assert after.get("stoker_requests_outstanding", **which) == 0
+        held = after.get("stoker_memory_held_mib_ms_total", **which)
+        memory = scrape_until_memory(operator, which)
+        assert memory == pytest.approx(
+            deployment(account, identifier)["workers"][0]["memory_bytes"]
+        )
+        assert scrape(operator).get("stoker_memory_held_mib_ms_total", **which) >= held
+
+    def test_same_model_id_of_two_accounts_has_two_series(
+        self, server: Server, operator: httpx.Client, account: httpx.Client
+    ):
+        with server.account("other") as other:
+            for client, calls in ((account, 1), (other, 2)):
+                deploy(client, bert(), "shared-name")
+                for _ in range(calls):
+                    call(client, "shared-name").raise_for_status()
+            found = scrape(operator)
+            for client, calls in ((account, 1), (other, 2)):
+                which = labels_of(client, "shared-name")
+                assert found.get("stoker_requests_total", **which) == calls
+
+    def test_counts_survive_replicas(self, operator: httpx.Client, account: httpx.Client):
+        which = labels_of(account, "mortal")
+        identifier = deploy(account, bert(), "mortal")["id"]
+        call(account, "mortal", inputs=["one", "two"]).raise_for_status()
+        scrape_until(operator, "stoker_batch_size_sum", 2, **which)
+        os.kill(deployment(account, identifier)["workers"][0]["pid"], signal.SIGKILL)
+        wait_for(account, identifier, "idle")
+        call(account, "mortal", inputs=["three"]).raise_for_status()
+        after = scrape_until(operator, "stoker_batch_size_sum", 3, **which)
+        assert after.get("stoker_cold_starts_total", outcome="loaded", **which) == 2
+        assert after.get("stoker_workers_lost_total", reason="worker_lost", **which) == 1
+
+    def test_series_go_with_their_deployment(self, operator: httpx.Client, account: httpx.Client):
+        before = scrape(operator)
+        identifier = deploy(account, bert(), "passing")["id"]
+        assert "passing" not in scrape(operator).labels("model"), "it was never started"
+        call(account, "passing").raise_for_status()
+        during = scrape(operator)
+        assert "passing" in during.labels("model")
+        assert total(during) == total(before) + 1
+        account.delete(f"/v1/deployments/{identifier}").raise_for_status()
+        after = scrape(operator)
+        assert "passing" not in after.labels("model")
+        assert total(after) == total(before)
+
+    def test_evictions_have_a_reason(self, operator: httpx.Client, account: httpx.Client):
+        which = labels_of(account, "brief")
+        deploy(account, bert(), "brief", idle_timeout_s=1)
+        call(account, "brief").raise_for_status()
+        after = scrape_until(operator, "stoker_evictions_total", 1, **which)
+        assert after.labels("reason", "stoker_evictions_total") == {"idle_timeout"}
+
+    def test_failed_starts_are_told(self, operator: httpx.Client, account: httpx.Client):
+        which = labels_of(account, "broken")
+        deploy(account, bert("ForMaskedLM"), "broken", pipeline="fill-mask", engine="vllm")
+        answer = account.post("/v1/fill-mask", json={"model": "broken", "inputs": "a [MASK]"})
+        assert answer.status_code == 503
+        after = scrape(operator)
+        assert after.get("stoker_cold_starts_total", outcome="load_failed", **which) == 1
+        assert after.get("stoker_cold_start_seconds_count", **which) == 0
+
+
+class TestHttp:
+    def test_routes_are_templates(self, operator: httpx.Client, account: httpx.Client):
+        account.get("/v1/deployments/dep_of_my_own")
+        account.get("/v1/models/some/nested/model")
+        account.get("/nowhere/secret-path")
+        account.request("BREW", "/v1/deployments/dep_1")
+        account.request("PROPFIND", "/v1/deployments/dep_1")
+        found = scrape(operator)
+        routes = found.labels("route")
+        assert {"/v1/deployments/{deployment_id}", "/v1/models/{model:path}", "none"} <= routes
+        assert "dep_of_my_own" not in found.text and "secret-path" not in found.text
+        methods = found.labels("method")
+        assert "other" in methods and not methods & {"BREW", "PROPFIND"}
+
+    def test_statuses_and_seconds(self, operator: httpx.Client, account: httpx.Client):
+        before = scrape(operator)
+        account.get("/v1/api-keys/key_none")
+        after = scrape(operator)
+        which = {"route": "/v1/api-keys/{key_id}", "method": "GET"}
+        for name, labels in (
+            ("stoker_http_requests_total", {"status": "404", **which}),
+            ("stoker_http_request_seconds_count", which),
+        ):
+            assert after.get(name, **labels) == before.get(name, **labels) + 1
+
+    def test_no_key_is_told(self, server: Server, operator: httpx.Client, account: httpx.Client):
+        text = scrape(operator).text
+        for key in (server.operator_key, account.headers["authorization"].removeprefix("Bearer ")):
+            _, public_id, secret = key.split("-", 2)
+            assert public_id not in text and secret not in text
+
+
+def total(found: Scrape) -> float:
+    return found.get("stoker_deployments")
+
+
+def scrape_until_memory(operator: httpx.Client, which: dict[str, str]) -> float:
+    """What a replica holds, once it was weighed."""
+    for _ in range(400):
+        if held := scrape(operator).get("stoker_replica_memory_bytes", **which):
+            return held
+    raise AssertionError("the replica was never weighed")
+
+
+def test_the_endpoint_is_described(server: Server) -> None:
+    with server.client() as anonymous:
+        operation = anonymous.get("/openapi.json").json()["paths"]["/metrics"]["get"]
+    assert {"text/plain", OPENMETRICS["accept"].partition(";")[0]} == set(
+        operation["responses"]["200"]["content"]
+    )
