@@ -31,6 +31,7 @@ from stoker.janitor import Janitor
 from stoker.jobs.runner import Runner
 from stoker.keys.endpoints import router as keys
 from stoker.keys.keyring import Keyring
+from stoker.keys.limits import RateLimits
 from stoker.media.collect import Collector
 from stoker.media.fetch import Fetcher
 from stoker.metrics.endpoints import router as metrics
@@ -78,6 +79,7 @@ def build_services(settings: Settings) -> Services:
         secret=ServerSecret(data_dir),
         media=_media(settings),
         metrics=counted,
+        rate_limits=RateLimits(),
         videos=Runner(
             database,
             lease_s=settings.job_lease_s,
@@ -156,7 +158,7 @@ async def running(services: Services) -> AsyncGenerator[None]:
     await services.database.migrate()
     await artifacts_service.recover(services.database, services.blobs)
     events = EventLog(services.database)
-    await services.runtime.start([events, services.metrics])
+    await services.runtime.start([events, services.metrics, services.rate_limits])
     await deployments_service.restore(services)
     background = [
         asyncio.create_task(Janitor(services).run()),

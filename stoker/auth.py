@@ -1,5 +1,6 @@
 """Who is calling, and what they may do. Every route depends on `authenticate`, deny by default."""
 
+import math
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -9,10 +10,10 @@ from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 
 from stoker.accounts import repository as accounts
-from stoker.context import ServicesDep
+from stoker.context import Services, ServicesDep
 from stoker.context import services as services_of
-from stoker.errors import InvalidAPIKeyError, InvalidRequestError, NotFoundError
-from stoker.http import require_json
+from stoker.errors import InvalidAPIKeyError, InvalidRequestError, NotFoundError, RateLimitError
+from stoker.http import add_headers, require_json
 from stoker.keys.keyring import Principal, Scope
 
 # Declared for the OpenAPI document only: the header is read by `authenticate` itself, because
@@ -23,13 +24,29 @@ bearer = HTTPBearer(auto_error=False, description="An API key: `Bearer sk-…`")
 async def authenticate(
     request: Request, services: ServicesDep, _scheme: Annotated[object, Security(bearer)] = None
 ) -> Principal:
-    """The caller. Raises `InvalidAPIKeyError` for every kind of bad key alike."""
+    """The caller. Raises `InvalidAPIKeyError` for every kind of bad key alike, and
+    `RateLimitError` where its key has had its share.
+    """
     known: Principal | None = getattr(request.state, "caller", None)
     if known is None:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         given = token.strip() if scheme.lower() == "bearer" else ""
         known = request.state.caller = await services.keyring.check(given)
+        if known.limits:
+            _count(request, services, known)
     return known
+
+
+def _count(request: Request, services: Services, caller: Principal) -> None:
+    verdict = services.rate_limits.check(caller)
+    add_headers(request, verdict.headers)
+    if verdict.exhausted:
+        limit = caller.limits[verdict.exhausted]
+        raise RateLimitError(
+            f"This key's limit of {limit} {verdict.exhausted} a minute is reached. "
+            f"There is room again in {math.ceil(verdict.retry_after_s)} s.",
+            retry_after_s=verdict.retry_after_s,
+        )
 
 
 class KeyedRoute(APIRoute):

@@ -12,6 +12,7 @@ from stoker.db import Database, Session
 from stoker.deployments.directory import Directory
 from stoker.jobs.runner import Runner
 from stoker.keys.keyring import Keyring
+from stoker.keys.limits import RateLimits
 from stoker.media.collect import Collector
 from stoker.metrics.recorder import Metrics
 from stoker.runtime.interface import Runtime
@@ -29,6 +30,7 @@ class Services:
     secret: ServerSecret
     media: Collector
     metrics: Metrics
+    rate_limits: RateLimits
     videos: Runner[Any, Any]
     """Works on the jobs that are videos."""
 

@@ -1,5 +1,6 @@
 """Every error that a client can see, once: status, type, code (docs/errors.md lists them)."""
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
@@ -51,7 +52,7 @@ class StokerError(Exception):
         if self.retry_after_s is None:
             return {}
         # The openai SDK gives up on anything above 120 s.
-        return {"retry-after": str(max(1, min(120, round(self.retry_after_s))))}
+        return {"retry-after": str(max(1, min(120, math.ceil(self.retry_after_s))))}
 
     def body(self) -> dict[str, Any]:
         error: dict[str, Any] = {
@@ -169,12 +170,15 @@ class InferenceTimeoutError(StokerError):
     code = "timeout"
 
 
-ALWAYS: tuple[type[StokerError], ...] = (InvalidRequestError, InvalidAPIKeyError)
+ALWAYS: tuple[type[StokerError], ...] = (
+    InvalidRequestError,
+    InvalidAPIKeyError,
+    RateLimitError,
+)
 CALLING: tuple[type[StokerError], ...] = (
     EndpointNotSupportedError,
     ModelNotFoundError,
     PayloadTooLargeError,
-    RateLimitError,
     InferenceError,
     ModelLoadingError,
     CapacityError,

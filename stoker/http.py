@@ -34,6 +34,7 @@ log = logging.getLogger("stoker.http")
 
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _BODY_LIMIT = "stoker.body_limit"
+_HEADERS = "stoker.headers"
 
 
 class RequestContext:
@@ -61,6 +62,8 @@ class RequestContext:
                 headers = MutableHeaders(scope=message)
                 headers["x-request-id"] = identifier
                 headers.setdefault("x-content-type-options", "nosniff")
+                for name, value in scope.get(_HEADERS, {}).items():
+                    headers[name] = value
             await send(message)
 
         try:
@@ -114,6 +117,11 @@ def require_json(request: Request) -> None:
         raise UnsupportedMediaTypeError(
             f"This endpoint takes application/json, not {kind[:100] or 'an empty content type'}."
         )
+
+
+def add_headers(request: Request, headers: Mapping[str, str]) -> None:
+    """Have the answer carry these, whatever it will be."""
+    request.scope[_HEADERS] = headers
 
 
 def lift_body_limit(request: Request) -> None:

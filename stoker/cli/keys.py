@@ -50,6 +50,12 @@ def create(
     expires_in: Annotated[
         str | None, typer.Option(metavar="TIME", help="As in 12h or 30d; never by default.")
     ] = None,
+    requests_per_minute: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Requests that it may make; any.")
+    ] = None,
+    tokens_per_minute: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Tokens that its calls may take; any.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Create a key. It is printed this once, alone on stdout."""
@@ -61,6 +67,8 @@ def create(
         "account_id": account_id,
         "name": name,
         "expires_at": expires_at.isoformat() if expires_at else None,
+        "requests_per_minute": requests_per_minute,
+        "tokens_per_minute": tokens_per_minute,
     }
     given = {field: value for field, value in wish.items() if value}
     _show_secret(server.create(KEYS, given), as_json=as_json)

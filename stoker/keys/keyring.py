@@ -5,8 +5,8 @@ import hashlib
 import hmac
 import secrets
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
@@ -34,6 +34,8 @@ class Principal:
     scope: Scope
     account_id: str | None
     deployment_ids: frozenset[str]
+    limits: Mapping[str, int] = field(default_factory=dict[str, int])
+    """`requests` and `tokens` that it may take a minute; what is not here has no limit."""
 
 
 @dataclass(frozen=True)
@@ -139,11 +141,17 @@ def _entry(key: ApiKey, checked: float) -> _Entry:
             scope=Scope(key.scope),
             account_id=key.account_id,
             deployment_ids=frozenset(key.deployment_ids),
+            limits=_limits(key),
         ),
         digests=tuple(digests),
         expires_at=key.expires_at,
         checked=checked,
     )
+
+
+def _limits(key: ApiKey) -> dict[str, int]:
+    given = {"requests": key.requests_per_minute, "tokens": key.tokens_per_minute}
+    return {what: limit for what, limit in given.items() if limit is not None}
 
 
 def _admits(entry: _Entry, presented: bytes) -> bool:

@@ -22,4 +22,7 @@ class ApiKey(Base):
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    requests_per_minute: Mapped[int | None]
+    tokens_per_minute: Mapped[int | None]
+    """None: no limit."""
     last_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)

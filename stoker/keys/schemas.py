@@ -8,6 +8,8 @@ from stoker.keys.keyring import Scope
 from stoker.schemas import RequestModel, ResponseModel, UtcString
 
 MAX_GRACE_S = 30 * 24 * 3600
+MAX_REQUESTS = 10_000_000
+MAX_TOKENS = 1_000_000_000
 
 
 class KeyCreate(RequestModel):
@@ -26,6 +28,16 @@ class KeyCreate(RequestModel):
     name: str | None = Field(default=None, min_length=1, max_length=128, pattern=NO_CONTROL)
     expires_at: datetime | None = Field(
         default=None, description="ISO 8601 with a zone; never if absent."
+    )
+    requests_per_minute: int | None = Field(
+        default=None, ge=1, le=MAX_REQUESTS, description="Requests that it may make; any if absent."
+    )
+    tokens_per_minute: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_TOKENS,
+        description="Tokens that its calls may read and write, counted when they end; any if "
+        "absent.",
     )
 
 
@@ -48,6 +60,8 @@ class Key(ResponseModel):
     name: str | None
     created_at: UtcString
     expires_at: UtcString | None
+    requests_per_minute: int | None
+    tokens_per_minute: int | None
     last_used_at: UtcString | None
 
 

@@ -59,6 +59,8 @@ def issue(session: Session, account_id: str | None, request: KeyCreate) -> tuple
         name=request.name,
         created_at=db.now(),
         expires_at=request.expires_at,
+        requests_per_minute=request.requests_per_minute,
+        tokens_per_minute=request.tokens_per_minute,
     )
     session.add(key)
     return key, secret

@@ -99,7 +99,10 @@ class TestKeysAndAccounts:
         assert Cli(server.base_url, key).json("artifacts", "list") == []
 
     def test_life_of_a_key(self, cli: Cli) -> None:
-        key = cli.json("keys", "create", "--scope", "account", "--name", "x", "--expires-in", "2d")
+        limits = ("--requests-per-minute", "600", "--tokens-per-minute", "90000")
+        given = ("--scope", "account", "--name", "x", "--expires-in", "2d", *limits)
+        key = cli.json("keys", "create", *given)
+        assert (key["requests_per_minute"], key["tokens_per_minute"]) == (600, 90000)
         assert key["expires_at"]
         second = Cli(cli.base_url, key["key"])
         assert second.json("models") == []

@@ -21,6 +21,8 @@ FIELDS = {
     "name",
     "created_at",
     "expires_at",
+    "requests_per_minute",
+    "tokens_per_minute",
     "last_used_at",
 }
 

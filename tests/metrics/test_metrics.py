@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -148,14 +149,23 @@ class TestDeployments:
         after = scrape_until(operator, "stoker_evictions_total", 1, **which)
         assert after.labels("reason", "stoker_evictions_total") == {"idle_timeout"}
 
-    def test_failed_starts_are_told(self, operator: httpx.Client, account: httpx.Client):
+    def test_failed_starts_are_told(
+        self, server: Server, operator: httpx.Client, account: httpx.Client
+    ):
         which = labels_of(account, "broken")
-        deploy(account, bert("ForMaskedLM"), "broken", pipeline="fill-mask", engine="vllm")
-        answer = account.post("/v1/fill-mask", json={"model": "broken", "inputs": "a [MASK]"})
-        assert answer.status_code == 503
+        folders = server.data_dir / "models"
+        before = set(folders.iterdir())
+        deploy(account, bert(), "broken")
+        for _ in range(1000):
+            if made := [one for one in set(folders.iterdir()) - before if one.name[0] != "."]:
+                break
+            time.sleep(0.01)
+        (made[0] / "model.safetensors").unlink()
+        assert call(account, "broken").status_code == 503
         after = scrape(operator)
         assert after.get("stoker_cold_starts_total", outcome="load_failed", **which) == 1
         assert after.get("stoker_cold_start_seconds_count", **which) == 0
+        assert after.get("stoker_deployments", status="failed") >= 1
 
 
 class TestHttp:
