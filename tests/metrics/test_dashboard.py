@@ -1,0 +1,85 @@
+"""docs/grafana.json asks only for what a server tells."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import stoker
+from tests.deployments.support import bert, call
+from tests.support.deploying import deploy
+from tests.support.scraping import Scrape, scrape
+from tests.support.server import Server
+
+PAGE = Path(stoker.__file__).parents[1] / "docs" / "grafana.json"
+DASHBOARD: dict[str, Any] = json.loads(PAGE.read_text())
+PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+QUERIES = [target["expr"] for panel in PANELS for target in panel["targets"]]
+SUFFIXES = {
+    "counter": ("_total",),
+    "gauge": ("",),
+    "histogram": ("_bucket", "_sum", "_count"),
+    "info": ("_info",),
+}
+
+
+@pytest.fixture(scope="module")
+def told(server: Server) -> Iterator[Scrape]:
+    server.wait_ready()
+    with server.account("dashboard") as client, server.client(server.operator_key) as operator:
+        deploy(client, bert(), "seen")
+        call(client, "seen").raise_for_status()
+        yield scrape(operator)
+
+
+def test_panels_are_whole() -> None:
+    ids = [panel["id"] for panel in DASHBOARD["panels"]]
+    assert len(ids) == len(set(ids))
+    places = [tuple(panel["gridPos"].values()) for panel in DASHBOARD["panels"]]
+    assert len(places) == len(set(places))
+    for panel in PANELS:
+        assert panel["datasource"]["uid"] == "${datasource}", panel["title"]
+        assert panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24
+        assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"])
+    assert {one["name"] for one in DASHBOARD["templating"]["list"]} == {
+        "datasource",
+        "account",
+        "model",
+    }
+
+
+def metrics_of(query: str) -> set[str]:
+    return set(re.findall(r"\b(?:stoker|process)_\w+", query))
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_metrics_and_labels_exist(told: Scrape, query: str) -> None:
+    known = {
+        family.name + suffix: family
+        for family in told.families.values()
+        for suffix in SUFFIXES.get(family.type, ("",))
+    }
+    assert metrics_of(query)
+    for name in metrics_of(query):
+        assert name in known, query
+        has = {label for sample in known[name].samples for label in sample.labels}
+        grouped = ",".join(re.findall(r"by \(([^)]*)\)", query))
+        selected = re.findall(r"(\w+)(?:=|!)~?\"", query)
+        asked = {label.strip() for label in (*grouped.split(","), *selected)} - {""}
+        # What has not happened yet has no samples to see labels of.
+        if has:
+            assert asked <= has, query
+
+
+def test_every_metric_of_ours_is_shown(told: Scrape) -> None:
+    shown = {name for query in QUERIES for name in metrics_of(query)}
+    missing = [
+        family.name
+        for family in told.families.values()
+        if family.name.startswith("stoker_")
+        and not shown & {family.name + suffix for suffix in SUFFIXES[family.type]}
+    ]
+    assert missing == ["stoker_build"]
