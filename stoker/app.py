@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, FastAPI
 from starlette.middleware import Middleware
 
 import stoker
-from stoker import health, openapi
+from stoker import health, openapi, traces
 from stoker.accounts.endpoints import router as accounts
 from stoker.apidocs import endpoints as apidocs
 from stoker.artifacts import service as artifacts_service
@@ -39,7 +39,7 @@ from stoker.metrics.jobs import queue_lengths
 from stoker.metrics.recorder import Metrics
 from stoker.openai.models import router as models
 from stoker.openai.registry import ROUTERS as CONVENTIONS
-from stoker.runtime.interface import Runtime
+from stoker.runtime.interface import Runtime, RuntimeListener
 from stoker.runtime.local.runtime import LocalRuntime
 from stoker.secret import ServerSecret
 from stoker.videos import service as videos_service
@@ -80,6 +80,7 @@ def build_services(settings: Settings) -> Services:
         media=_media(settings),
         metrics=counted,
         rate_limits=RateLimits(),
+        traces=traces.from_environment(),
         videos=Runner(
             database,
             lease_s=settings.job_lease_s,
@@ -146,10 +147,19 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 def _middleware(services: Services) -> list[Middleware]:
     settings = services.settings
     limit = settings.body_limit_mib * MIB
-    found = [Middleware(RequestContext, body_limit=limit, metrics=services.metrics)]
+    found = [
+        Middleware(
+            RequestContext, body_limit=limit, metrics=services.metrics, traces=services.traces
+        )
+    ]
     if "*" not in settings.allowed_hosts:
         found.append(Middleware(AllowedHosts, allowed_hosts=settings.allowed_hosts))
     return found
+
+
+def _listeners(services: Services, events: EventLog) -> list[RuntimeListener]:
+    traces = [services.traces] if services.traces else []
+    return [events, services.metrics, services.rate_limits, *traces]
 
 
 @contextlib.asynccontextmanager
@@ -158,7 +168,7 @@ async def running(services: Services) -> AsyncGenerator[None]:
     await services.database.migrate()
     await artifacts_service.recover(services.database, services.blobs)
     events = EventLog(services.database)
-    await services.runtime.start([events, services.metrics, services.rate_limits])
+    await services.runtime.start(_listeners(services, events))
     await deployments_service.restore(services)
     background = [
         asyncio.create_task(Janitor(services).run()),
@@ -178,3 +188,5 @@ async def running(services: Services) -> AsyncGenerator[None]:
         await services.media.close()
         await services.keyring.flush_last_used()
         await services.database.close()
+        if services.traces:
+            await asyncio.to_thread(services.traces.close)

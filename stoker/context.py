@@ -17,6 +17,7 @@ from stoker.media.collect import Collector
 from stoker.metrics.recorder import Metrics
 from stoker.runtime.interface import Runtime
 from stoker.secret import ServerSecret
+from stoker.traces import Traces
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +32,7 @@ class Services:
     media: Collector
     metrics: Metrics
     rate_limits: RateLimits
+    traces: Traces | None
     videos: Runner[Any, Any]
     """Works on the jobs that are videos."""
 

@@ -29,6 +29,7 @@ from stoker.errors import (
 from stoker.ids import Prefix, new_id
 from stoker.logs import request_id
 from stoker.metrics.recorder import Metrics
+from stoker.traces import Traces
 
 log = logging.getLogger("stoker.http")
 
@@ -40,16 +41,28 @@ _HEADERS = "stoker.headers"
 class RequestContext:
     """Gives every request an id, a body limit, one log line and, whatever happens, an answer."""
 
-    def __init__(self, app: ASGIApp, body_limit: int, metrics: Metrics) -> None:
+    def __init__(
+        self, app: ASGIApp, body_limit: int, metrics: Metrics, traces: Traces | None
+    ) -> None:
         self.app = app
         self.body_limit = body_limit
         self.metrics = metrics
+        self.traces = traces
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         identifier = _request_id(scope)
+        if self.traces is None:
+            await self._answer(scope, receive, send, identifier)
+            return
+        with self.traces.request(scope, identifier) as answered:
+            answered.status = await self._answer(scope, receive, send, identifier)
+            answered.route = route_of(scope)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, identifier: str) -> int:
+        """Returns the status; 0 where none was sent."""
         token = request_id.set(identifier)
         scope[_BODY_LIMIT] = self.body_limit
         started = time.perf_counter()
@@ -87,6 +100,7 @@ class RequestContext:
                 },
             )
             request_id.reset(token)
+        return status
 
 
 class AllowedHosts:

@@ -190,6 +190,10 @@ class Result(msgspec.Struct, frozen=True, tag="result"):
     id: int
     counts: dict[str, int] = {}
     """What was worked on: `input_tokens`, `output_tokens`, `images`, `audio_ms`, `video_ms`."""
+    times: dict[str, int] = {}
+    """Phase → microseconds that the request was in it, one phase behind the other: `prepare`, then
+    `queue` and `forward`, or `first_token` (with its queue) and `decode`, then `finish`.
+    """
 
 
 class Parts(msgspec.Struct, frozen=True, tag="parts"):

@@ -19,6 +19,7 @@ from stoker.replica.batching import BatchQueue, Entry
 from stoker.replica.calibration import Calibration
 from stoker.replica.engines.interface import AbandonedError, Engine, Watch
 from stoker.replica.flight import FlightRecord
+from stoker.replica.phases import Phases
 from stoker.replica.protocol import Batches, Failure, Parts, Progress, Result, Send, Work
 from stoker.replica.stages import InputError, Sample, Stages, StreamWriter
 from stoker.tasks.registry import WORKS
@@ -53,6 +54,7 @@ class Request:
     written: int = 0
     """Samples whose outputs the writer has had."""
     done: bool = False
+    phases: Phases = field(default_factory=lambda: Phases("prepare"))
 
 
 class Worker:
@@ -164,6 +166,7 @@ class Worker:
         request.samples += len(samples)
         request.waiting[index] = len(samples)
         request.outputs[index] = [None] * len(samples)
+        request.phases.enter("queue")
         self._queue.put(
             [
                 Entry(
@@ -221,7 +224,7 @@ class Worker:
             self._fail(request, 0, "The model's output could not be read.")
             return
         if rest is not None and self._close(request):
-            self._send(Result(request.work.id), rest)
+            self._send(Result(request.work.id, times=request.phases.end()), rest)
 
     def _write_partial(self, entry: Entry, output: Mapping[str, Any]) -> None:
         request: Request = entry.owner
@@ -257,7 +260,7 @@ class Worker:
             self._fail(request, 0, "The result could not be encoded.")
             return
         if self._close(request):
-            self._send(Result(request.work.id), content)
+            self._send(Result(request.work.id, times=request.phases.end()), content)
 
     def _refuse(self, request: Request, index: int, error: InputError) -> None:
         indexed = error.of_item and not request.work.single
@@ -310,6 +313,7 @@ class Worker:
 
     def _run_batch(self, batch: Sequence[Entry]) -> None:
         self._flight.set(_RUNNING, [entry.request_id for entry in batch])
+        _enter(batch, "forward")
         started = time.perf_counter()
         try:
             outputs = self._engine.forward([entry.sample for entry in batch], _Looking(self, batch))
@@ -324,6 +328,7 @@ class Worker:
             self._flight.set(_RUNNING, [])
         self.busy_s += (seconds := time.perf_counter() - started)
         self.batches.count(len(batch))
+        _enter(batch, "finish")
         log.debug("batch of %d in %.1f ms", len(batch), seconds * 1e3)
         self._side.put(lambda: self._finish(batch, outputs))
 
@@ -357,6 +362,11 @@ class Worker:
     def part(self, entry: Entry, output: Mapping[str, Any]) -> None:
         """There is something of a sample to be sent on, of which more is to come."""
         self._side.put(lambda: self._write_partial(entry, output))
+
+
+def _enter(batch: Sequence[Entry], phase: str) -> None:
+    for request in dict.fromkeys(entry.owner for entry in batch):
+        request.phases.enter(phase)
 
 
 class _Looking(Watch):

@@ -153,6 +153,8 @@ class Served:
     """With that replica: its queue, preparing, computing."""
     counts: Mapping[str, int]
     """What was worked on, as the replica counted it: `Result.counts` of the protocol."""
+    times: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Of the replica's phases, microseconds: `Result.times`."""
 
 
 class RuntimeListener:

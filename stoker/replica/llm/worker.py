@@ -23,6 +23,7 @@ from stoker.replica.llm.prompts import Prepared, Prompts
 from stoker.replica.llm.reading import Dialect, Reader
 from stoker.replica.llm.text import Detokenizer, Stops
 from stoker.replica.llm.wire import Conversation, Generation
+from stoker.replica.phases import Phases
 from stoker.replica.protocol import Batches, Failure, Generate, Parts, Result, Send
 from stoker.replica.stages import InputError
 
@@ -58,7 +59,10 @@ class Request:
     usage: Usage = field(default_factory=Usage)
     begun: bool = False
     """Whether a part of the stream was sent."""
+    heard: bool = False
+    """Whether the model has given something."""
     done: bool = False
+    phases: Phases = field(default_factory=lambda: Phases("prepare"))
 
 
 class LanguageWorker:
@@ -218,6 +222,7 @@ class LanguageWorker:
         if asked.stream:
             request.begun = True
             self._send_parts([(request.id, request.writer.begin())])
+        request.phases.enter("first_token")
         self._inbox.extend(submissions)
         self._wake()
         if request.done:
@@ -346,6 +351,9 @@ class LanguageWorker:
     def _written(self, choice: Choice, output: Output) -> bytes:
         """What a step adds to the stream of a request."""
         request = choice.request
+        if not request.heard:
+            request.heard = True
+            request.phases.enter("decode")
         request.usage.completion += len(output.tokens)
         request.usage.cached += output.cached
         if choice.reader and choice.reader.reasoning:
@@ -400,7 +408,9 @@ class LanguageWorker:
         if not self._close(request):
             return
         if not failure:
-            self._send(Result(request.id), request.writer.end(request.usage))
+            request.phases.enter("finish")
+            end = request.writer.end(request.usage)
+            self._send(Result(request.id, times=request.phases.end()), end)
         elif request.begun:
             # Its status was sent: only the stream itself can tell.
             self._send(Result(request.id), request.writer.fail(failure.code, failure.message))

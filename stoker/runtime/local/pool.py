@@ -35,7 +35,7 @@ from stoker.runtime.interface import (
     Served,
     Status,
 )
-from stoker.runtime.local.replica import LoadError, Replica, WorkerLostError
+from stoker.runtime.local.replica import LoadError, Replica, Told, WorkerLostError
 from stoker.runtime.memory import in_words
 
 log = logging.getLogger(__name__)
@@ -106,7 +106,7 @@ class _Record:
     given: float | None = None
     """When it had a replica that was ready."""
     outcome: str = OK
-    counts: dict[str, int] = field(default_factory=dict[str, int])
+    told: Told = field(default_factory=Told)
 
     def served(self, spec: DeploymentSpec, now: float) -> Served:
         given = now if self.given is None else self.given
@@ -117,7 +117,8 @@ class _Record:
             outcome=self.outcome,
             waited_s=given - self.begun,
             seconds=now - given,
-            counts=self.counts,
+            counts=self.told.counts,
+            times=self.told.times,
         )
 
 
@@ -177,7 +178,7 @@ class Pool:
                 record.given = self.clock()
                 try:
                     async with asyncio.timeout(timeout_s):
-                        return await replica.call(call, record.counts, on_progress)
+                        return await replica.call(call, record.told, on_progress)
                 except TimeoutError:
                     raise _timeout(timeout_s) from None
                 except WorkerLostError as error:
@@ -201,7 +202,7 @@ class Pool:
                 begun = False
                 try:
                     async with aclosing(
-                        replica.stream(call, record.counts, timeout_s, keep_alive)
+                        replica.stream(call, record.told, timeout_s, keep_alive)
                     ) as parts:
                         async for part in parts:
                             begun = True

@@ -65,6 +65,14 @@ class WorkerLostError(Exception):
 
 
 @dataclass(eq=False)
+class Told:
+    """What replicas have told of a call: see `Result`."""
+
+    counts: dict[str, int] = field(default_factory=dict[str, int])
+    times: dict[str, int] = field(default_factory=dict[str, int])
+
+
+@dataclass(eq=False)
 class Replica:
     """States: starting → ready → stopping → gone. The pool that owns it decides the moves."""
 
@@ -115,14 +123,14 @@ class Replica:
     async def call(
         self,
         call: Call | Generation,
-        counts: dict[str, int],
+        told: Told,
         on_progress: OnProgress | None = None,
     ) -> bytes:
         """Send the work and await its answer. Cancelling tells the replica to drop it.
 
-        What was worked on is added to `counts`.
+        What was worked on, and how long, is added to `told`.
         """
-        with self._outstanding(call, counts) as answer:
+        with self._outstanding(call, told) as answer:
             answer.on_progress = on_progress
             content = b""
             while part := await answer.next():
@@ -132,7 +140,7 @@ class Replica:
     async def stream(
         self,
         call: Call | Generation,
-        counts: dict[str, int],
+        told: Told,
         silence_s: float,
         keep_alive: bytes,
     ) -> AsyncGenerator[bytes]:
@@ -141,7 +149,7 @@ class Replica:
         Raises `TimeoutError` after so long a silence: neither parts nor progress. `keep_alive` is
         among the parts whenever there was nothing to send for a while.
         """
-        with self._outstanding(call, counts) as answer:
+        with self._outstanding(call, told) as answer:
             begun = False
             while True:
                 silent = self.clock() - answer.heard_at
@@ -159,11 +167,11 @@ class Replica:
                 yield part
 
     @contextmanager
-    def _outstanding(self, call: Call | Generation, counts: dict[str, int]) -> Generator["Answer"]:
+    def _outstanding(self, call: Call | Generation, told: Told) -> Generator["Answer"]:
         identifier = next(_call_ids)
         if not self.pending:
             self._moved_at = self.clock()
-        answer = self.pending[identifier] = Answer(self.clock(), counts)
+        answer = self.pending[identifier] = Answer(self.clock(), told)
         self.last_used = self.clock()
         try:
             self._send(_message(identifier, call))
@@ -224,7 +232,8 @@ class Replica:
                 self._moved_at = self._beat_at
                 self.answered += 1
                 if answer := self.pending.get(message.id):
-                    answer.counts.update(message.counts)
+                    answer.told.counts.update(message.counts)
+                    answer.told.times.update(message.times)
                     answer.add(frames[1])
                     answer.end()
             case Failure():
@@ -282,10 +291,10 @@ class Replica:
 class Answer:
     """What has come of an answer and was not taken yet."""
 
-    def __init__(self, heard_at: float, counts: dict[str, int]) -> None:
+    def __init__(self, heard_at: float, told: Told) -> None:
         self.heard_at = heard_at
         """When something was last heard of it."""
-        self.counts = counts
+        self.told = told
         self.on_progress: OnProgress | None = None
         self._parts: list[bytes] = []
         self._error: Exception | None = None

@@ -1,0 +1,202 @@
+"""Traces as a collector receives them: OTLP over HTTP, from a real server with a real model."""
+
+import itertools
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import httpx
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+
+from stoker import traces
+from tests.deployments.support import bert, call
+from tests.support.deploying import deploy
+from tests.support.server import Server, running
+
+PARENT = "00f067aa0ba902b7"
+CANARY = "clarissa the secret keeper"
+
+
+class Collector:
+    """Receives what is exported."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+        collector = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                assert self.path == "/v1/traces"
+                assert self.headers["content-type"] == "application/x-protobuf"
+                collector.bodies.append(self.rfile.read(int(self.headers["content-length"])))
+                self.send_response(200)
+                self.send_header("content-length", "0")
+                self.end_headers()
+
+            def log_message(self, format: str, *args: object) -> None: ...
+
+        self._server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def spans(self, trace_id: str) -> dict[str, Span]:
+        """The spans of a trace so far, by name."""
+        return {
+            span.name: span
+            for body in list(self.bodies)
+            for resource in ExportTraceServiceRequest.FromString(body).resource_spans
+            for scope in resource.scope_spans
+            for span in scope.spans
+            if span.trace_id.hex() == trace_id
+        }
+
+    def wait_for(self, trace_id: str, name: str) -> dict[str, Span]:
+        deadline = time.monotonic() + 20
+        while name not in (found := self.spans(trace_id)):
+            assert time.monotonic() < deadline, sorted(found)
+            time.sleep(0.02)
+        return found
+
+
+@pytest.fixture(scope="module")
+def collector() -> Iterator[Collector]:
+    collector = Collector()
+    yield collector
+    collector.close()
+
+
+@pytest.fixture(scope="module")
+def server(collector: Collector, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    env = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint,
+        "OTEL_BSP_SCHEDULE_DELAY": "50",
+        "NO_PROXY": "127.0.0.1",
+    }
+    with running(tmp_path_factory.mktemp("traced") / "data", **env) as server:
+        server.wait_ready()
+        yield server
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> Iterator[httpx.Client]:
+    with server.account("traced") as client:
+        deploy(client, bert(), "tagger")
+        yield client
+
+
+def asked(client: httpx.Client, trace_id: str, sampled: bool = True, **body: object):
+    client.headers["traceparent"] = f"00-{trace_id}-{PARENT}-0{int(sampled)}"
+    try:
+        return call(client, "tagger", **body)
+    finally:
+        del client.headers["traceparent"]
+
+
+def attributes(span: Span) -> dict[str, object]:
+    return {
+        one.key: getattr(one.value, str(one.value.WhichOneof("value"))) for one in span.attributes
+    }
+
+
+def test_a_cold_call_shows_where_its_time_went(collector: Collector, client: httpx.Client):
+    trace_id = "1" * 32
+    response = asked(client, trace_id, inputs=CANARY).raise_for_status()
+    spans = collector.wait_for(trace_id, "POST /v1/classifications/token")
+    request = spans["POST /v1/classifications/token"]
+    assert request.kind == Span.SPAN_KIND_SERVER
+    assert request.parent_span_id.hex() == PARENT
+    assert attributes(request) == {
+        "http.route": "/v1/classifications/token",
+        "http.request.method": "POST",
+        "http.response.status_code": 200,
+        "stoker.request_id": response.headers["x-request-id"],
+    }
+    wait, replica = spans["wait for replica"], spans["replica"]
+    assert wait.parent_span_id == replica.parent_span_id == request.span_id
+    assert wait.end_time_unix_nano - wait.start_time_unix_nano > 10_000_000, "it had to load"
+    assert wait.end_time_unix_nano == replica.start_time_unix_nano
+    assert attributes(replica)["gen_ai.request.model"] == "tagger"
+    assert attributes(replica)["stoker.outcome"] == "ok"
+    phases = [spans[name] for name in ("prepare", "queue", "forward", "finish")]
+    assert {one.parent_span_id for one in phases} == {replica.span_id}
+    for before, after in itertools.pairwise(phases):
+        assert before.end_time_unix_nano == after.start_time_unix_nano
+    assert phases[0].start_time_unix_nano >= replica.start_time_unix_nano
+    assert phases[-1].end_time_unix_nano <= replica.end_time_unix_nano
+    forward = phases[2].end_time_unix_nano - phases[2].start_time_unix_nano
+    assert 0 < forward < replica.end_time_unix_nano - replica.start_time_unix_nano
+
+
+def test_a_warm_call_waits_for_nothing(collector: Collector, client: httpx.Client):
+    trace_id = "2" * 32
+    asked(client, trace_id).raise_for_status()
+    spans = collector.wait_for(trace_id, "POST /v1/classifications/token")
+    assert "replica" in spans and "wait for replica" not in spans
+
+
+def test_a_refused_call_is_an_error_of_the_replica(collector: Collector, client: httpx.Client):
+    trace_id = "3" * 32
+    assert asked(client, trace_id, inputs="word " * 5000).status_code == 400
+    spans = collector.wait_for(trace_id, "POST /v1/classifications/token")
+    assert spans["replica"].status.code == Status.STATUS_CODE_ERROR
+    assert spans["replica"].status.message == "invalid_request"
+    request = spans["POST /v1/classifications/token"]
+    assert request.status.code == Status.STATUS_CODE_UNSET, "the caller's mistake is not ours"
+
+
+def test_what_the_caller_does_not_sample_is_not_sent(collector: Collector, client: httpx.Client):
+    asked(client, "4" * 32, sampled=False).raise_for_status()
+    asked(client, "5" * 32).raise_for_status()
+    collector.wait_for("5" * 32, "POST /v1/classifications/token")
+    assert collector.spans("4" * 32) == {}
+
+
+def test_no_content_and_no_key_is_sent(collector: Collector, server: Server, client: httpx.Client):
+    client.get("/v1/deployments/dep_private?name=private")
+    server.stop()
+    sent = b"".join(collector.bodies)
+    key = client.headers["authorization"].removeprefix("Bearer ")
+    secrets = (CANARY, key, key.split("-", 2)[1], server.operator_key, "dep_private", "private")
+    assert [one for one in secrets if one.encode() in sent] == []
+    assert b"GET /v1/deployments/{deployment_id}" in sent, "stopping sends what is left"
+    assert b"service.name" in sent and b"stoker" in sent
+
+
+class TestWithout:
+    @pytest.fixture(autouse=True)
+    def no_settings(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in (*traces.ENDPOINTS, "OTEL_SDK_DISABLED"):
+            monkeypatch.delenv(name, raising=False)
+
+    def test_an_endpoint(self):
+        assert traces.from_environment() is None
+
+    def test_the_extra(self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+        name = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
+        monkeypatch.setitem(sys.modules, name, None)
+        assert traces.from_environment() is None
+        assert "stoker[otel]" in caplog.text
+
+    def test_the_permission(self, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+        monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+        assert traces.from_environment() is None
+
+
+def test_the_gateway_does_not_import_the_libraries_unasked(tmp_path: Path) -> None:
+    script = "import sys, stoker.app; print([m for m in sys.modules if 'opentelemetry.sdk' in m])"
+    found = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert found.stdout.strip() == "[]"
