@@ -22,8 +22,8 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 OTHER_METHOD = "other"
 
 _NOT_EVICTED = (Reason.STOPPED_BY_USER, Reason.SERVER_STOPPING, Reason.CHANGED)
-_LOST = (Reason.WORKER_LOST, Reason.STALLED)
-_NOT_LOADED = (Reason.LOAD_FAILED, Reason.LOAD_TIMEOUT)
+_LOST = (Reason.WORKER_LOST, Reason.STALLED, Reason.OUT_OF_MEMORY)
+_NOT_LOADED = (Reason.LOAD_FAILED, Reason.LOAD_TIMEOUT, Reason.INSUFFICIENT_MEMORY)
 
 
 class Metrics(RuntimeListener):
