@@ -42,6 +42,10 @@ from stoker.openai.registry import ROUTERS as CONVENTIONS
 from stoker.runtime.interface import Runtime, RuntimeListener
 from stoker.runtime.local.runtime import LocalRuntime
 from stoker.secret import ServerSecret
+from stoker.usage.balances import Credits
+from stoker.usage.counts import Counts
+from stoker.usage.endpoints import router as usage
+from stoker.usage.metering import Metering
 from stoker.videos import service as videos_service
 from stoker.videos.endpoints import router as videos
 from stoker.videos.models import Video
@@ -57,6 +61,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     files,
     videos,
     metrics,
+    usage,
 )
 
 
@@ -69,6 +74,7 @@ def build_services(settings: Settings) -> Services:
     directory = Directory()
     counted = Metrics(directory, runtime)
     counted.add(queue_lengths(database, {"video": Video}))
+    known, counts = Credits(), Counts()
     return Services(
         settings=settings,
         database=database,
@@ -81,6 +87,15 @@ def build_services(settings: Settings) -> Services:
         metrics=counted,
         rate_limits=RateLimits(),
         traces=traces.from_environment(),
+        credits=known,
+        counts=counts,
+        metering=Metering(
+            database,
+            runtime.meter,
+            known,
+            counts,
+            starting_credits=settings.starting_credits,
+        ),
         videos=Runner(
             database,
             lease_s=settings.job_lease_s,
@@ -159,7 +174,7 @@ def _middleware(services: Services) -> list[Middleware]:
 
 def _listeners(services: Services, events: EventLog) -> list[RuntimeListener]:
     traces = [services.traces] if services.traces else []
-    return [events, services.metrics, services.rate_limits, *traces]
+    return [events, services.metrics, services.rate_limits, services.counts, *traces]
 
 
 @contextlib.asynccontextmanager
@@ -168,11 +183,13 @@ async def running(services: Services) -> AsyncGenerator[None]:
     await services.database.migrate()
     await artifacts_service.recover(services.database, services.blobs)
     events = EventLog(services.database)
+    await services.metering.open()
     await services.runtime.start(_listeners(services, events))
     await deployments_service.restore(services)
     background = [
         asyncio.create_task(Janitor(services).run()),
         asyncio.create_task(events.run()),
+        asyncio.create_task(services.metering.run()),
     ]
     videos = asyncio.create_task(services.videos.run(videos_service.Making(services)))
     try:
@@ -185,6 +202,7 @@ async def running(services: Services) -> AsyncGenerator[None]:
         for task in background:
             task.cancel()
         await asyncio.gather(*background, return_exceptions=True)
+        await services.metering.close()
         await services.media.close()
         await services.keyring.flush_last_used()
         await services.database.close()

@@ -125,6 +125,13 @@ async def _operator(caller: Caller) -> Principal:
 
 
 AccountId = Annotated[str, Depends(_account)]
+
+
+async def funded(account_id: AccountId, services: ServicesDep) -> None:
+    """Raise `InsufficientCreditsError` where nothing may be begun for the account."""
+    services.credits.check(account_id)
+
+
 Manager = Annotated[Principal, Depends(_manager)]
 Within = Annotated[Reach, Depends(reach_of)]
 Operator = Annotated[Principal, Depends(_operator)]

@@ -208,6 +208,13 @@ class Settings(BaseSettings):
         default=True,
         description="Import the engines when the server starts; false: with the first deployment.",
     )
+    starting_credits: int = Field(
+        default=1_000_000,
+        ge=0,
+        le=1_000_000_000,
+        description="What every account starts with, credits: generous, so that none is refused "
+        "before an operator decides to ration.",
+    )
     key_cache_s: float = Field(
         default=2,
         gt=0,

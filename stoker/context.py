@@ -18,6 +18,9 @@ from stoker.metrics.recorder import Metrics
 from stoker.runtime.interface import Runtime
 from stoker.secret import ServerSecret
 from stoker.traces import Traces
+from stoker.usage.balances import Credits
+from stoker.usage.counts import Counts
+from stoker.usage.metering import Metering
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +36,9 @@ class Services:
     metrics: Metrics
     rate_limits: RateLimits
     traces: Traces | None
+    credits: Credits
+    counts: Counts
+    metering: Metering
     videos: Runner[Any, Any]
     """Works on the jobs that are videos."""
 

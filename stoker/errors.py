@@ -103,6 +103,16 @@ class InvalidAPIKeyError(StokerError):
         return {"www-authenticate": "Bearer"}
 
 
+class InsufficientCreditsError(StokerError):
+    status = 402
+    type = "InsufficientCreditsError"
+    code = "insufficient_credits"
+    default_message = (
+        "The account has no credit left. An operator can grant more; GET /v1/credits tells the "
+        "balance, and GET /v1/usage what it went into."
+    )
+
+
 class ModelNotFoundError(StokerError):
     status = 404
     type = "ModelNotFoundError"
@@ -177,6 +187,7 @@ ALWAYS: tuple[type[StokerError], ...] = (
 )
 CALLING: tuple[type[StokerError], ...] = (
     EndpointNotSupportedError,
+    InsufficientCreditsError,
     ModelNotFoundError,
     PayloadTooLargeError,
     InferenceError,

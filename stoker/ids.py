@@ -17,6 +17,9 @@ class Prefix(StrEnum):
     VIDEO = "video"
     FILE = "file"
     EVENT = "evt"
+    USAGE = "use"
+    PRICE = "price"
+    TRANSFER = "tfr"
     REQUEST = "req"
 
 

@@ -50,6 +50,7 @@ class TaskRoute(APIRoute):
         async def call(request: Request) -> Response:
             services = services_of(request)
             caller = await authenticate(request, services)
+            services.credits.check(caller.account_id)
             prefer = request.headers.get("prefer")
             try:
                 return await self.endpoint(request, caller, services, prefer)

@@ -7,18 +7,24 @@ from stoker.deployments.models import Deployment, DeploymentEvent
 from stoker.files.models import File
 from stoker.idempotency import IdempotencyRecord
 from stoker.keys.models import ApiKey
+from stoker.usage.models import Book, Holding, Price, Transfer, UsageCount
 from stoker.videos.models import Video
 
 TABLES: tuple[type[Base], ...] = (
     Account,
     ApiKey,
     Artifact,
+    Book,
     Deployment,
     DeploymentEvent,
     File,
+    Holding,
     IdempotencyRecord,
+    Price,
+    Transfer,
     Upload,
     UploadFile,
     UploadPart,
+    UsageCount,
     Video,
 )

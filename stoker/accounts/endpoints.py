@@ -3,22 +3,32 @@ from fastapi import APIRouter, Response
 from stoker.accounts import repository, service
 from stoker.accounts.schemas import Account, AccountCreate
 from stoker.auth import KeyedRoute, Operator
-from stoker.context import ReadSession, WriteSession
+from stoker.context import ReadSession, ServicesDep, WriteSession
 from stoker.errors import ConflictError, responses
 from stoker.idempotency import Idempotent
 from stoker.lists import ListResponse, Paging
+from stoker.usage import balances
 
 router = APIRouter(prefix="/v1/accounts", tags=["Accounts"], route_class=KeyedRoute)
 
 
 @router.post("", status_code=201, response_model=Account, responses=responses(ConflictError))
 async def create_account(
-    body: AccountCreate, _operator: Operator, session: WriteSession, idempotent: Idempotent
+    body: AccountCreate,
+    _operator: Operator,
+    session: WriteSession,
+    services: ServicesDep,
+    idempotent: Idempotent,
 ) -> Response:
     """Create an account (operators)."""
 
     async def created() -> Account:
-        return Account.model_validate(service.create(session, body.name))
+        account = service.create(session, body.name)
+        starting = services.settings.starting_credits
+        await balances.open_account(
+            session, services.credits, account.id, starting, account.created_at
+        )
+        return Account.model_validate(account)
 
     return await idempotent.run(session, created)
 

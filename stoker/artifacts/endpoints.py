@@ -14,11 +14,12 @@ from stoker.artifacts.schemas import (
     Upload,
     UploadOpened,
 )
-from stoker.auth import AccountId, KeyedRoute
+from stoker.auth import AccountId, KeyedRoute, funded
 from stoker.context import ReadSession, ServicesDep, WriteSession
 from stoker.errors import (
     CapacityError,
     ConflictError,
+    InsufficientCreditsError,
     NotFoundError,
     PayloadTooLargeError,
     UnsupportedMediaTypeError,
@@ -53,6 +54,7 @@ _RAW_BODY: dict[str, Any] = {
     ],
 }
 _RECEIVING = responses(
+    InsufficientCreditsError,
     NotFoundError,
     ConflictError,
     PayloadTooLargeError,
@@ -116,7 +118,8 @@ async def delete_artifact(
     "/{artifact_id}/uploads",
     status_code=201,
     response_model=UploadOpened,
-    responses=responses(NotFoundError, ConflictError),
+    responses=responses(InsufficientCreditsError, NotFoundError, ConflictError),
+    dependencies=[Depends(funded)],
 )
 async def start_upload(
     artifact_id: str,
@@ -186,6 +189,7 @@ async def complete_upload(
 @router.put(
     "/{artifact_id}/uploads/{upload_id}/files/{path:path}/parts/{number:int}",
     responses=_RECEIVING,
+    dependencies=[Depends(funded)],
     openapi_extra=_RAW_BODY,
 )
 async def put_part(
@@ -202,6 +206,7 @@ async def put_part(
 @router.put(
     "/{artifact_id}/uploads/{upload_id}/files/{path:path}",
     responses=_RECEIVING,
+    dependencies=[Depends(funded)],
     openapi_extra=_RAW_BODY,
 )
 async def put_file(address: FileAddress, request: Request, services: ServicesDep) -> File:

@@ -1,8 +1,8 @@
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Depends, Query, Response
 
-from stoker.auth import AccountId, KeyedRoute
+from stoker.auth import AccountId, KeyedRoute, funded
 from stoker.context import ReadSession, ServicesDep, WriteSession
 from stoker.deployments import repository, service
 from stoker.deployments.models import Desired
@@ -13,7 +13,7 @@ from stoker.deployments.schemas import (
     Event,
     LogLines,
 )
-from stoker.errors import ConflictError, NotFoundError, responses
+from stoker.errors import ConflictError, InsufficientCreditsError, NotFoundError, responses
 from stoker.idempotency import Idempotent
 from stoker.lists import ListResponse, Paging
 from stoker.schemas import Deleted
@@ -25,7 +25,8 @@ router = APIRouter(prefix="/v1/deployments", tags=["Deployments"], route_class=K
     "",
     status_code=201,
     response_model=Deployment,
-    responses=responses(NotFoundError, ConflictError),
+    responses=responses(InsufficientCreditsError, NotFoundError, ConflictError),
+    dependencies=[Depends(funded)],
 )
 async def create_deployment(
     body: DeploymentCreate,
@@ -84,7 +85,11 @@ async def delete_deployment(
     return Deleted(id=row.id, object="deployment.deleted")
 
 
-@router.post("/{deployment_id}/start", responses=responses(NotFoundError))
+@router.post(
+    "/{deployment_id}/start",
+    responses=responses(InsufficientCreditsError, NotFoundError),
+    dependencies=[Depends(funded)],
+)
 async def start_deployment(
     deployment_id: str, account_id: AccountId, session: WriteSession, services: ServicesDep
 ) -> Deployment:

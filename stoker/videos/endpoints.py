@@ -45,6 +45,7 @@ async def create_video(
     request: Request, caller: Caller, services: ServicesDep, idempotent: Idempotent
 ) -> Response:
     """Have a video made: a job that is durable from this answer on."""
+    services.credits.check(caller.account_id)
     body = await bodies.read(request, CREATE, max_files=1)
     entry = services.directory.resolve(caller, body.model)
     check_pipeline(entry, VIDEO)

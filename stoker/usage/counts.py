@@ -1,0 +1,81 @@
+"""What calls came to: requests, tokens, images, seconds, as the replicas counted them."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from stoker.ids import Prefix, new_id
+from stoker.runtime.interface import CANCELLED, OK, RuntimeListener, Served
+from stoker.runtime.metering import HOUR_MS
+
+WORKED_ON = ("input_tokens", "output_tokens", "images", "audio_ms", "video_ms")
+NAMES = ("requests", "errors", *WORKED_ON)
+_MOST = 10**9
+"""Of one call: replicas are not trusted with more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counted:
+    """What this server has counted of a deployment's calls during an hour, so far.
+
+    It only grows. Told again under the same id, it takes the place of what was told before: where
+    nobody knows whether a commit went through, nothing is counted twice.
+    """
+
+    id: str
+    account_id: str
+    deployment_id: str
+    model: str
+    hour: int
+    values: Mapping[str, int]
+
+
+@dataclass(eq=False)
+class _Row:
+    account_id: str
+    model: str
+    id: str = field(default_factory=lambda: new_id(Prefix.USAGE))
+    values: dict[str, int] = field(default_factory=lambda: dict.fromkeys(NAMES, 0))
+    told: Mapping[str, int] | None = None
+
+
+class Counts(RuntimeListener):
+    def __init__(self, wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
+        self._wall_ms = wall_ms
+        self._rows: dict[tuple[str, int], _Row] = {}
+
+    def served(self, call: Served) -> None:
+        key = (call.deployment_id, self._wall_ms() // HOUR_MS)
+        if key not in self._rows:
+            self._rows[key] = _Row(call.account_id, call.model)
+        values = self._rows[key].values
+        values["requests"] += 1
+        values["errors"] += call.outcome not in (OK, CANCELLED)
+        for name in WORKED_ON:
+            values[name] += max(0, min(_MOST, call.counts.get(name, 0)))
+
+    def take(self) -> list[Counted]:
+        """All that has changed since it was acknowledged."""
+        return [
+            Counted(
+                id=row.id,
+                account_id=row.account_id,
+                deployment_id=deployment_id,
+                model=row.model,
+                hour=hour,
+                values=dict(row.values),
+            )
+            for (deployment_id, hour), row in self._rows.items()
+            if row.told != row.values
+        ]
+
+    def acknowledge(self, told: Sequence[Counted]) -> None:
+        """They are written down; what belongs to another hour than this one can be forgotten."""
+        for one in told:
+            if row := self._rows.get((one.deployment_id, one.hour)):
+                row.told = one.values
+        this_hour = self._wall_ms() // HOUR_MS
+        for key, row in list(self._rows.items()):
+            if key[1] != this_hour and row.told == row.values:
+                # Should the clock be set back, a row of another id goes on.
+                del self._rows[key]

@@ -1,0 +1,116 @@
+"""The ledger: transfers between books, and the books' balances in the same transaction."""
+
+from datetime import datetime
+
+from sqlalchemy import select
+
+from stoker.db import Session
+from stoker.errors import InvalidRequestError
+from stoker.ids import Prefix, new_id
+from stoker.usage import money
+from stoker.usage.models import Book, Holding, Price, Transfer, TransferKind
+
+GRANTS = "operator:grants"
+MEMORY = "operator:memory"
+STORAGE = "operator:storage"
+
+_INCOME = {TransferKind.MEMORY: MEMORY, TransferKind.STORAGE: STORAGE}
+
+
+def book_of(account_id: str) -> str:
+    return f"account:{account_id}"
+
+
+class Ledger:
+    """What may be done while the ledger is this transaction's alone."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._books: dict[str, Book] = {}
+
+    @classmethod
+    async def open(cls, session: Session) -> "Ledger":
+        """Wait for whoever writes to the ledger, on any server.
+
+        What was metered is read and written under the same lock, so that two servers never charge
+        for the same. SQLite has one writer anyway.
+        """
+        await session.execute(select(Book.name).where(Book.name == MEMORY).with_for_update())
+        return cls(session)
+
+    async def transfer(
+        self,
+        *,
+        key: str,
+        kind: TransferKind,
+        source: str,
+        target: str,
+        microcredits: int,
+        account_id: str,
+        now: datetime,
+        holding_id: str | None = None,
+        note: str | None = None,
+    ) -> Transfer:
+        """Move an amount above zero. A key that was used before fails the whole transaction.
+
+        Raises `InvalidRequestError` where a book would hold more than it can.
+        """
+        moved = Transfer(
+            id=new_id(Prefix.TRANSFER),
+            key=key,
+            kind=kind.value,
+            source=source,
+            target=target,
+            microcredits=microcredits,
+            account_id=account_id,
+            holding_id=holding_id,
+            note=note,
+            created_at=now,
+        )
+        for name, amount in ((source, -microcredits), (target, microcredits)):
+            book = await self.book(name, account_id)
+            if abs(book.microcredits + amount) > money.LARGEST:
+                raise InvalidRequestError(
+                    f"The ledger holds at most {money.in_credits(money.LARGEST)} credits a book.",
+                    param="amount_microcredits",
+                )
+            book.microcredits += amount
+        self._session.add(moved)
+        return moved
+
+    async def charge(self, holding: Holding, price: Price, now: datetime) -> None:
+        """Charge what has been added to a holding since it was charged last.
+
+        What rounding leaves is carried to the account's next charge: however holdings are cut up,
+        together they cost the same.
+        """
+        account = book_of(holding.account_id)
+        book = await self.book(account, holding.account_id)
+        added = holding.mib_ms - holding.charged_mib_ms
+        cost = book.carry + money.parts(holding.kind, added, price)
+        microcredits, book.carry = divmod(cost, money.PARTS)
+        if microcredits:
+            kind = TransferKind(holding.kind)
+            await self.transfer(
+                key=f"charge:{holding.id}:{holding.charged_mib_ms}",
+                kind=kind,
+                source=account,
+                target=_INCOME[kind],
+                microcredits=microcredits,
+                account_id=holding.account_id,
+                holding_id=holding.id,
+                now=now,
+            )
+        holding.charged_mib_ms = holding.mib_ms
+        holding.charged_microcredits += microcredits
+        holding.settle()
+
+    async def book(self, name: str, account_id: str) -> Book:
+        """A book, begun where it is new; `account_id` matters to an account's own alone."""
+        found = self._books.get(name) or await self._session.get(Book, name)
+        if found is None:
+            owner = account_id if name == book_of(account_id) else None
+            found = Book(name=name, account_id=owner, microcredits=0, carry=0)
+            self._session.add(found)
+        self._books[name] = found
+        return found
