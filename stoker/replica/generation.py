@@ -159,12 +159,22 @@ class GenerateStages(Stages):
             skip: tokens of the decoder's prompt at the start, which are not part of it.
             decoding: further arguments of the tokenizer's `decode`.
         """
+        tokens, end = self._generated(output, skip)
+        return self.tokenizer.decode(tokens[:end], skip_special_tokens=True, **decoding).strip()
+
+    def counts(self, output: Mapping[str, Any]) -> dict[str, int]:
+        prompt = output.get("decoder_input_ids")
+        tokens, end = self._generated(output, 1 if prompt is None else prompt.shape[1])
+        # The token that ends it was generated, too.
+        return super().counts(output) | {"output_tokens": min(end + 1, len(tokens))}
+
+    def _generated(self, output: Mapping[str, Any], skip: int) -> tuple[list[int], int]:
+        """The decoder's tokens after its prompt, and how many stand before the one that ends it."""
         own: Any = self._own_options().get("eos_token_id")
         ends = cast("list[int]", own if isinstance(own, list) else [own])
         tokens: list[int] = output["sequences"][0, skip:].tolist()
         # What follows the end is padding: other rows of the batch were longer.
-        end = next((place for place, token in enumerate(tokens) if token in ends), len(tokens))
-        return self.tokenizer.decode(tokens[:end], skip_special_tokens=True, **decoding).strip()
+        return tokens, next((at for at, token in enumerate(tokens) if token in ends), len(tokens))
 
     def attach(self, model: Any) -> None:
         super().attach(model)

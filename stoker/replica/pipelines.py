@@ -156,6 +156,11 @@ class AudioStages(Stages):
 
         return self.decoded(media, decode, field)
 
+    def counts(self, output: Mapping[str, Any]) -> dict[str, int]:
+        """A sample that has `audio_ms` among its extras stands for so much of a recording."""
+        heard: int | None = output.get("audio_ms")
+        return super().counts(output) | ({} if heard is None else {"audio_ms": heard})
+
 
 class AudioPipelineStages(AudioStages, PipelineStages):
     """One recording an item."""
@@ -164,6 +169,9 @@ class AudioPipelineStages(AudioStages, PipelineStages):
 
     def read(self, item: Any, parameters: Mapping[str, Any]) -> Any:
         return self.sound(item, self._parts["feature_extractor"].sampling_rate)
+
+    def heard_ms(self, sound: "Samples") -> int:
+        return len(sound) * 1000 // self._parts["feature_extractor"].sampling_rate
 
     def hearable(self, sound: "Samples", field: str = "inputs") -> "Samples":
         """The recording, if it is long enough for the model. Raises `InputError`."""

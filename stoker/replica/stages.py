@@ -122,6 +122,11 @@ class Stages(ABC):
         shape (1, …) without padding.
         """
 
+    def counts(self, output: Mapping[str, Any]) -> dict[str, int]:
+        """What a sample comes to, told from its output; as `Result.counts`."""
+        tokens = output.get("input_ids")
+        return {} if tokens is None else {"input_tokens": tokens.shape[1]}
+
     def writer(
         self, parameters: Mapping[str, Any], finishing: Mapping[str, Any]
     ) -> StreamWriter | None:

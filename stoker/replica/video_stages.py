@@ -119,6 +119,9 @@ class VideoGenerationStages(DiffusionStages):
             "generator": noise,
         } | {name: value for name, value in chosen.items() if value is not None}
 
+    def counts(self, output: Mapping[str, Any]) -> dict[str, int]:
+        return {"video_ms": len(output["frames"]) * 1000 // output["shape"].fps}
+
     def postprocess(
         self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
     ) -> VideoAnswer:

@@ -44,6 +44,8 @@ class Request:
     waiting: dict[int, int] = field(default_factory=dict[int, int])
     """Item → samples without an output yet."""
     outputs: dict[int, list[Any]] = field(default_factory=dict[int, list[Any]])
+    counts: dict[str, int] = field(default_factory=dict[str, int])
+    """What was worked on so far, as `Result.counts`."""
     samples: int = 0
     """Of its items that were prepared."""
     fractions: dict[tuple[int, int], float] = field(default_factory=dict[tuple[int, int], float])
@@ -201,11 +203,20 @@ class Worker:
                 continue
             request.outputs[entry.item][entry.position] = output
             request.waiting[entry.item] -= 1
+            self._count(request, output)
             if request.writer:
                 self._write(request, request.writer)
             elif request.waiting[entry.item] == 0:
                 self._finish_item(request, entry.item)
         self._flight.set(_PREPARING, [])
+
+    def _count(self, request: Request, output: Mapping[str, Any]) -> None:
+        try:
+            for name, value in self._stages.counts(output).items():
+                request.counts[name] = request.counts.get(name, 0) + value
+        except Exception:
+            # The answer is worth more than its statistics.
+            log.exception("an output could not be counted")
 
     def _write(self, request: Request, writer: StreamWriter) -> None:
         """Send on what has come in the samples' order."""
@@ -224,7 +235,7 @@ class Worker:
             self._fail(request, 0, "The model's output could not be read.")
             return
         if rest is not None and self._close(request):
-            self._send(Result(request.work.id, times=request.phases.end()), rest)
+            self._send(self._result(request), rest)
 
     def _write_partial(self, entry: Entry, output: Mapping[str, Any]) -> None:
         request: Request = entry.owner
@@ -260,7 +271,10 @@ class Worker:
             self._fail(request, 0, "The result could not be encoded.")
             return
         if self._close(request):
-            self._send(Result(request.work.id, times=request.phases.end()), content)
+            self._send(self._result(request), content)
+
+    def _result(self, request: Request) -> Result:
+        return Result(request.work.id, request.counts, request.phases.end())
 
     def _refuse(self, request: Request, index: int, error: InputError) -> None:
         indexed = error.of_item and not request.work.single

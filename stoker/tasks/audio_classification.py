@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from stoker.replica.pipelines import AudioPipelineStages
+from stoker.replica.stages import Sample
 from stoker.tasks.base import MediaRequest, Task
 from stoker.tasks.inputs import AudioInputs, FunctionToApply, Label, TopK
 
@@ -26,6 +27,12 @@ class AudioClassificationStages(AudioPipelineStages):
 
     def read(self, item: Any, parameters: Mapping[str, Any]) -> Any:
         return self.hearable(super().read(item, parameters))
+
+    def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
+        samples = super().preprocess(item, parameters)
+        # It is not decoded a second time.
+        samples[0].extras["audio_ms"] = self.heard_ms(self.read(item, parameters))
+        return samples
 
 
 TASK = Task(

@@ -110,6 +110,10 @@ class TextToSpeechStages(Stages):
         with _seeded(spoken.seed, model.device):
             return {"waveform": self._synthesizer.speak(batch, spoken.voice)}
 
+    def counts(self, output: Mapping[str, Any]) -> dict[str, int]:
+        spoken_ms = output["waveform"].shape[1] * 1000 // self._synthesizer.rate
+        return super().counts(output) | {"audio_ms": spoken_ms}
+
     def writer(self, parameters: Mapping[str, Any], finishing: Mapping[str, Any]) -> "StreamWriter":
         from stoker.replica.speech.writer import SpeechWriter
 

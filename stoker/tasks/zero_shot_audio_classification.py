@@ -69,7 +69,7 @@ class ZeroShotAudioClassificationStages(TextTowerStages, AudioStages):
         with _fixed_draws():
             prepared = self._extractor([sound], sampling_rate=self._rate, return_tensors="pt")
         features = {name: prepared[name] for name in ("input_features", "is_longer")}
-        return Sample(features, call=ITEM)
+        return Sample(features, {"audio_ms": len(sound) * 1000 // self._rate}, call=ITEM)
 
     def probe(self, length: int) -> Sample:
         import numpy

@@ -116,6 +116,9 @@ class ImageStages(DiffusionStages):
         files = [encode(one, options.output_format, options.quality) for one in pictures]
         return Images(files, *pictures[0].size)
 
+    def counts(self, output: Mapping[str, Any]) -> dict[str, int]:
+        return {"images": 1}
+
     def writer(self, parameters: Mapping[str, Any], finishing: Mapping[str, Any]) -> EventWriter:
         head = msgspec.convert(finishing, StreamHead)
         return EventWriter(self.options(parameters), head, self.picture)

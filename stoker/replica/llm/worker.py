@@ -407,13 +407,16 @@ class LanguageWorker:
     def _finish(self, request: Request, failure: Failure | None = None) -> None:
         if not self._close(request):
             return
+        usage = request.usage
+        counts = {"input_tokens": usage.prompt, "output_tokens": usage.completion}
         if not failure:
             request.phases.enter("finish")
-            end = request.writer.end(request.usage)
-            self._send(Result(request.id, times=request.phases.end()), end)
+            end = request.writer.end(usage)
+            self._send(Result(request.id, counts, request.phases.end()), end)
         elif request.begun:
             # Its status was sent: only the stream itself can tell.
-            self._send(Result(request.id), request.writer.fail(failure.code, failure.message))
+            end = request.writer.fail(failure.code, failure.message)
+            self._send(Result(request.id, counts), end)
         else:
             self._send(failure, None)
 

@@ -36,6 +36,9 @@ class Seq2SeqRecognitionStages(RecognitionStages):
         options = drawing if temperature else {}
         return {"tokens": model.generate(**batch, **options, max_new_tokens=most)}
 
+    def counts(self, output: Mapping[str, Any]) -> dict[str, int]:
+        return super().counts(output) | {"output_tokens": output["tokens"].shape[1]}
+
     def joining(self, parameters: Mapping[str, Any]) -> JoinedAtEnd:
         return JoinedAtEnd(partial(self.transcript, parameters=parameters))
 

@@ -83,6 +83,8 @@ class RecognitionStages(AudioPipelineStages):
             begin -= before
             sample.extras |= {"start_s": begin / rate, "sound_s": len(sound) / rate}
             begin += size - after
+        # Windows overlap: the first one stands for all of it.
+        samples[0].extras["audio_ms"] = self.heard_ms(sound)
         return samples
 
     def postprocess(

@@ -110,6 +110,9 @@ class WhisperStages(RecognitionStages):
             "language": torch.tensor([row.language for row in rows]),
         }
 
+    def counts(self, output: Mapping[str, Any]) -> dict[str, int]:
+        return super().counts(output) | {"output_tokens": int(output["count"][0])}
+
     def probe(self, length: int) -> Sample | None:
         from stoker.replica.recognition.decoder import Asked
 
