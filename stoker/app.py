@@ -70,11 +70,11 @@ def build_services(settings: Settings) -> Services:
     data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     database = Database(settings.resolved_database_url)
     blobs = Blobs(data_dir / "blobs")
-    runtime = LocalRuntime(settings, ModelFolders(settings, database, blobs))
+    known, counts = Credits(), Counts()
+    runtime = LocalRuntime(settings, ModelFolders(settings, database, blobs), known.exhausted)
     directory = Directory()
     counted = Metrics(directory, runtime)
     counted.add(queue_lengths(database, {"video": Video}))
-    known, counts = Credits(), Counts()
     return Services(
         settings=settings,
         database=database,

@@ -45,6 +45,7 @@ class Reason(StrEnum):
     LOADED = "loaded"
     EVICTED = "evicted"
     IDLE_TIMEOUT = "idle_timeout"
+    INSUFFICIENT_CREDITS = "insufficient_credits"
     STOPPED_BY_USER = "stopped_by_user"
     SERVER_STOPPING = "server_stopping"
     CHANGED = "changed"

@@ -63,6 +63,7 @@ class Launcher:
         self.killed: list[str] = []
         self.fail: str | None = None
         self.too_large = False
+        self.funded = True
         self.memory = asyncio.Event()
         self.memory.set()
 
@@ -79,6 +80,9 @@ class Launcher:
         return "It needs 3 GiB."
 
     def leaving(self, replica_id: str) -> None: ...
+
+    def is_funded(self, spec: DeploymentSpec) -> bool:
+        return self.funded
 
     async def launch(self, spec: DeploymentSpec, generation: int, replica_id: str) -> Replica:
         if self.fail:
@@ -443,6 +447,28 @@ class TestUpkeep:
         world.pool.tick()
         await world.loaded()
         assert world.pool.stats().status is Status.READY
+
+    async def test_without_credit_nothing_idle_stays(self, tmp_path: Path) -> None:
+        world = World(tmp_path, readiness=Readiness.HOT)
+        world.pool.tick()
+        replica = await world.loaded()
+        call = world.call()
+        await settle()
+        world.launcher.funded = False
+        world.pool.tick()
+        assert replica.status is Status.READY, "what was begun is finished"
+        world.answer(replica)
+        assert await call == b"[]"
+        world.pool.tick()
+        assert replica.status is Status.STOPPING
+        world.pool.exited(replica, 0)
+        assert world.ear.changes[-1][0] is Status.IDLE
+        world.pool.tick()
+        await settle()
+        assert len(world.launcher.launched) == 1
+        world.launcher.funded = True
+        world.pool.tick()
+        await world.loaded()
 
     async def test_silent_is_killed(self, world: World) -> None:
         call = world.call()

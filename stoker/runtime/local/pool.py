@@ -93,6 +93,10 @@ class Launcher(Protocol):
         """A replica is about to end."""
         ...
 
+    def is_funded(self, spec: DeploymentSpec) -> bool:
+        """Whether its account can pay for what it holds."""
+        ...
+
     def kill(self, replica_id: str) -> None: ...
 
     def pid(self, replica_id: str) -> int | None: ...
@@ -348,6 +352,8 @@ class Pool:
         return len(current) + len(self._launches)
 
     def _least(self) -> int:
+        if not self.launcher.is_funded(self.spec):
+            return 0
         kept = 1 if self.spec.readiness.stays_loaded else 0
         return max(kept, self.spec.min_replicas)
 
@@ -561,14 +567,15 @@ class Pool:
                 task.cancel()
 
     def _stop_idle(self, now: float) -> None:
+        is_funded = self.launcher.is_funded(self.spec)
+        timeout_s = self.spec.idle_timeout_s if is_funded else 0.0
+        reason = Reason.IDLE_TIMEOUT if is_funded else Reason.INSUFFICIENT_CREDITS
         idle = [
-            one
-            for one in self._ready()
-            if not one.outstanding and now - one.last_used >= self.spec.idle_timeout_s
+            one for one in self._ready() if not one.outstanding and now - one.last_used >= timeout_s
         ]
         spare = len(self._ready()) - self._least()
         for replica in idle[: max(0, spare)]:
-            self._retire(replica, Reason.IDLE_TIMEOUT)
+            self._retire(replica, reason)
 
     def _observe(self, reason: Reason, message: str) -> None:
         status = self._current_status()

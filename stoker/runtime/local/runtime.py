@@ -9,7 +9,14 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import AsyncGenerator, Coroutine, Iterable, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Sequence,
+)
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -76,9 +83,19 @@ class _Tracked:
 
 
 class LocalRuntime:
-    def __init__(self, settings: Settings, folders: ModelFolders) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        folders: ModelFolders,
+        unfunded: Callable[[], Collection[str]] = frozenset[str],
+    ) -> None:
+        """
+        Args:
+            unfunded: the accounts that cannot pay for anything to stay loaded.
+        """
         data_dir = settings.data_dir.resolve()
         self._folders = folders
+        self._unfunded = unfunded
         self._settings = settings
         self._threads = settings.replica_threads or len(os.sched_getaffinity(0))
         self._grace_s = settings.stop_grace_s
@@ -236,6 +253,9 @@ class LocalRuntime:
 
     def shortage(self, spec: DeploymentSpec) -> str:
         return self._memory.shortage(spec.id, spec.memory_bytes)
+
+    def is_funded(self, spec: DeploymentSpec) -> bool:
+        return spec.account_id not in self._unfunded()
 
     def leaving(self, replica_id: str) -> None:
         self._memory.leaving(replica_id)
