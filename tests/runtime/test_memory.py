@@ -4,12 +4,10 @@ import asyncio
 from collections.abc import Iterable
 from random import Random
 
-import psutil
 import pytest
 
 from stoker.errors import CapacityError
-from stoker.runtime import memory as module
-from stoker.runtime.memory import PATIENCE_S, Memory, Tenant, in_words, machine_bytes
+from stoker.runtime.memory import PATIENCE_S, Memory, Tenant, in_words
 
 GIB = 1 << 30
 
@@ -230,24 +228,6 @@ async def test_whatever_happens_the_budget_is_kept_and_all_are_served():
         if not waiting:
             break
     assert not waiting
-
-
-class TestMachine:
-    def test_no_more_than_there_is(self):
-        assert 0 < machine_bytes() <= psutil.virtual_memory().total
-
-    def test_a_control_group_allows_less(self, tmp_path, monkeypatch: pytest.MonkeyPatch):
-        (tmp_path / "memory.max").write_text("1073741824\n")
-        monkeypatch.setattr(module, "_cgroup_folders", lambda: [tmp_path, tmp_path / "none"])
-        assert machine_bytes() == GIB
-        (tmp_path / "memory.max").write_text("max\n")
-        assert machine_bytes() > GIB
-
-    def test_kills_are_counted(self, tmp_path, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setattr(module, "_cgroup_folders", lambda: [tmp_path])
-        before = module.kernel_kills()
-        (tmp_path / "memory.events").write_text("low 0\noom 3\noom_kill 2\noom_group_kill 0\n")
-        assert module.kernel_kills() == before + 2
 
 
 def test_sizes_in_words():

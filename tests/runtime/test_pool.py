@@ -19,7 +19,8 @@ from stoker.runtime.interface import (
     Served,
     Status,
 )
-from stoker.runtime.local.pool import BACKOFF_FIRST_S, CLAIM_KEPT_S, SCALE_UP_AT, Limits, Pool
+from stoker.runtime.local.backoff import FIRST_S
+from stoker.runtime.local.pool import CLAIM_KEPT_S, SCALE_UP_AT, Limits, Pool
 from stoker.runtime.local.replica import LoadError, Replica
 
 CALL = Call(task="fill-mask", items=["a"], parameters={}, single=True)
@@ -196,7 +197,7 @@ class TestStart:
 class TestFailingLoad:
     async def test_backs_off_and_doubles(self, world: World) -> None:
         world.launcher.fail = "no such file"
-        for expected in (BACKOFF_FIRST_S, 2 * BACKOFF_FIRST_S, 4 * BACKOFF_FIRST_S):
+        for expected in (FIRST_S, 2 * FIRST_S, 4 * FIRST_S):
             with pytest.raises(ModelLoadingError, match="no such file"):
                 await world.call()
             assert world.pool.stats().status is Status.FAILED
@@ -272,7 +273,7 @@ class TestLimits:
 
 
 def await_free(world: World) -> bool:
-    return world.pool._calls == 0
+    return world.pool.stats().calls == 0
 
 
 class TestMemory:

@@ -3,9 +3,8 @@
 import asyncio
 import logging
 import time
-from collections import deque
-from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import aclosing, contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -13,17 +12,13 @@ from stoker.errors import (
     CapacityError,
     ConflictError,
     InferenceTimeoutError,
-    InternalError,
     ModelLoadingError,
-    RateLimitError,
     StokerError,
 )
 from stoker.replica.llm.wire import Generation
 from stoker.replica.protocol import Batches
 from stoker.runtime.interface import (
-    CANCELLED,
     KEEP_ALIVE,
-    OK,
     Call,
     DeploymentSpec,
     DeploymentStats,
@@ -32,22 +27,19 @@ from stoker.runtime.interface import (
     Reason,
     ReplicaStats,
     RuntimeListener,
-    Served,
     Status,
 )
-from stoker.runtime.local.replica import LoadError, Replica, Told, WorkerLostError
+from stoker.runtime.local.backoff import Backoff
+from stoker.runtime.local.queue import CallQueue
+from stoker.runtime.local.replica import LoadError, Replica, WorkerLostError
 from stoker.runtime.memory import in_words
 
 log = logging.getLogger(__name__)
 
-BACKOFF_FIRST_S = 10.0
-BACKOFF_LAST_S = 300.0
 # Outstanding requests on the least busy replica from which on another one is started.
 SCALE_UP_AT = 16
 # A place in the queue for memory is kept for so long: who was told to ask again may do so.
 CLAIM_KEPT_S = 15.0
-# The service rate is that of so many answers.
-RATED = 64
 # A replica that ends this soon, without one answer, counts as a failing load: it would loop.
 EARLY_END_S = 5.0
 # A lost replica's requests are given to another one once, if they had not been begun.
@@ -103,30 +95,6 @@ class Launcher(Protocol):
 
 
 @dataclass(eq=False)
-class _Record:
-    """Of one call, for those who listen."""
-
-    begun: float
-    given: float | None = None
-    """When it had a replica that was ready."""
-    outcome: str = OK
-    told: Told = field(default_factory=Told)
-
-    def served(self, spec: DeploymentSpec, now: float) -> Served:
-        given = now if self.given is None else self.given
-        return Served(
-            account_id=spec.account_id,
-            deployment_id=spec.id,
-            model=spec.model,
-            outcome=self.outcome,
-            waited_s=given - self.begun,
-            seconds=now - given,
-            counts=self.told.counts,
-            times=self.told.times,
-        )
-
-
-@dataclass(eq=False)
 class Pool:
     """The observed side of a deployment. All of it runs on the event loop."""
 
@@ -143,15 +111,6 @@ class Pool:
     _message: str = "Waiting for its first request."
     _launches: "set[asyncio.Task[None]]" = field(default_factory=set["asyncio.Task[None]"])
     _news: asyncio.Event = field(default_factory=asyncio.Event)
-    _backoff_s: float = 0.0
-    _retry_at: float = 0.0
-    _problem: CapacityError | LoadError | None = None
-    """Why the last start failed."""
-    _refusals: int = 0
-    """Starts that were refused memory."""
-    _calls: int = 0
-    _answered_at: deque[float] = field(default_factory=lambda: deque[float](maxlen=RATED))
-    """When the last ones were."""
     _waiting: int = 0
     """Calls that wait for a replica."""
     _wanted_at: float = 0.0
@@ -163,6 +122,10 @@ class Pool:
     _batches: Batches = field(default_factory=Batches)
     """Of replicas that have ended."""
 
+    def __post_init__(self) -> None:
+        self._queue = CallQueue(self.listener, self.clock)
+        self._backoff = Backoff(self.clock)
+
     # --- calls ---
 
     async def call(
@@ -173,7 +136,7 @@ class Pool:
         timeout_s: float,
         on_progress: OnProgress | None = None,
     ) -> bytes:
-        with self._counted() as record:
+        with self._queue.place(self.spec) as record:
             ready_by = self.clock() + wait_s
             for attempt in range(1, ATTEMPTS + 1):
                 # Work of many steps fills a replica by itself.
@@ -198,7 +161,7 @@ class Pool:
         timeout_s: float,
         keep_alive: bytes = KEEP_ALIVE,
     ) -> AsyncGenerator[bytes]:
-        with self._counted() as record:
+        with self._queue.place(self.spec) as record:
             ready_by = self.clock() + wait_s
             for attempt in range(1, ATTEMPTS + 1):
                 replica = await self._ready_replica(ready_by)
@@ -219,40 +182,6 @@ class Pool:
                         break
             raise _lost()
 
-    @contextmanager
-    def _counted(self) -> Generator["_Record"]:
-        """Hold a place in the deployment's queue. Raises `RateLimitError` where there is none."""
-        if self._calls >= self.spec.max_queue:
-            raise RateLimitError(
-                f"This deployment's queue is full: {self.spec.max_queue} requests are waiting or "
-                "running. Try again in a moment.",
-                code="queue_full",
-                retry_after_s=self._queue_s(),
-            )
-        self._calls += 1
-        record = _Record(begun=self.clock())
-        try:
-            yield record
-            self._answered_at.append(self.clock())
-        except StokerError as error:
-            record.outcome = error.code
-            raise
-        except (asyncio.CancelledError, GeneratorExit):
-            record.outcome = CANCELLED
-            raise
-        except Exception:
-            record.outcome = InternalError.code
-            raise
-        finally:
-            self._calls -= 1
-            self.listener.served(record.served(self.spec, self.clock()))
-
-    def _queue_s(self) -> float:
-        """How long the requests that are here will take, as fast as the last ones were answered."""
-        if len(self._answered_at) < 2:
-            return 1.0
-        return self._calls * (self.clock() - self._answered_at[0]) / len(self._answered_at)
-
     async def _ready_replica(self, ready_by: float, busy_at: int = SCALE_UP_AT) -> Replica:
         """The least busy replica; starts one, and only one, where there is none.
 
@@ -266,7 +195,7 @@ class Pool:
             self._wanted_at = self.clock()
 
     async def _next_ready(self, ready_by: float, busy_at: int) -> Replica:
-        refusals = self._refusals
+        refusals = self._backoff.refusals
         while True:
             remaining = ready_by - self.clock()
             if not self.running:
@@ -283,10 +212,9 @@ class Pool:
                     return replica
                 await self._next_news(remaining)
                 continue
-            if self._refusals > refusals and isinstance(self._problem, CapacityError):
-                raise self._problem
-            self._check_backoff()
+            self._backoff.check_refusals(refusals)
             if not self._launches:
+                self._backoff.check()
                 self._start(Reason.REQUEST)
             if remaining <= 0:
                 raise self._still_loading()
@@ -302,23 +230,6 @@ class Pool:
     def _announce(self) -> None:
         news, self._news = self._news, asyncio.Event()
         news.set()
-
-    def _check_backoff(self) -> None:
-        remaining = self._retry_at - self.clock()
-        if not isinstance(self._problem, LoadError) or remaining <= 0 or self._launches:
-            return
-        again = f"It is tried again in {remaining:.0f} s."
-        if self._problem.out_of_memory:
-            raise CapacityError(
-                f"The model ran out of memory: {self._problem} {again}",
-                code="insufficient_memory",
-                retry_after_s=remaining,
-            )
-        raise ModelLoadingError(
-            f"The model could not be loaded: {self._problem} {again}",
-            retry_after_s=remaining,
-            progress=0.0,
-        )
 
     def _still_loading(self) -> StokerError:
         if self._claiming and len(self._claiming) == len(self._launches):
@@ -388,7 +299,7 @@ class Pool:
         if replica:
             self.listener.loaded(self.spec.id, self.clock() - asked)
             self._loaded(replica)
-        elif not self._problem:
+        elif not self._backoff.problem:
             self._observe(reason, "Nobody waits for it any more.")
         self._announce()
 
@@ -425,7 +336,7 @@ class Pool:
     def _loaded(self, replica: Replica) -> None:
         replica.status = Status.READY
         replica.ready_at = replica.last_used = self.clock()
-        self._backoff_s, self._problem = 0.0, None
+        self._backoff.forget()
         self._observe(Reason.LOADED, "Ready.")
         for other in list(self.replicas.values()):
             if other.generation < replica.generation and other.status is Status.READY:
@@ -437,21 +348,14 @@ class Pool:
             self._start(Reason.CHANGED)
 
     def _refused(self, error: CapacityError) -> None:
-        is_news = not isinstance(self._problem, CapacityError)
-        self._problem = error
-        self._refusals += 1
-        # The next request asks anew; what is only kept loaded is in no hurry.
-        self._retry_at = self.clock() + BACKOFF_FIRST_S
-        if is_news:
+        if self._backoff.refused(error):
             self._observe(Reason.INSUFFICIENT_MEMORY, error.message)
 
     def _failed(self, reason: Reason, problem: LoadError) -> None:
         for replica in list(self.replicas.values()):
             if replica.status is Status.STARTING:
                 self.launcher.kill(replica.id)
-        self._backoff_s = min(BACKOFF_LAST_S, self._backoff_s * 2 or BACKOFF_FIRST_S)
-        self._retry_at = self.clock() + self._backoff_s
-        self._problem = problem
+        self._backoff.failed(problem)
         self._observe(reason, str(problem))
 
     def _retire(self, replica: Replica, reason: Reason) -> None:
@@ -509,8 +413,7 @@ class Pool:
     def apply(self, spec: DeploymentSpec, *, running: bool) -> None:
         replace = differs(self.spec, spec)
         self.spec, self.running = spec, running
-        self._backoff_s = self._retry_at = 0.0
-        self._problem = None
+        self._backoff.forget()
         if not running:
             self.retire_all(Reason.STOPPED_BY_USER)
             return
@@ -551,7 +454,7 @@ class Pool:
         if not self.running:
             return
         self._give_up_claims(now)
-        if self._alive() < self._least() and now >= self._retry_at:
+        if self._alive() < self._least() and self._backoff.may_try:
             if self.spec.readiness is Readiness.HOT:
                 self._start(Reason.KEPT_LOADED)
             else:
@@ -595,7 +498,7 @@ class Pool:
             return Status.READY
         if self._launches:
             return Status.STARTING
-        if self._problem:
+        if self._backoff.problem:
             return Status.FAILED
         return Status.STOPPING if Status.STOPPING in states else Status.IDLE
 
@@ -606,7 +509,7 @@ class Pool:
             message=self._message,
             max_replicas=self._most(),
             memory_bytes=self.spec.memory_bytes,
-            calls=self._calls,
+            calls=len(self._queue),
             batches=sum((one.batches for one in self.replicas.values()), self._batches),
             replicas=[
                 ReplicaStats(

@@ -2,8 +2,6 @@
 
 import asyncio
 import dataclasses
-import hashlib
-import json
 import logging
 import os
 import shutil
@@ -19,7 +17,7 @@ from collections.abc import (
 )
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import zmq
 
@@ -28,7 +26,7 @@ from stoker.config import MIB, Settings
 from stoker.errors import NotFoundError
 from stoker.ids import Prefix, new_id
 from stoker.replica.llm.wire import Generation
-from stoker.replica.protocol import OwnEnvironment, Preload, ReplicaSpec
+from stoker.replica.protocol import OwnEnvironment, ReplicaSpec
 from stoker.runtime.interface import (
     KEEP_ALIVE,
     Call,
@@ -41,19 +39,15 @@ from stoker.runtime.interface import (
     RuntimeListener,
     Status,
 )
+from stoker.runtime.local.budgets import BatchBudgets
 from stoker.runtime.local.conversions import Conversions
 from stoker.runtime.local.host import EngineHost
 from stoker.runtime.local.pool import Limits, Pool, differs
+from stoker.runtime.local.preparations import ModelFolders, Preparations
 from stoker.runtime.local.replica import LoadError, Replica
 from stoker.runtime.local.transport import Channel
-from stoker.runtime.memory import (
-    SHARE,
-    Memory,
-    Tenant,
-    kernel_kills,
-    machine_bytes,
-    read_ahead,
-)
+from stoker.runtime.machine import kernel_kills, machine_bytes
+from stoker.runtime.memory import SHARE, Memory, Tenant
 from stoker.runtime.metering import Meter
 
 log = logging.getLogger(__name__)
@@ -64,14 +58,6 @@ HEADROOM = 1.1
 """Memory is measured now and then; between two measurements a replica may need more."""
 UNKNOWN_BYTES = 512 * MIB
 """What a model is taken to need of which nothing is known, until it was measured."""
-
-
-class ModelFolders(Protocol):
-    """Where a deployment's model lies on this machine."""
-
-    async def folder(self, spec: DeploymentSpec) -> Path:
-        """A folder in Hugging Face format. Raises `LoadError` where there is none."""
-        ...
 
 
 @dataclass
@@ -114,9 +100,7 @@ class LocalRuntime:
         self._memory = Memory(_budget(settings), self)
         self._kernel_kills = kernel_kills()
         self._killed: set[str] = set()
-        self._preparing: asyncio.Queue[DeploymentSpec] = asyncio.Queue()
-        self._prepared: set[str] = set()
-        """Sources whose first start was made shorter."""
+        self._preparations = Preparations(folders, self._host)
         self._measured: dict[str, int] = {}
         """Deployment → what one replica has needed of memory, at most."""
         self._conversions = Conversions(
@@ -142,7 +126,7 @@ class LocalRuntime:
         if self._preloads:
             self._host.start()
         self._spawn(self._supervise())
-        self._spawn(self._prepare_all())
+        self._spawn(self._preparations.run())
 
     async def stop(self) -> None:
         for pool in self._pools.values():
@@ -177,9 +161,7 @@ class LocalRuntime:
             self._memory.unreserve(spec.id)
         if running:
             self._host.start()
-            if spec.source not in self._prepared:
-                self._prepared.add(spec.source)
-                self._preparing.put_nowait(spec)
+            self._preparations.add(spec)
         pool.apply(spec, running=running)
 
     def check_fits(self, spec: DeploymentSpec) -> None:
@@ -195,7 +177,7 @@ class LocalRuntime:
             source = pool.spec.source
             if all(other.spec.source != source for other in self._pools.values()):
                 self._conversions.forget(source)
-                self._prepared.discard(source)
+                self._preparations.forget(source)
         self._log_path(deployment_id).unlink(missing_ok=True)
 
     async def call(
@@ -429,31 +411,6 @@ class LocalRuntime:
             self._memory.reserve(pool.spec.id, _reserved(pool.spec))
         self._listeners.weighed(pool.spec.id, needed)
 
-    async def _prepare_all(self) -> None:
-        """Make the first start of deployments shorter, one after another."""
-        while True:
-            spec = await self._preparing.get()
-            try:
-                folder = await self._folders.folder(spec)
-                self._preload(folder)
-                await asyncio.to_thread(read_ahead, folder)
-            except Exception:
-                # The load itself will meet the same fault, and tells the owner.
-                log.debug("nothing to prepare", exc_info=True, extra={"deployment": spec.id})
-
-    def _preload(self, folder: Path) -> None:
-        """Have the architecture's code imported before the first request asks for the model."""
-        try:
-            index = folder / "model_index.json"
-            if index.exists():
-                name = json.loads(index.read_bytes()).get("_class_name", "")
-                self._host.preload(Preload(str(name), "diffusers"))
-                return
-            config = json.loads((folder / "config.json").read_bytes())
-            self._host.preload(Preload(str(config.get("model_type", ""))))
-        except (OSError, ValueError):
-            log.debug("nothing to preload", exc_info=True)
-
     async def _wait_gone(self, seconds: float, pool: Pool | None = None) -> None:
         """Wait for stopping replicas, of one pool or of all; then kill what is left."""
         deadline = asyncio.get_running_loop().time() + seconds
@@ -476,34 +433,6 @@ class LocalRuntime:
 
     def _log_path(self, deployment_id: str) -> Path:
         return self._logs / f"{deployment_id}.log"
-
-
-class BatchBudgets:
-    """Measured batch budgets, kept with the model they were measured for."""
-
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._folder = folder
-
-    def known(self, source: str, key: str) -> dict[str, int]:
-        """Engine → budget, of the keys `ENGINE-{key}`."""
-        return {
-            name.removesuffix(f"-{key}"): budget
-            for name, budget in self._read(source).items()
-            if name.endswith(f"-{key}") and isinstance(budget, int) and 0 < budget <= 1_000_000
-        }
-
-    def keep(self, source: str, key: str, budget: int) -> None:
-        self._path(source).write_text(json.dumps(self._read(source) | {key: budget}))
-
-    def _read(self, source: str) -> dict[str, Any]:
-        try:
-            return json.loads(self._path(source).read_text())
-        except (OSError, ValueError):
-            return {}
-
-    def _path(self, source: str) -> Path:
-        return self._folder / f"batch-{hashlib.sha256(source.encode()).hexdigest()[:32]}.json"
 
 
 def _budget(settings: Settings) -> int:

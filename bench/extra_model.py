@@ -1,0 +1,63 @@
+"""What one more small model costs of memory, beside its weights."""
+
+from pathlib import Path
+
+import psutil
+
+import stoker.demo
+from bench.common import Report, at_most, scratch
+from bench.processes import tree
+from bench.service import Service, request_body, serving
+
+MODELS = Path(stoker.demo.__file__).parent / "models"
+PATHS = {
+    "tiny-ner": ("token-classification", "/v1/classifications/token"),
+    "tiny-sentiment": ("text-classification", "/v1/classifications/text"),
+    "tiny-fill-mask": ("fill-mask", "/v1/fill-mask"),
+    "tiny-encoder": ("feature-extraction", "/v1/feature-extraction"),
+    "tiny-summarizer": ("summarization", "/v1/summarizations"),
+}
+AIM_MB = 60
+
+
+def run(rounds: int) -> Report:
+    report = Report("extra_model", "memory of one more small model, beyond its weights")
+    for _ in range(rounds):
+        with scratch() as place, serving(place) as service:
+            before = _held(service.pid)
+            for model, (pipeline, path) in PATHS.items():
+                service.wait_status(service.deploy(MODELS / model, model, pipeline, "hot"), "ready")
+                _call(service, model, path)
+                held = _held(service.pid)
+                weights = sum(
+                    file.stat().st_size for file in (MODELS / model).rglob("*.safetensors")
+                )
+                report.add(
+                    model,
+                    "MB",
+                    (held - before - weights) / 1e6,
+                    aim=f"≤ {AIM_MB} MB",
+                    meets=at_most(AIM_MB),
+                )
+                before = held
+    report.notes = [
+        "The growth of the proportional set size of the server, its engine host and all replicas "
+        "together, after one call."
+    ]
+    return report
+
+
+def _call(service: Service, model: str, path: str) -> None:
+    with service.connect(path) as connection:
+        connection.post(request_body(model, "Ada [MASK] in London."))
+
+
+def _held(pid: int) -> int:
+    return sum(_proportional(process) for process in tree(pid))
+
+
+def _proportional(process: psutil.Process) -> int:
+    try:
+        return process.memory_full_info().pss
+    except psutil.NoSuchProcess:
+        return 0

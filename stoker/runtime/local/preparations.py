@@ -1,0 +1,62 @@
+"""Makes the first start of deployments shorter, before anyone waits for it."""
+
+import asyncio
+import json
+import logging
+from pathlib import Path
+from typing import Protocol
+
+from stoker.replica.protocol import Preload
+from stoker.runtime.interface import DeploymentSpec
+from stoker.runtime.local.host import EngineHost
+from stoker.runtime.machine import read_ahead
+
+log = logging.getLogger(__name__)
+
+
+class ModelFolders(Protocol):
+    """Where a deployment's model lies on this machine."""
+
+    async def folder(self, spec: DeploymentSpec) -> Path:
+        """A folder in Hugging Face format. Raises `LoadError` where there is none."""
+        ...
+
+
+class Preparations:
+    """One after another, so that thousands of deployments hold up nothing."""
+
+    def __init__(self, folders: ModelFolders, host: EngineHost) -> None:
+        self._folders = folders
+        self._host = host
+        self._waiting: asyncio.Queue[DeploymentSpec] = asyncio.Queue()
+        self._known: set[str] = set()
+        """Sources; deployments of the same one have the same model."""
+
+    def add(self, spec: DeploymentSpec) -> None:
+        if spec.source not in self._known:
+            self._known.add(spec.source)
+            self._waiting.put_nowait(spec)
+
+    def forget(self, source: str) -> None:
+        self._known.discard(source)
+
+    async def run(self) -> None:
+        while True:
+            spec = await self._waiting.get()
+            try:
+                folder = await self._folders.folder(spec)
+                self._host.preload(await asyncio.to_thread(_code_of, folder))
+                await asyncio.to_thread(read_ahead, folder)
+            except Exception:
+                # The load itself will meet the same fault, and tells the owner.
+                log.debug("nothing to prepare", exc_info=True, extra={"deployment": spec.id})
+
+
+def _code_of(folder: Path) -> Preload:
+    """What to import before the first fork that needs it."""
+    index = folder / "model_index.json"
+    if index.exists():
+        name = json.loads(index.read_bytes()).get("_class_name", "")
+        return Preload(str(name), "diffusers")
+    config = json.loads((folder / "config.json").read_bytes())
+    return Preload(str(config.get("model_type", "")))

@@ -1,0 +1,80 @@
+"""The machine's memory, as the kernel tells of it."""
+
+import os
+from pathlib import Path
+
+import psutil
+
+_WEIGHTS = frozenset({".safetensors", ".gguf"})
+_READ_AHEAD_TIMES = 4
+"""Weights are read ahead where so many times their size is free."""
+
+_CGROUP_LIMITS = ("memory.max", "memory.limit_in_bytes")
+_CGROUP_ROOTS = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/memory"))
+
+
+def machine_bytes() -> int:
+    """The machine's memory, or less where a control group allows less."""
+    return min([psutil.virtual_memory().total, *_cgroup_limits()])
+
+
+def _cgroup_limits() -> list[int]:
+    """The limits of this process' control group and of those around it, of either version."""
+    found: list[int] = []
+    for folder in _cgroup_folders():
+        for name in _CGROUP_LIMITS:
+            try:
+                text = (folder / name).read_text().strip()
+            except OSError:
+                continue
+            if text.isdecimal():
+                found.append(int(text))
+    return found
+
+
+def _cgroup_folders() -> list[Path]:
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    folders: list[Path] = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers not in ("", "memory"):
+            continue
+        for root in _CGROUP_ROOTS:
+            own = root / path.lstrip("/")
+            folders += [own, *(one for one in own.parents if one.is_relative_to(root))]
+    return folders
+
+
+def kernel_kills() -> int:
+    """How many processes the kernel has killed for want of memory, here and around.
+
+    Counted by this process' control group and by the whole machine: growth tells that there was
+    one, not which.
+    """
+    counted = [Path("/proc/vmstat"), *(one / "memory.events" for one in _cgroup_folders())]
+    total = 0
+    for path in counted:
+        try:
+            lines = path.read_text().splitlines()
+        except OSError:
+            continue
+        total += sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
+    return total
+
+
+def read_ahead(folder: Path) -> None:
+    """Have the kernel read a model's weights where there is much free memory to keep them in."""
+    files = [path for path in folder.rglob("*") if path.suffix in _WEIGHTS and path.is_file()]
+    if sum(path.stat().st_size for path in files) * _READ_AHEAD_TIMES > (
+        psutil.virtual_memory().available
+    ):
+        return
+    for path in files:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
+        finally:
+            os.close(descriptor)
