@@ -22,8 +22,8 @@ from tests.support.server import running
 MODELS = 50
 FITTING = 5
 CLIENTS = 4
-REQUESTS = 400
-PEER_S = 180
+REQUESTS = 150
+PEER_S = 120
 """The peer is asked for no longer than this; what it did not answer by then is not counted."""
 TOKENS = 8
 SKEW = 1.0

@@ -39,9 +39,12 @@ def run(rounds: int) -> Report:
         for clip in clips
     ]
     with scratch() as place, serving(place) as service, _looping(folder, clips, place) as loop:
-        deployment = service.deploy(folder, MODEL, PIPELINE, "hot")
+        # Automatic ones are converted as well, once they have worked for some seconds.
+        deployment = service.deploy(folder, MODEL, PIPELINE, "hot", "openvino")
         service.wait_status(deployment, "ready")
-        service.wait_calibrated("torch")
+        engine = "openvino" if service.wait_converted() else "torch"
+        service.wait_engine(deployment, engine)
+        service.wait_calibrated(engine)
         for clients, each in REQUESTS.items():
             _load([service.connect(PATH) for _ in range(clients)], bodies, each)
         loop.run(1)
@@ -62,7 +65,7 @@ def run(rounds: int) -> Report:
                 )
     report.notes = [
         f"Random weights, {WHISPER_TOKENS} tokens written a clip, greedy, the language found by "
-        f"the model; torch in float32 with {cores()} threads on both sides.",
+        f"the model; float32 with {cores()} threads, ours with {engine}, the loop with torch.",
         "The loop decodes the same files, without a server; suspended while ours is measured.",
     ]
     return report

@@ -189,7 +189,10 @@ class AudioPipelineStages(AudioStages, PipelineStages):
     def probe(self, length: int) -> Sample | None:
         import numpy
 
-        second = numpy.zeros(self._parts["feature_extractor"].sampling_rate, numpy.float32)
+        rate = self._parts["feature_extractor"].sampling_rate
+        # Noise: in silence, much that engines may do otherwise comes out alike.
+        draw: Any = numpy.random.default_rng(0)
+        second = draw.uniform(-0.1, 0.1, rate).astype(numpy.float32)
         options, _, _ = self._pipe._sanitize_parameters()
         prepared = self._pipe.preprocess(second, **options)
         return self.sample(next(_chunks(prepared)))

@@ -14,6 +14,7 @@ from stoker.media.media import Media
 
 if TYPE_CHECKING:
     import torch
+    from openvino import CompiledModel
 
 Decoded = TypeVar("Decoded")
 
@@ -82,6 +83,25 @@ class StreamWriter(Protocol):
         ...
 
 
+class Steps(Protocol):
+    """How a model is converted for OpenVINO that `Stages.run` calls in many steps.
+
+    What decides between the steps is not exported: the stages run it with either.
+    """
+
+    def takes(self, call: Hashable) -> bool:
+        """Whether samples of this `call` can be run with what was exported."""
+        ...
+
+    def export(self, model: Any, folder: Path) -> None:
+        """Write what is called in each step into a folder, as OpenVINO IRs."""
+        ...
+
+    def opened(self, compiled: "Callable[[str], CompiledModel]") -> Any:
+        """What `Stages.run` takes in the model's place; `compiled` gives an IR by its name."""
+        ...
+
+
 class Stages(ABC):
     """The replica side of a task. One instance serves one model, from several threads in turn."""
 
@@ -136,12 +156,17 @@ class Stages(ABC):
     def run(
         self, model: Any, call: Hashable, batch: "Mapping[str, torch.Tensor]"
     ) -> Mapping[str, Any]:
-        """Run the model on a batch of samples that have this `call`.
+        """Run the model, or what stands in its place, on a batch of samples that have this `call`.
 
         Tensors whose first dimension is the batch are dealt out to the samples; other values reach
         every one of them.
         """
         return model(**batch)
+
+    @property
+    def steps(self) -> Steps | None:
+        """How the model is converted; None: `run` is exported whole, as one graph."""
+        return None
 
     def probe(self, length: int) -> Sample | None:
         """A sample of about this many tokens to measure the engine with; None: do not."""

@@ -9,10 +9,11 @@ import pytest
 import torch
 import transformers
 
+from stoker.replica.engines.stateful import NotExportableError
 from stoker.replica.llm import scheduler as scheduling
 from stoker.replica.llm.engines.openvino import BLOCK_TOKENS, OpenVinoRunner
 from stoker.replica.llm.engines.torch import TorchRunner, cache_tokens, load
-from stoker.replica.llm.export import TOLERANCE, NotExportableError, check, export
+from stoker.replica.llm.export import TOLERANCE, check, export
 from stoker.replica.llm.ir import IR, Facts
 from stoker.replica.llm.scheduler import Chunk, Runner, Scheduler
 from stoker.replica.llm.wire import Sampling

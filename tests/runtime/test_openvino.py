@@ -14,11 +14,15 @@ import httpx
 import numpy as np
 import pytest
 
+import stoker.demo
 from tests.support.deploying import deploy, deployment, push
+from tests.support.media import sound, wav
 from tests.support.models import tiny_bert, tiny_vit
+from tests.support.recognition import moonshine
 from tests.support.server import Server, running
 
 FEATURES = "/v1/feature-extraction"
+TRANSCRIPTIONS = "/v1/audio/transcriptions"
 TEXTS = ["one", "two words", "a somewhat longer sentence about boats", "the piers " * 20]
 
 
@@ -138,6 +142,66 @@ def test_automatic_one_is_converted_once_it_has_worked(
         assert old["label"] == new["label"] == one["label"]
         assert new["score"] == pytest.approx(old["score"], abs=1e-5)
     assert deployment(client, identifier)["workers"][0]["engine"] == "openvino"
+
+
+def test_transcription_while_it_is_swapped(client: httpx.Client) -> None:
+    """A model that runs in many steps: the same texts and probabilities with either engine."""
+    demo = Path(stoker.demo.__file__).parent
+    identifier = deploy(
+        client,
+        demo / "models" / "tiny-transcriber",
+        "transcriber",
+        readiness="warm",
+        engine="openvino",
+    )["id"]
+    clips = [path.read_bytes() for path in sorted((demo / "media" / "spoken").glob("*.ogg"))[:3]]
+    before = [transcribed(client, "transcriber", clip) for clip in clips]
+    assert deployment(client, identifier)["workers"][0]["engine"] in ("torch", "")
+    with ThreadPoolExecutor(2) as pool:
+        done = pool.submit(wait_engine, client, identifier, "openvino")
+        while not done.done():
+            for clip, (text, logprobs) in zip(clips, before, strict=True):
+                now, found = transcribed(client, "transcriber", clip)
+                assert now == text
+                assert found == pytest.approx(logprobs, abs=1e-3)
+            time.sleep(0.05)
+        done.result()
+    after = [transcribed(client, "transcriber", clip) for clip in clips]
+    assert [text for text, _ in after] == [text for text, _ in before]
+    for (_, found), (_, logprobs) in zip(after, before, strict=True):
+        assert found == pytest.approx(logprobs, abs=1e-3)
+    assert after != before, "equal to the bit: not another engine"
+
+
+def test_what_cannot_be_converted_stays_with_torch(
+    server: Server, client: httpx.Client, tmp_path: Path
+) -> None:
+    """Moonshine's search is transformers' own, whose loop depends on data."""
+    (tmp_path / "moonshine").mkdir()
+    moonshine(tmp_path / "moonshine")
+    known = set(verdicts(server))
+    artifact = push(client, tmp_path / "moonshine", pipeline="automatic-speech-recognition")
+    identifier = deployed(client, artifact["id"], "moonshine", engine="openvino")
+    clip = {"file": wav(sound(0, 0.5))}
+    before = client.post(TRANSCRIPTIONS, data={"model": "moonshine"}, files=clip).json()["text"]
+    deadline = time.monotonic() + 60
+    while not set(verdicts(server)) - known and time.monotonic() < deadline:
+        time.sleep(0.1)
+    (path,) = set(verdicts(server)) - known
+    assert verdicts(server)[path]["forms"] == []
+    assert verdicts(server)[path]["reason"]
+    # Beats come every second, and adoption is tried twice a second.
+    time.sleep(1.5)
+    after = client.post(TRANSCRIPTIONS, data={"model": "moonshine"}, files=clip)
+    assert after.raise_for_status().json()["text"] == before
+    assert deployment(client, identifier)["workers"][0]["engine"] == "torch"
+
+
+def transcribed(client: httpx.Client, model: str, clip: bytes) -> tuple[str, list[float]]:
+    """The text, and the logarithm of each token's probability."""
+    body = {"model": model, "include[]": "logprobs"}
+    answer = client.post(TRANSCRIPTIONS, data=body, files={"file": clip}).raise_for_status().json()
+    return answer["text"], [one["logprob"] for one in answer["logprobs"]]
 
 
 def test_killed_conversion_costs_nothing(

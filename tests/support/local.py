@@ -11,6 +11,7 @@ from typing import Any
 from stoker.replica.calibration import Calibration
 from stoker.replica.engines.diffusers import DiffusersEngine
 from stoker.replica.engines.interface import UNWATCHED, Watch
+from stoker.replica.engines.openvino import OpenVinoEngine
 from stoker.replica.engines.torch import TorchEngine
 from stoker.replica.flight import FlightRecord
 from stoker.replica.protocol import Failure, FromReplica, Parts, Result, Work, pack, unpack
@@ -34,11 +35,12 @@ class RefusedError(Exception):
 class Local:
     """One model of a pipeline. Bodies are those of the HTTP endpoint, media already in bytes."""
 
-    def __init__(self, pipeline: str, folder: Path) -> None:
+    def __init__(self, pipeline: str, folder: Path, *, in_openvino: bool = False) -> None:
+        """`in_openvino`: the engine that may adopt a converted model."""
         self.stages = STAGES[pipeline](folder)
         self.pipeline = pipeline
         self.batches: list[int] = []
-        self._engine = _counting(self.stages)(self.batches)
+        self._engine = _counting(self.stages, in_openvino=in_openvino)(self.batches)
         self.model = self._engine.load(folder, self.stages, lambda *_: None)
         self.stages.attach(self.model)
         self._sent: queue.Queue[tuple[FromReplica, bytes | None]] = queue.Queue()
@@ -48,7 +50,7 @@ class Local:
             self.stages,
             lambda message, content: self._sent.put((message, content)),
             FlightRecord(Path(self._flight.name) / "flight"),
-            Calibration({"torch": BIG, "diffusers": BIG}),
+            Calibration({"torch": BIG, "openvino": BIG, "diffusers": BIG}),
         )
         self._worker.start()
         self._number = 0
@@ -113,6 +115,15 @@ class Local:
         assert isinstance(received, Work)
         return received
 
+    @property
+    def engine(self) -> str:
+        """What runs the model."""
+        return self._engine.name
+
+    def adopt(self, converted: Path) -> None:
+        """Go on with a converted model after the next batch."""
+        self._worker.adopt(converted)
+
     def forward(self, samples: Sequence[Any]) -> Any:
         """Their outputs, past the queue."""
         self._engine.may_run.set()
@@ -123,9 +134,10 @@ class Local:
         self._flight.cleanup()
 
 
-def _counting(stages: Stages) -> Any:
+def _counting(stages: Stages, *, in_openvino: bool) -> Any:
     """The engine that runs these stages, noting the sizes of its batches."""
     engine: Any = DiffusersEngine if "diffusers" in stages.engines else TorchEngine
+    engine = OpenVinoEngine if in_openvino else engine
 
     class Counting(engine):
         def __init__(self, batches: list[int]) -> None:

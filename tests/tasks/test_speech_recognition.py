@@ -13,6 +13,7 @@ import transformers
 from stoker.media.media import Media
 from stoker.openai.transcriptions import AudioTranslationRequest, TranscriptionRequest
 from stoker.runtime.interface import Call
+from tests.support.conversion import conversion_of
 from tests.support.local import Local, RefusedError
 from tests.support.media import sound, wav
 from tests.support.recognition import (
@@ -30,16 +31,24 @@ PIPELINE = "automatic-speech-recognition"
 RATE = 16_000
 SOUNDS = [sound(0, 0.4), sound(1, 0.25), sound(2, 0.25), sound(3, 0.25)]
 FAMILIES = (whisper, whisper_english, wav2vec2, wav2vec2_layer, hubert, wavlm)
+CONVERTED = (whisper, whisper_english)
+"""Run with OpenVINO as well."""
 
 
 class Case:
-    """A tiny model, served and in transformers' own pipeline."""
+    """A tiny model, served with an engine and in transformers' own pipeline."""
 
-    def __init__(self, family: Any, folder: Path) -> None:
+    def __init__(self, family: Any, folder: Path, engine: str = "torch") -> None:
         self.family = family.__name__
         transformers.set_seed(1)
         family(folder)
-        self.local = Local(PIPELINE, folder)
+        self.local = Local(PIPELINE, folder, in_openvino=engine == "openvino")
+        if engine == "openvino":
+            self.local.adopt(conversion_of(folder, PIPELINE))
+            # It does so behind a batch, and before the next.
+            for _ in range(2):
+                self.ours([SOUNDS[0]])
+        assert self.local.engine == engine
         self.pipe: Any = transformers.pipeline(PIPELINE, model=str(folder), device="cpu")
 
     @property
@@ -100,9 +109,16 @@ def call(samples: Any, request: Any = TranscriptionRequest, **fields: Any) -> Ca
     )
 
 
-@pytest.fixture(scope="module", params=FAMILIES, ids=lambda family: family.__name__)
+@pytest.fixture(
+    scope="module",
+    params=[
+        *(pytest.param((family, "torch"), id=family.__name__) for family in FAMILIES),
+        *(pytest.param((one, "openvino"), id=f"{one.__name__}-openvino") for one in CONVERTED),
+    ],
+)
 def case(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Case]:
-    made = Case(request.param, tmp_path_factory.mktemp(request.param.__name__))
+    family, engine = request.param
+    made = Case(family, tmp_path_factory.mktemp(family.__name__), engine)
     yield made
     made.local.close()
 
@@ -220,6 +236,12 @@ class TestMoonshine:
 
 
 class TestWhisper:
+    @pytest.fixture(scope="class", params=["torch", "openvino"])
+    def many(self, request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Case]:
+        made = Case(whisper, tmp_path_factory.mktemp("many"), request.param)
+        yield made
+        made.local.close()
+
     @pytest.mark.parametrize("language", ["de", "German", "en"])
     def test_language(self, many: Case, language: str) -> None:
         answers = many.ours(SOUNDS, language=language)

@@ -9,15 +9,19 @@ import json
 from collections.abc import Hashable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
 from stoker.replica.engines.torch import TorchEngine
 from stoker.replica.protocol import VERDICT
+from stoker.replica.stages import Stages, Steps
 
 if TYPE_CHECKING:
     from openvino import CompiledModel
+
+IN_STEPS = "steps"
+"""The `call` of the form of a model that runs in many steps."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +29,7 @@ class Form:
     """A converted way of calling the model: what `Stages.run` does for one `call`."""
 
     call: str
-    """The samples' `call`, as `repr` writes it."""
+    """The samples' `call`, as `repr` writes it; or `IN_STEPS`."""
     file: str
     """Name of the OpenVINO IR in the folder."""
     inputs: dict[str, list[int | None]]
@@ -36,11 +40,17 @@ class Form:
     speedup: float
     """Over torch, for one sample and for a batch: the geometric mean."""
 
-    def fits(self, batch: Mapping[str, torch.Tensor]) -> bool:
-        return list(batch) == list(self.inputs) and all(
-            len(shape) == value.dim()
-            and all(size in (None, given) for size, given in zip(shape, value.shape, strict=True))
-            for shape, value in zip(self.inputs.values(), batch.values(), strict=True)
+    def fits(self, call: Hashable, batch: Mapping[str, torch.Tensor]) -> bool:
+        return (
+            repr(call) == self.call
+            and list(batch) == list(self.inputs)
+            and all(
+                len(shape) == value.dim()
+                and all(
+                    size in (None, given) for size, given in zip(shape, value.shape, strict=True)
+                )
+                for shape, value in zip(self.inputs.values(), batch.values(), strict=True)
+            )
         )
 
 
@@ -62,34 +72,74 @@ class Verdict:
         return cls([Form(**form) for form in found["forms"]], found["reason"])
 
 
-class Compiled:
+class Converted(Protocol):
     """A form, ready to run."""
 
+    def fits(self, call: Hashable, batch: Mapping[str, torch.Tensor]) -> bool:
+        """Whether it can run a batch of samples with this `call`."""
+        ...
+
+    def __call__(self, call: Hashable, batch: Mapping[str, torch.Tensor]) -> Mapping[str, Any]:
+        """What `Stages.run` gives for a batch that fits."""
+        ...
+
+
+class Whole:
+    """The model's whole run, as one graph."""
+
     def __init__(self, form: Form, model: "CompiledModel") -> None:
-        self.form = form
+        self._form = form
         self._request = model.create_infer_request()
 
-    def __call__(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def fits(self, call: Hashable, batch: Mapping[str, torch.Tensor]) -> bool:
+        return self._form.fits(call, batch)
+
+    def __call__(self, call: Hashable, batch: Mapping[str, torch.Tensor]) -> Mapping[str, Any]:
         given = [value.numpy() for value in batch.values()]
         # Inputs are shared, outputs are copies: the request uses its memory again.
         found = self._request.infer(given, share_inputs=True)
-        return {name: torch.as_tensor(found[place]) for place, name in enumerate(self.form.outputs)}
+        names = enumerate(self._form.outputs)
+        return {name: torch.as_tensor(found[place]) for place, name in names}
 
 
-def compiled(folder: Path, form: Form, threads: int) -> Compiled:
-    """Compile a form; a second time it comes from the cache in the folder."""
-    model = _core().compile_model(
-        folder / form.file,
+class InSteps:
+    """The stages' own run, its steps taken by what was converted."""
+
+    def __init__(self, stages: Stages, steps: Steps, model: Any) -> None:
+        self._stages = stages
+        self._steps = steps
+        self._model = model
+
+    def fits(self, call: Hashable, batch: Mapping[str, torch.Tensor]) -> bool:
+        return self._steps.takes(call)
+
+    def __call__(self, call: Hashable, batch: Mapping[str, torch.Tensor]) -> Mapping[str, Any]:
+        return self._stages.run(self._model, call, batch)
+
+
+def opened(folder: Path, form: Form, stages: Stages, threads: int) -> Converted:
+    """A form of a folder, compiled."""
+    if stages.steps is None:
+        return Whole(form, _compiled(folder, form.file, threads))
+    model = stages.steps.opened(lambda file: _compiled(folder, file, threads))
+    return InSteps(stages, stages.steps, model)
+
+
+def _compiled(folder: Path, file: str, threads: int) -> "CompiledModel":
+    """Compile an IR; a second time it comes from the cache in the folder."""
+    return _core().compile_model(
+        folder / file,
         "CPU",
         {
             "CACHE_DIR": str(folder / "compiled"),
             "INFERENCE_NUM_THREADS": threads,
             # It would take bfloat16 by itself where the processor has it.
             "INFERENCE_PRECISION_HINT": "f32",
+            # By itself it would keep keys and values in eight bits.
+            "KV_CACHE_PRECISION": "f32",
             "PERFORMANCE_HINT": "LATENCY",
         },
     )
-    return Compiled(form, model)
 
 
 @functools.cache
@@ -102,7 +152,7 @@ def _core() -> Any:
 class OpenVinoEngine(TorchEngine):
     def __init__(self, device: str, dtype: str, threads: int) -> None:
         super().__init__(device, dtype, threads)
-        self._forms: dict[str, Compiled] = {}
+        self._converted: list[Converted] = []
 
     @property
     def convertible(self) -> bool:
@@ -110,18 +160,18 @@ class OpenVinoEngine(TorchEngine):
 
     def adopt(self, folder: Path) -> None:
         verdict = Verdict.read(folder)
-        forms = {one.call: compiled(folder, one, self.threads) for one in verdict.forms}
-        if not forms:
+        found = [opened(folder, one, self.stages, self.threads) for one in verdict.forms]
+        if not found:
             return
-        self._forms = forms
+        self._converted = found
         self.name = "openvino"
         # Its weights would lie in memory twice. A batch that fits no form reads them again.
         self.model = self.model.to("meta")
 
     def run(self, call: Hashable, batch: Mapping[str, torch.Tensor]) -> Mapping[str, Any]:
-        form = self._forms.get(repr(call))
-        if form and form.form.fits(batch):
-            return form(batch)
+        for converted in self._converted:
+            if converted.fits(call, batch):
+                return converted(call, batch)
         if self.model.device.type == "meta":
             self.model = self.read()
         return super().run(call, batch)

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers.cache_utils import DynamicCache, DynamicLayer
 
+from stoker.replica.engines.stateful import NotExportableError, cache_of, make_stateful, parts_of
 from stoker.replica.llm.files import load_config, load_model
 from stoker.replica.llm.ir import IR, Facts
 from stoker.replica.protocol import WeightFormat
@@ -33,10 +33,6 @@ _PROBES = (7, 48, 200)
 """Lengths to compare at, tokens; in chunks and in one batch."""
 
 
-class NotExportableError(Exception):
-    """The model stays with torch; the message tells why."""
-
-
 class _Step(torch.nn.Module):
     """A forward pass with its keys and values as plain inputs and outputs."""
 
@@ -51,13 +47,7 @@ class _Step(torch.nn.Module):
         position_ids: torch.Tensor,
         past: Sequence[torch.Tensor],
     ) -> tuple[torch.Tensor, ...]:
-        cache: Any = DynamicCache()
-        for keys, values in zip(past[::2], past[1::2], strict=True):
-            layer: Any = DynamicLayer()
-            layer.keys, layer.values = keys, values
-            layer.dtype, layer.device = keys.dtype, keys.device
-            layer.is_initialized = True
-            cache.layers.append(layer)
+        cache = cache_of(past)
         places = torch.arange(attention_mask.shape[1])
         # transformers takes a mask of four dimensions as it is; PagedAttention has its own.
         seen = places[None, None, None, :] <= position_ids[:, None, :, None]
@@ -69,8 +59,7 @@ class _Step(torch.nn.Module):
             past_key_values=cache,
             use_cache=True,
         )
-        present = [part for layer in cache.layers for part in (layer.keys, layer.values)]
-        return (found.logits, *present)
+        return (found.logits, *parts_of(cache))
 
 
 def check(config: Any) -> None:
@@ -108,7 +97,7 @@ def export(
     heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
     size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     ir = _converted(model, layers, heads, size)
-    _make_stateful(ir, layers, heads, size)
+    make_stateful(ir, ("input_ids", "attention_mask", "position_ids"), layers, heads, size)
     import openvino
 
     openvino.save_model(ir, folder / IR, compress_to_fp16=False)
@@ -136,49 +125,6 @@ def _converted(model: Any, layers: int, heads: int, size: int) -> Any:
     # Traced: `torch.export` takes four times as long, for its symbolic shapes. What a trace could
     # bake in, a length above all, the comparison would show.
     return library.convert_model(_Step(model), example_input=(ids, mask, positions, past))
-
-
-def _make_stateful(ir: Any, layers: int, heads: int, size: int) -> None:
-    """Turn the keys and values from inputs and outputs into the model's state."""
-    import openvino
-    from openvino._offline_transformations import apply_make_stateful_transformation
-
-    opset: Any = openvino.opset13
-    parts = [f"{layer}.{part}" for layer in range(layers) for part in ("key", "value")]
-    inputs = ["input_ids", "attention_mask", "position_ids", *(f"past.{one}" for one in parts)]
-    outputs = ["logits", *(f"present.{one}" for one in parts)]
-    if len(ir.inputs) != len(inputs) or len(ir.outputs) != len(outputs):
-        raise NotExportableError("It takes or gives something else once it is converted.")
-    for port, name in zip(ir.inputs, inputs, strict=True):
-        port.get_tensor().set_names({name})
-        port.get_node().set_friendly_name(name)
-    for port, name in zip(ir.outputs, outputs, strict=True):
-        port.get_tensor().set_names({name})
-    # Beam search would reorder the state by it. PagedAttention's transformation looks for it.
-    beams = opset.parameter([-1], openvino.Type.i32, name="beam_idx")
-    beams.output(0).get_tensor().set_names({"beam_idx"})
-    ir.add_parameters([beams])
-    for one in parts:
-        place = ir.input(f"past.{one}").get_node()
-        place.set_partial_shape(openvino.PartialShape([-1, heads, -1, size]))
-        users = place.output(0).get_target_inputs()
-        reordered = opset.gather(place, beams, opset.constant(0))
-        for user in users:
-            user.replace_source_output(reordered.output(0))
-    ir.validate_nodes_and_infer_types()
-    apply_make_stateful_transformation(ir, {f"past.{one}": f"present.{one}" for one in parts})
-    # The state begins empty, in the batch's size.
-    batch = opset.gather(
-        opset.shape_of(ir.input("input_ids"), output_type="i64"),
-        opset.constant([0]),
-        opset.constant(0),
-    )
-    for node in ir.get_ops():
-        if node.get_type_name() == "ReadValue":
-            dimensions = [batch, *(opset.constant([one]) for one in (heads, 0, size))]
-            shape = opset.concat(dimensions, axis=0)
-            node.set_arguments([opset.broadcast(opset.constant(0.0, dtype="float32"), shape)])
-    ir.validate_nodes_and_infer_types()
 
 
 def _round_weights(path: Path, weight_format: WeightFormat) -> None:

@@ -9,17 +9,14 @@ Radford et al., Robust Speech Recognition via Large-Scale Weak Supervision, 2022
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import DynamicCache, EncoderDecoderCache
-from transformers.generation.logits_process import (
-    SuppressTokensAtBeginLogitsProcessor,
-    SuppressTokensLogitsProcessor,
-    WhisperTimeStampLogitsProcessor,
-)
+from transformers.generation.logits_process import WhisperTimeStampLogitsProcessor
 from transformers.models.whisper import generation_whisper
+
+from stoker.replica.recognition.network import Hearing, Network, TorchHearing
 
 STRIDE = 2
 """Frames of features, of 10 ms, that one position of the encoder is made of."""
@@ -68,12 +65,11 @@ class Heard:
 
 
 class Decoder:
-    """Decodes windows with one model. Not thread-safe."""
+    """Decodes windows by one model's configurations."""
 
-    def __init__(self, model: Any) -> None:
-        self._model = model
-        self._config = model.config
-        self._own = model.generation_config
+    def __init__(self, config: Any, own: Any) -> None:
+        self._config = config
+        self._own = own
         self.end: int = self._own.eos_token_id
         if isinstance(self.end, list):
             self.end = self.end[0]
@@ -82,11 +78,22 @@ class Decoder:
         self._first = self._config.vocab_size if self._plain is None else self._plain + 1
         languages: dict[str, int] = getattr(self._own, "lang_to_id", None) or {}
         self._languages = list(languages.values())
+        self._never = self._among(own.suppress_tokens)
+        self._never_first = self._among(own.begin_suppress_tokens)
 
-    def __call__(self, features: Tensor, frames: Tensor, asked: Asked) -> list[Heard]:
+    def _among(self, tokens: Sequence[int] | None) -> Tensor:
+        """(vocabulary,), bool: which tokens are among these."""
+        return torch.isin(
+            torch.arange(self._config.vocab_size), torch.tensor(tokens or (), dtype=torch.int64)
+        )
+
+    def __call__(
+        self, network: Network, features: Tensor, frames: Tensor, asked: Asked
+    ) -> list[Heard]:
         """Transcribe windows.
 
         Args:
+            network: torch's, where words are asked for.
             features: (windows, mels, frames), log-mel, each window as long as the model takes.
             frames: (windows,), int64: how many of them are sound and not padding.
             asked: what for.
@@ -96,9 +103,11 @@ class Decoder:
         waiting = list(range(len(rows)))
         for _ in range(MOST_PASSES):
             seen = torch.stack([_from(features[row], rows[row].seek) for row in waiting])
-            parts = self._pass(seen, [rows[row] for row in waiting], asked)
+            hearing = network.hear(seen)
+            parts = self._pass(hearing, [rows[row] for row in waiting], asked)
             if asked.words:
-                self._align(parts, [int(frames[row]) - rows[row].seek for row in waiting])
+                left = [int(frames[row]) - rows[row].seek for row in waiting]
+                self._align(cast("TorchHearing", hearing), parts, left)
             for row, part in zip(waiting, parts, strict=True):
                 self._settle(rows[row], part, size, asked)
             waiting = [row for row in waiting if rows[row].seek < size]
@@ -118,21 +127,14 @@ class Decoder:
         row.count += part.count
         row.seek += ahead
 
-    def _pass(self, features: Tensor, rows: Sequence[Heard], asked: Asked) -> "list[_Part]":
-        encoded: Tensor = self._model.model.encoder(features).last_hidden_state
-        memory = DynamicCache()
-        start = self._own.decoder_start_token_id
-        sot = torch.full((len(rows), 1), start, device=features.device)
-        first = self._logits(sot, encoded, EncoderDecoderCache(DynamicCache(), memory))[:, -1]
+    def _pass(self, hearing: Hearing, rows: Sequence[Heard], asked: Asked) -> "list[_Part]":
+        first = hearing.step(torch.full((len(rows), 1), self._own.decoder_start_token_id))
         for row, spoken, scores in zip(rows, self._spoken(first, asked), first, strict=True):
             if row.seek == 0:
                 row.language, row.silence = spoken, self._silence(scores)
-        begins = [self._begin(row.language, asked) for row in rows]
-        cache = EncoderDecoderCache(DynamicCache(), memory)
-        parts = [_Part(begin) for begin in begins]
-        self._write(parts, encoded, cache, asked)
-        for part, states in zip(parts, encoded, strict=True):
-            part.encoded = states
+        hearing.restart()
+        parts = [_Part(self._begin(row.language, asked)) for row in rows]
+        self._write(parts, hearing, asked)
         return parts
 
     def _spoken(self, first: Tensor, asked: Asked) -> list[int]:
@@ -156,31 +158,23 @@ class Decoder:
             begin.append(self._plain)
         return begin
 
-    def _logits(self, tokens: Tensor, encoded: Tensor, cache: EncoderDecoderCache) -> Tensor:
-        """(rows, tokens, vocabulary) of float32; the cache grows by the tokens."""
-        states = self._model.model.decoder(
-            input_ids=tokens, encoder_hidden_states=encoded, past_key_values=cache, use_cache=True
-        ).last_hidden_state
-        return self._model.proj_out(states).float()
-
-    def _write(
-        self, parts: "Sequence[_Part]", encoded: Tensor, cache: EncoderDecoderCache, asked: Asked
-    ) -> None:
+    def _write(self, parts: "Sequence[_Part]", hearing: Hearing, asked: Asked) -> None:
         """Write tokens to all parts until each has ended."""
         begin = len(parts[0].begin)
-        rules = self._rules(begin, asked)
+        timing: Any = asked.timestamps and WhisperTimeStampLogitsProcessor(self._own, begin)
         most = min(
             asked.most,
             self._own.max_new_tokens or asked.most,
             self._config.max_target_positions - begin,
         )
-        tokens = torch.tensor([part.begin for part in parts], device=encoded.device)
-        fed: Any = tokens
+        tokens = fed = torch.tensor([part.begin for part in parts])
         open_: list[_Part] = list(parts)
-        for _ in range(most):
-            scores: Any = self._logits(fed, encoded, cache)[:, -1]
-            for rule in rules:
-                scores = rule(tokens, scores)
+        for step in range(most):
+            scores = hearing.step(fed)
+            barred = self._never if step else self._never | self._never_first
+            scores = scores.masked_fill(barred, -torch.inf)
+            if timing:
+                scores = timing(tokens, scores)
             chosen = _chosen(scores, asked.temperature)
             logprobs = scores.log_softmax(-1).gather(-1, chosen[:, None])[:, 0]
             for part, token, logprob in zip(open_, _listed(chosen), _listed(logprobs), strict=True):
@@ -192,55 +186,22 @@ class Decoder:
                 break
             # Taking rows out copies what is known of the others, so it waits until it pays.
             if 2 * len(going) <= len(open_):
-                left = torch.tensor(going, device=encoded.device)
-                cache.batch_select_indices(left)
-                tokens, fed, encoded = tokens[left], fed[left], encoded[left]
+                hearing.keep(going)
+                tokens, fed = tokens[going], fed[going]
                 open_ = [open_[at] for at in going]
 
-    def _rules(self, begin: int, asked: Asked) -> list[Any]:
-        """Which tokens may not come, as the model's generation config and timestamps want it."""
-        own, device = self._own, self._model.device
-        rules: list[Any] = []
-        if own.begin_suppress_tokens is not None:
-            rules.append(
-                SuppressTokensAtBeginLogitsProcessor(own.begin_suppress_tokens, begin, device)
-            )
-        if own.suppress_tokens is not None:
-            rules.append(SuppressTokensLogitsProcessor(own.suppress_tokens, device))
-        if asked.timestamps:
-            rules.append(WhisperTimeStampLogitsProcessor(own, begin))
-        return rules
-
-    def _align(self, parts: "Sequence[_Part]", frames: Sequence[int]) -> None:
+    def _align(
+        self, hearing: TorchHearing, parts: "Sequence[_Part]", frames: Sequence[int]
+    ) -> None:
         """Find when each token is spoken, by what the decoder attends to as it is read."""
         rows = [[*part.begin, *part.written] for part in parts]
         longest = max(len(row) for row in rows)
-        padded = [row + [self.end] * (longest - len(row)) for row in rows]
-        weights = self._attention(
-            torch.tensor(padded, device=self._model.device),
-            torch.stack([part.encoded for part in parts]),
-        )
+        padded = torch.tensor([row + [self.end] * (longest - len(row)) for row in rows])
+        weights = hearing.attention(padded, self._own.alignment_heads)
         for part, row, sound in zip(parts, weights, frames, strict=True):
             # The last token leaves no attention behind, since nothing is written after it.
             read = row[:, len(part.begin) : len(part.begin) + len(part.written) - 1]
             part.times = self._times(read[..., : max(1, sound // STRIDE)])
-
-    def _attention(self, tokens: Tensor, encoded: Tensor) -> Tensor:
-        """Of the heads that align: (rows, heads, tokens, positions)."""
-        used = self._config._attn_implementation
-        # No other implementation tells the weights.
-        self._config._attn_implementation = "eager"
-        try:
-            found = self._model.model.decoder(
-                input_ids=tokens,
-                encoder_hidden_states=encoded,
-                use_cache=False,
-                output_attentions=True,
-            ).cross_attentions
-        finally:
-            self._config._attn_implementation = used
-        heads: Sequence[tuple[int, int]] = self._own.alignment_heads
-        return torch.stack([found[layer][:, head] for layer, head in heads], 1)
 
     def _times(self, weights: Tensor) -> list[float]:
         """Seconds at which each token starts, by dynamic time warping, as transformers does it."""
@@ -273,7 +234,6 @@ class _Part:
     count: int = 0
     ended: bool = False
     times: list[float] = field(default_factory=list[float])
-    encoded: Any = None
 
     def take(self, token: int, logprob: float, end: int) -> None:
         if self.ended:

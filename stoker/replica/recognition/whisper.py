@@ -12,23 +12,24 @@ if TYPE_CHECKING:
     import torch
 
     from stoker.replica.recognition.decoder import Asked, Heard
+    from stoker.replica.recognition.openvino import WhisperSteps
 
-_PROBE_TOKENS = 4
+_PROBE_TOKENS = 16
+"""Enough for the encoder not to hide what batches gain."""
 _FRAMES_A_SECOND = 100
 
 
 class WhisperStages(RecognitionStages):
     """Windows of 30 seconds, or what the model's configuration says, decoded greedily."""
 
-    engines = ("torch",)
     takes = ("language", "prompt", "temperature", "logprobs", "words", "translate")
 
     def attach(self, model: Any) -> None:
         from stoker.replica.recognition.decoder import Decoder
 
         super().attach(model)
-        self._decoder = Decoder(model)
         own = model.generation_config
+        self._decoder = Decoder(model.config, own)
         self._own: Any = own
         languages: dict[str, int] = getattr(own, "lang_to_id", None) or {}
         # The many of one that knows English only are what its tokenizer was made of.
@@ -98,8 +99,11 @@ class WhisperStages(RecognitionStages):
     ) -> Mapping[str, Any]:
         import torch
 
-        features = batch["input_features"]
-        rows = self._decoder(features, batch["attention_mask"].sum(-1), cast("Asked", call))
+        from stoker.replica.recognition.network import TorchNetwork
+
+        network = TorchNetwork(model) if isinstance(model, torch.nn.Module) else model
+        frames = batch["attention_mask"].sum(-1)
+        rows = self._decoder(network, batch["input_features"], frames, cast("Asked", call))
         return {
             "tokens": _padded([row.tokens for row in rows], self._decoder.end),
             "logprobs": _padded([row.logprobs for row in rows], 0.0),
@@ -112,6 +116,12 @@ class WhisperStages(RecognitionStages):
 
     def counts(self, output: Mapping[str, Any]) -> dict[str, int]:
         return super().counts(output) | {"output_tokens": int(output["count"][0])}
+
+    @property
+    def steps(self) -> "WhisperSteps":
+        from stoker.replica.recognition.openvino import WhisperSteps
+
+        return WhisperSteps()
 
     def probe(self, length: int) -> Sample | None:
         from stoker.replica.recognition.decoder import Asked

@@ -1,0 +1,96 @@
+"""Whisper's encoder and decoder, as its decoding calls them; here with torch."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import DynamicCache, EncoderDecoderCache
+
+
+class Hearing(Protocol):
+    """Windows that were heard, and the tokens that follow."""
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """Read the next tokens of every window.
+
+        Args:
+            tokens: (windows, tokens), int64.
+
+        Returns:
+            (windows, vocabulary), float32, on the CPU: logits of what follows the last of them.
+        """
+        ...
+
+    def restart(self) -> None:
+        """Forget the tokens, of which there were some."""
+        ...
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Go on with these of the windows."""
+        ...
+
+
+class Network(Protocol):
+    """A Whisper. One hearing at a time."""
+
+    def hear(self, features: Tensor) -> Hearing:
+        """Encode windows: (windows, mels, frames), log-mel, as long as the model takes."""
+        ...
+
+
+class TorchNetwork:
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def hear(self, features: Tensor) -> "TorchHearing":
+        return TorchHearing(self._model, self._model.model.encoder(features).last_hidden_state)
+
+
+class TorchHearing:
+    def __init__(self, model: Any, encoded: Tensor) -> None:
+        self._model = model
+        self._heard = self._encoded = encoded
+        self._cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
+
+    def step(self, tokens: Tensor) -> Tensor:
+        states = self._model.model.decoder(
+            input_ids=tokens.to(self._encoded.device),
+            encoder_hidden_states=self._encoded,
+            past_key_values=self._cache,
+            use_cache=True,
+        ).last_hidden_state
+        return self._model.proj_out(states[:, -1]).float().cpu()
+
+    def restart(self) -> None:
+        self._cache = EncoderDecoderCache(DynamicCache(), self._cache.cross_attention_cache)
+
+    def keep(self, rows: Sequence[int]) -> None:
+        left = torch.tensor(rows, device=self._encoded.device)
+        self._cache.batch_select_indices(left)
+        self._encoded = self._encoded[left]
+
+    def attention(self, tokens: Tensor, heads: Sequence[tuple[int, int]]) -> Tensor:
+        """What some heads of the decoder attend to as it reads whole transcripts.
+
+        Args:
+            tokens: (windows, tokens), int64, of all windows that were heard.
+            heads: layer and head of each.
+
+        Returns:
+            (windows, heads, tokens, positions of the encoder), float.
+        """
+        config = self._model.config
+        used = config._attn_implementation
+        # No other implementation tells the weights.
+        config._attn_implementation = "eager"
+        try:
+            found = self._model.model.decoder(
+                input_ids=tokens.to(self._heard.device),
+                encoder_hidden_states=self._heard,
+                use_cache=False,
+                output_attentions=True,
+            ).cross_attentions
+        finally:
+            config._attn_implementation = used
+        return torch.stack([found[layer][:, head] for layer, head in heads], 1)

@@ -1,0 +1,181 @@
+"""Whisper with torch and converted for OpenVINO: the same tokens, probabilities and answers."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+import stoker.demo
+from stoker.media.media import Media
+from stoker.openai.transcriptions import TranscriptionRequest
+from stoker.replica.engines.openvino import OpenVinoEngine
+from stoker.replica.engines.torch import TorchEngine
+from stoker.replica.stages import Sample, Stages
+from stoker.runtime.interface import Call
+from stoker.tasks.registry import STAGES
+from tests.support.conversion import conversion_of
+from tests.support.local import Local
+from tests.support.media import sound, wav
+from tests.support.recognition import whisper
+
+PIPELINE = "automatic-speech-recognition"
+DEMO = Path(stoker.demo.__file__).parent
+SPOKEN = [path.read_bytes() for path in sorted((DEMO / "media" / "spoken").glob("*.ogg"))]
+SOUNDS = [wav(sound(seed, 0.3 + 0.2 * seed)) for seed in range(6)]
+FORMS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "language": {"language": "de"},
+    "times": {"timed": True},
+    "prompt": {"prompt": "two one"},
+    "translation": {"task": "translate"},
+    "words": {"timed": True, "words": True},
+}
+
+
+@dataclass
+class Pair:
+    """One model in both engines."""
+
+    folder: Path
+    converted: Path
+    stages: Stages
+    torch: TorchEngine
+    openvino: OpenVinoEngine
+    recordings: list[bytes]
+
+    def samples(self, **parameters: Any) -> list[Sample]:
+        """A window of each recording."""
+        medias = [Media("audio", content=one) for one in self.recordings]
+        return [self.stages.preprocess(media, parameters)[0] for media in medias]
+
+
+def engine(kind: Any, folder: Path) -> Any:
+    stages = STAGES[PIPELINE](folder)
+    made = kind("cpu", "float32", 2)
+    stages.attach(made.load(folder, stages, lambda *_: None))
+    return made
+
+
+@pytest.fixture(scope="module", params=["random", "demo"])
+def pair(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Pair:
+    folder = tmp_path_factory.mktemp("whisper") / "model"
+    if request.param == "demo":
+        folder.symlink_to(DEMO / "models" / "tiny-transcriber")
+    else:
+        transformers.set_seed(1)
+        folder.mkdir()
+        whisper(folder)
+    converted = conversion_of(folder, PIPELINE)
+    quick = engine(OpenVinoEngine, folder)
+    quick.adopt(converted)
+    return Pair(
+        folder,
+        converted,
+        quick.stages,
+        engine(TorchEngine, folder),
+        quick,
+        SPOKEN if request.param == "demo" else SOUNDS,
+    )
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_same_tokens_and_probabilities(pair: Pair, form: str) -> None:
+    """Rows of a batch end at different times, and some need several passes."""
+    samples = pair.samples(**FORMS[form])
+    ours, theirs = pair.openvino.forward(samples), pair.torch.forward(samples)
+    counts = [int(one["count"]) for one in theirs]
+    assert len(set(counts)) > 1
+    for one, other, sample in zip(ours, theirs, samples, strict=True):
+        (alone,) = pair.openvino.forward([sample])
+        for found in (one, alone):
+            length = int(other["count"])
+            assert int(found["count"]) == length
+            assert torch.equal(found["language"], other["language"])
+            for name in ("tokens", "logprobs", "times"):
+                torch.testing.assert_close(
+                    found[name][:, :length], other[name][:, :length], atol=1e-3, rtol=0
+                )
+            for name in ("average", "silence"):
+                torch.testing.assert_close(found[name], other[name], atol=1e-3, rtol=0)
+
+
+def test_what_runs_what(pair: Pair) -> None:
+    """Words are told by torch, whose weights are read again for that; the rest needs none."""
+    quick = engine(OpenVinoEngine, pair.folder)
+    quick.adopt(pair.converted)
+    (sample, *_), (timed, *_) = pair.samples(), pair.samples(timed=True, words=True)
+    quick.forward([sample])
+    assert quick.name == "openvino"
+    assert quick.model.device.type == "meta"
+    quick.forward([timed])
+    assert quick.model.device.type == "cpu"
+
+
+def test_temperature(pair: Pair) -> None:
+    """The same draws of nearly the same distributions."""
+    samples = pair.samples(temperature=0.8)
+    found: list[Any] = []
+    for one in (pair.torch, pair.openvino):
+        torch.manual_seed(3)
+        found.append(one.forward(samples[:1])[0]["tokens"])
+    assert torch.equal(*found)
+
+
+class TestAdoption:
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        transformers.set_seed(1)
+        (tmp_path / "model").mkdir()
+        whisper(tmp_path / "model")
+        return tmp_path / "model"
+
+    @pytest.fixture
+    def local(self, folder: Path) -> Iterator[Local]:
+        local = Local(PIPELINE, folder, in_openvino=True)
+        yield local
+        local.close()
+
+    def answers(self, local: Local) -> list[Any]:
+        request = TranscriptionRequest.model_validate(
+            {"file": Media("audio", content=b""), "include": ["logprobs"]}
+        )
+        calls = [
+            Call(
+                task=PIPELINE,
+                items=[Media("audio", content=one)],
+                parameters=request.parameters(),
+                single=True,
+                finishing=dict(request.finishing()),
+            )
+            for one in SOUNDS
+        ]
+        return [json.loads(content) for content in local.answers(calls)]
+
+    def test_between_two_batches(self, local: Local, folder: Path) -> None:
+        before = self.answers(local)
+        assert local.engine == "torch"
+        local.adopt(conversion_of(folder, PIPELINE))
+        # The one at hand is still torch's.
+        self.answers(local)
+        after = self.answers(local)
+        assert local.engine == "openvino"
+        for old, new in zip(before, after, strict=True):
+            assert new["text"] == old["text"]
+            assert [one["logprob"] for one in new["logprobs"]] == pytest.approx(
+                [one["logprob"] for one in old["logprobs"]], abs=1e-3
+            )
+
+    def test_damaged(self, local: Local, folder: Path) -> None:
+        """What cannot be read leaves torch in place."""
+        before = self.answers(local)
+        converted = conversion_of(folder, PIPELINE)
+        (converted / "decoder.xml").write_text("<net")
+        local.adopt(converted)
+        for _ in range(2):
+            assert self.answers(local) == before
+        assert local.engine == "torch"
