@@ -40,17 +40,11 @@ class Form:
     speedup: float
     """Over torch, for one sample and for a batch: the geometric mean."""
 
-    def fits(self, call: Hashable, batch: Mapping[str, torch.Tensor]) -> bool:
-        return (
-            repr(call) == self.call
-            and list(batch) == list(self.inputs)
-            and all(
-                len(shape) == value.dim()
-                and all(
-                    size in (None, given) for size, given in zip(shape, value.shape, strict=True)
-                )
-                for shape, value in zip(self.inputs.values(), batch.values(), strict=True)
-            )
+    def fits(self, batch: Mapping[str, torch.Tensor]) -> bool:
+        return list(batch) == list(self.inputs) and all(
+            len(shape) == value.dim()
+            and all(size in (None, given) for size, given in zip(shape, value.shape, strict=True))
+            for shape, value in zip(self.inputs.values(), batch.values(), strict=True)
         )
 
 
@@ -92,7 +86,7 @@ class Whole:
         self._request = model.create_infer_request()
 
     def fits(self, call: Hashable, batch: Mapping[str, torch.Tensor]) -> bool:
-        return self._form.fits(call, batch)
+        return repr(call) == self._form.call and self._form.fits(batch)
 
     def __call__(self, call: Hashable, batch: Mapping[str, torch.Tensor]) -> Mapping[str, Any]:
         given = [value.numpy() for value in batch.values()]

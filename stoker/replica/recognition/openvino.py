@@ -113,12 +113,13 @@ class OpenVinoNetwork:
 
     def __init__(self, encoder: "CompiledModel", decoder: "CompiledModel") -> None:
         self._encoder = encoder.create_infer_request()
-        self._decoder = decoder.create_infer_request()
+        self._decoder = decoder
 
     def hear(self, features: Tensor) -> "OpenVinoHearing":
         heard = [self._heard(features[row : row + 1]) for row in range(len(features))]
         memory = [numpy.concatenate(parts) for parts in zip(*heard, strict=True)]
-        return OpenVinoHearing(self._decoder, memory, len(features))
+        # A request of its own, so that what it holds goes with the hearing.
+        return OpenVinoHearing(self._decoder.create_infer_request(), memory, len(features))
 
     def _heard(self, window: Tensor) -> list[Any]:
         found = self._encoder.infer([window.numpy()], share_inputs=True)
@@ -130,7 +131,6 @@ class OpenVinoHearing:
         self._decoder = decoder
         self._place(memory)
         self._rows: Sequence[int] = range(rows)
-        self.restart()
 
     def step(self, tokens: Tensor) -> Tensor:
         self._decoder.set_tensor("tokens", _shared(tokens.contiguous().numpy()))
