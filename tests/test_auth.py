@@ -148,7 +148,11 @@ class TestRouteTable:
 class TestOtherAccounts:
     """Objects of another account are answered for as if they were not there."""
 
-    @pytest.mark.parametrize("place", [one for one in keyed() if one.parameters], ids=str)
+    @pytest.mark.parametrize(
+        "place",
+        [one for one in keyed() if one.parameters and one.path not in OPERATORS],
+        ids=str,
+    )
     def test_every_object_is_hidden(self, place: Place, tenant: Tenant, stranger: httpx.Client):
         body = {"json": {}} if place.method in {"PATCH", "POST"} else {}
         theirs, nobodys = (

@@ -17,6 +17,7 @@ from stoker.cli import (
     keys,
     media,
     output,
+    usage,
     videos,
 )
 from stoker.cli.context import DEFAULT_BASE_URL, Context
@@ -89,6 +90,9 @@ app.add_typer(artifacts.app, name="artifacts")
 app.add_typer(engines.app, name="engines")
 app.add_typer(keys.app, name="keys")
 app.add_typer(accounts.app, name="accounts")
+app.command()(usage.usage)
+app.add_typer(usage.credits_app, name="credits")
+app.add_typer(usage.prices_app, name="prices")
 app.command()(doctor.doctor)
 
 

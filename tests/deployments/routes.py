@@ -17,7 +17,7 @@ from stoker.tasks.registry import TASKS
 
 OPEN = {"/health", "/ready", "/docs", "/openapi.json"}
 """The paths that need no key."""
-OPERATORS = {"/v1/accounts", "/metrics"}
+OPERATORS = {"/v1/accounts", "/v1/accounts/{account_id}/credits", "/metrics"}
 INFERENCE = {
     "/v1/models",
     "/v1/models/{model:path}",

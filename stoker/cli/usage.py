@@ -1,0 +1,181 @@
+"""`stoker usage`, `stoker credits` and `stoker prices`: what was used, and what that costs."""
+
+import sys
+from decimal import Decimal, InvalidOperation
+from typing import Annotated, Literal
+
+import typer
+
+from stoker.cli import output
+from stoker.cli.client import JsonObject, Request, quoted
+from stoker.cli.context import client
+from stoker.cli.errors import WrongUseError
+from stoker.cli.output import AsJson, Columns
+
+credits_app = typer.Typer(
+    invoke_without_command=True, help="The account's balance; operators grant credits."
+)
+prices_app = typer.Typer(invoke_without_command=True, help="Prices; operators set them.")
+
+USAGE, CREDITS, PRICES = "/v1/usage", "/v1/credits", "/v1/prices"
+MICRO = 1_000_000
+
+Account = Annotated[
+    str | None, typer.Option(metavar="ID", help="Operators: the account (acct_…) to act for.")
+]
+Moment = Annotated[
+    str | None, typer.Option(metavar="TIME", help="As in 2026-11-21 or 2026-11-21T10:00:00Z, UTC.")
+]
+Amount = Annotated[str, typer.Argument(metavar="AMOUNT", help="Credits, as in 100 or 12.5.")]
+
+
+def _amount(microcredits: int) -> str:
+    return f"{Decimal(microcredits) / MICRO:f}"
+
+
+NUMBERS: Columns = {
+    "credits": lambda r: _amount(r["microcredits"]),
+    "memory GiB-h": lambda r: r["memory_gib_hours"],
+    "storage GiB-h": lambda r: r["storage_gib_hours"],
+    "requests": lambda r: r["requests"],
+    "errors": lambda r: r["errors"],
+    "tokens in": lambda r: r["input_tokens"],
+    "tokens out": lambda r: r["output_tokens"],
+    "images": lambda r: r["images"],
+    "audio s": lambda r: r["audio_ms"] / 1000,
+    "video s": lambda r: r["video_ms"] / 1000,
+}
+BY_DEPLOYMENT: Columns = {"model": lambda r: r["model"] or "(storage)", **NUMBERS}
+BY_TIME: Columns = {"from": lambda r: output.moment(r["start"]), **NUMBERS}
+
+BALANCE: Columns = {
+    "account": lambda c: c["account_id"],
+    "balance": lambda c: c["balance"],
+    "not charged yet": lambda c: _amount(c["pending_microcredits"]),
+    "a GiB-hour of memory": lambda c: _amount(c["price"]["memory_microcredits_per_gib_hour"]),
+    "a GiB-month of storage": lambda c: _amount(c["price"]["storage_microcredits_per_gib_month"]),
+}
+TRANSFER: Columns = {
+    "id": lambda t: t["id"],
+    "account": lambda t: t["account_id"],
+    "kind": lambda t: t["kind"],
+    "credits": lambda t: _amount(t["microcredits"]),
+    "note": lambda t: t["note"],
+}
+PRICE: Columns = {
+    "version": lambda p: p["version"],
+    "from": lambda p: output.moment(p["effective_from"]),
+    "a GiB-hour of memory": lambda p: _amount(p["memory_microcredits_per_gib_hour"]),
+    "a GiB-month of storage": lambda p: _amount(p["storage_microcredits_per_gib_month"]),
+}
+
+
+def usage(
+    ctx: typer.Context,
+    *,
+    by: Annotated[
+        Literal["deployment", "day", "hour"], typer.Option(help="What to sum up by.")
+    ] = "deployment",
+    start: Moment = None,
+    end: Moment = None,
+    account: Account = None,
+    csv: Annotated[bool, typer.Option("--csv", help="Print the table as CSV.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what was used and what it costs: the last 30 days, or 24 hours by hour."""
+    asked = {"group_by": by, "start": start, "end": end, "format": "csv" if csv else "json"}
+    request = Request(
+        method="GET",
+        path=USAGE,
+        params={name: value for name, value in asked.items() if value},
+        headers=_for(account),
+    )
+    if csv:
+        sys.stdout.write(client(ctx).text(request))
+        return
+    report: JsonObject = client(ctx).json(request)
+    if as_json:
+        output.print_json(report)
+        return
+    columns = BY_DEPLOYMENT if by == "deployment" else BY_TIME
+    output.show_list(report["data"], columns, as_json=False, none="Nothing was used.")
+    if report["data"]:
+        output.say(f"Together {_amount(report['total']['microcredits'])} credits.", style="dim")
+
+
+@credits_app.callback()
+def balance(ctx: typer.Context, account: Account = None, as_json: AsJson = False) -> None:
+    """The account's balance; operators grant credits."""
+    if ctx.invoked_subcommand is None:
+        request = Request(method="GET", path=CREDITS, headers=_for(account))
+        output.show_object(client(ctx).json(request), BALANCE, as_json=as_json)
+
+
+@credits_app.command()
+def grant(
+    ctx: typer.Context,
+    account: Annotated[str, typer.Argument(metavar="ACCOUNT", help="Its id (acct_…).")],
+    amount: Amount,
+    *,
+    note: Annotated[str | None, typer.Option(help="What it is for.")] = None,
+    correction: Annotated[
+        bool, typer.Option("--correction", help="Take the amount back instead.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Grant credits to an account."""
+    microcredits = _microcredits(amount)
+    body = {
+        "amount_microcredits": -microcredits if correction else microcredits,
+        "correction": correction,
+        "note": note,
+    }
+    moved = client(ctx).create(f"/v1/accounts/{quoted(account)}/credits", body)
+    output.show_object(moved, TRANSFER, as_json=as_json)
+
+
+@prices_app.callback()
+def prices(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """Prices; operators set them."""
+    if ctx.invoked_subcommand is None:
+        known = list(client(ctx).pages(PRICES))
+        output.show_list(known, PRICE, as_json=as_json, none="There are no prices.")
+
+
+@prices_app.command("set")
+def set_prices(
+    ctx: typer.Context,
+    memory: Annotated[str, typer.Argument(metavar="MEMORY", help="Credits a GiB-hour.")],
+    storage: Annotated[str, typer.Argument(metavar="STORAGE", help="Credits a GiB-month.")],
+    *,
+    begin: Annotated[
+        str | None,
+        typer.Option("--from", metavar="TIME", help="A full hour to come; the next one."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Set the prices that apply from a full hour on."""
+    body: JsonObject = {
+        "memory_microcredits_per_gib_hour": _microcredits(memory),
+        "storage_microcredits_per_gib_month": _microcredits(storage),
+    }
+    if begin:
+        body["effective_from"] = begin
+    output.show_object(client(ctx).create(PRICES, body), PRICE, as_json=as_json)
+
+
+def _for(account: str | None) -> dict[str, str]:
+    return {"x-stoker-account": account} if account else {}
+
+
+def _microcredits(text: str) -> int:
+    """Credits as a person writes them, exactly: ``12.5`` → ``12500000``."""
+    try:
+        found = Decimal(text) * MICRO
+        if found >= 0 and found == int(found):
+            return int(found)
+    except (InvalidOperation, OverflowError, ValueError):
+        pass
+    raise WrongUseError(
+        f"'{text}' is no amount of credits.", hint="Give one like 100 or 12.5, to six places."
+    )
