@@ -39,7 +39,7 @@ class Collector:
                 self.send_header("content-length", "0")
                 self.end_headers()
 
-            def log_message(self, *args: object) -> None: ...
+            def log_message(self, *_: object) -> None: ...
 
         self._server = HTTPServer(("127.0.0.1", 0), Handler)
         self.endpoint = f"http://127.0.0.1:{self._server.server_port}"

@@ -22,9 +22,10 @@ class Bucket:
     A token bucket (RFC 3290, 5.1). It can be overdrawn, as what a call costs is known at its end.
     """
 
-    __slots__ = ("_at", "_level", "per_minute")
+    __slots__ = ("_at", "_level", "_names", "per_minute")
 
-    def __init__(self, per_minute: int, now: float) -> None:
+    def __init__(self, what: str, per_minute: int, now: float) -> None:
+        self._names = [f"x-ratelimit-{kind}-{what}" for kind in ("limit", "remaining", "reset")]
         self.per_minute = per_minute
         self._level = float(per_minute)
         self._at = now
@@ -43,11 +44,20 @@ class Bucket:
         """Seconds until there is so much again."""
         return max(0.0, (level - self.level(now)) * MINUTE_S / self.per_minute)
 
+    def headers(self, now: float) -> dict[str, str]:
+        """As OpenAI's API names them; `reset` is when all of it is back."""
+        limit, remaining, reset = self._names
+        full_in_s = self.reaches(self.per_minute, now)
+        return {
+            limit: str(self.per_minute),
+            remaining: str(max(0, math.floor(self._level))),
+            reset: _span(full_in_s),
+        }
+
 
 @dataclass(frozen=True)
 class Verdict:
     headers: Mapping[str, str]
-    """As OpenAI's API names them."""
     exhausted: str | None = None
     """What there is too much of, where the request may not go on."""
     retry_after_s: float = 0.0
@@ -89,7 +99,7 @@ class RateLimits(RuntimeListener):
         if len(self._keys) >= _KEPT:
             self._forget_rested(now)
         buckets = self._keys[caller.key_id] = {
-            what: Bucket(limit, now) for what, limit in caller.limits.items()
+            what: Bucket(what, limit, now) for what, limit in caller.limits.items()
         }
         return buckets
 
@@ -101,10 +111,8 @@ class RateLimits(RuntimeListener):
 
 def _headers(buckets: Mapping[str, Bucket], now: float) -> dict[str, str]:
     headers: dict[str, str] = {}
-    for what, bucket in buckets.items():
-        headers[f"x-ratelimit-limit-{what}"] = str(bucket.per_minute)
-        headers[f"x-ratelimit-remaining-{what}"] = str(max(0, math.floor(bucket.level(now))))
-        headers[f"x-ratelimit-reset-{what}"] = _span(bucket.reaches(bucket.per_minute, now))
+    for bucket in buckets.values():
+        headers |= bucket.headers(now)
     return headers
 
 

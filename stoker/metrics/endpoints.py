@@ -34,7 +34,7 @@ router = APIRouter(tags=["Metrics"])
 
 @dataclass(frozen=True)
 class _Collected(Collector):
-    families: list[Metric]
+    families: Iterable[Metric]
 
     def collect(self) -> Iterable[Metric]:
         return self.families
@@ -42,11 +42,11 @@ class _Collected(Collector):
 
 async def answer(metrics: Metrics, accept: str) -> Response:
     """All metrics, as OpenMetrics where that is accepted, else in Prometheus' text format."""
-    written = await metrics.collect()
+    collected = _Collected(await metrics.collect())
     is_open = OPENMETRICS in accept
     write, media_type = _FORMATS[is_open]
     # Thousands of deployments take the better part of a second, which requests need not wait for.
-    content = await asyncio.to_thread(lambda: write(_Collected(written())))
+    content = await asyncio.to_thread(write, collected)
     return Response(content, headers={"content-type": media_type})
 
 

@@ -1,5 +1,6 @@
 """Counts what happens, in plain numbers: text is made of them when somebody asks."""
 
+import itertools
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
@@ -73,10 +74,8 @@ class Metrics(RuntimeListener):
         answers.statuses[status] += 1
         answers.seconds.observe(seconds)
 
-    async def collect(self) -> Callable[[], list[Metric]]:
-        """What there is to tell now, still to be written out: that takes longer, and any thread
-        may do it.
-        """
+    async def collect(self) -> Iterable[Metric]:
+        """What there is to tell now. Going through it takes longer, and any thread may do it."""
         told: list[Metric] = []
         for source in self._sources:
             try:
@@ -86,17 +85,13 @@ class Metrics(RuntimeListener):
         rows, statuses = self._rows(), self._counted_statuses()
         answers = dict(self._answers)
 
-        def written() -> list[Metric]:
-            return [
-                *families.of_deployments(rows),
-                families.of_statuses(statuses),
-                *families.of_http(answers),
-                families.build_info(),
-                *told,
-                *self._process.collect(),
-            ]
-
-        return written
+        return itertools.chain(
+            families.of_deployments(rows),
+            [families.of_statuses(statuses), families.build_info()],
+            families.of_http(answers),
+            told,
+            self._process.collect(),
+        )
 
     def _tally(self, deployment_id: str) -> Tally:
         tally = self._tallies.get(deployment_id)
