@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -26,7 +27,11 @@ ANSWERS: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {}, 
 _openmetrics: Any = openmetrics
 _FORMATS: Mapping[bool, tuple[Callable[[Collector], bytes], str]] = {
     False: (exposition.generate_latest, CONTENT_TYPE_PLAIN_0_0_4),
-    True: (_openmetrics.generate_latest, openmetrics.CONTENT_TYPE_LATEST),
+    # Our names need no escaping; looking whether they do takes half of the time.
+    True: (
+        partial(_openmetrics.generate_latest, escaping=openmetrics.ALLOWUTF8),
+        openmetrics.CONTENT_TYPE_LATEST,
+    ),
 }
 
 router = APIRouter(tags=["Metrics"])

@@ -1,5 +1,6 @@
 """Metrics of a real server, read by Prometheus' own parsers."""
 
+import json
 import os
 import signal
 import socket
@@ -10,12 +11,16 @@ from typing import Any
 
 import httpx
 import pytest
+from transformers import AutoTokenizer
 
-import stoker
+import stoker.demo
 from tests.deployments.support import bert, call
 from tests.support.deploying import deploy, deployment, wait_for
 from tests.support.scraping import OPENMETRICS, Scrape, scrape, scrape_until
 from tests.support.server import WITHOUT_MODELS, Server, running
+
+
+DEMO = Path(stoker.demo.__file__).parent / "models"
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +108,38 @@ class TestDeployments:
             deployment(account, identifier)["workers"][0]["memory_bytes"]
         )
         assert scrape(operator).get("stoker_memory_held_mib_ms_total", **which) >= held
+
+    def test_tokens_are_those_of_the_tokenizer(self, operator: httpx.Client, account: httpx.Client):
+        which = labels_of(account, "read")
+        deploy(account, bert(), "read")
+        texts = ["my name is clara", "i live in berlin and in paris"]
+        call(account, "read", inputs=texts[0]).raise_for_status()
+        call(account, "read", inputs=texts).raise_for_status()
+        tokenizer = AutoTokenizer.from_pretrained(bert())
+        lengths = [len(tokenizer(text)["input_ids"]) for text in texts]
+        found = scrape(operator)
+        read = found.get("stoker_tokens_total", direction="input", **which)
+        assert read == 2 * lengths[0] + lengths[1]
+        assert found.get("stoker_tokens_total", direction="output", **which) == 0
+
+    def test_tokens_are_those_of_the_answers(self, operator: httpx.Client, account: httpx.Client):
+        which = labels_of(account, "chat")
+        deploy(account, DEMO / "tiny-chat", "chat", engine="torch")
+        body = {"model": "chat", "max_tokens": 7, "messages": [{"role": "user", "content": "Hi"}]}
+        usages = [
+            account.post("/v1/chat/completions", json=body | {"n": n}).raise_for_status().json()
+            for n in (1, 2)
+        ]
+        streamed = body | {"stream": True, "stream_options": {"include_usage": True}}
+        events = account.post("/v1/chat/completions", json=streamed).raise_for_status().text
+        usages.append(json.loads(events.split("data: ")[-2]))
+        found = scrape(operator)
+        for direction, name in (("input", "prompt_tokens"), ("output", "completion_tokens")):
+            expected = sum(one["usage"][name] for one in usages)
+            assert expected > 0
+            assert found.get("stoker_tokens_total", direction=direction, **which) == expected
+        busy = scrape_until(operator, "stoker_kv_cache_usage_ratio", 0.0, **which)
+        assert busy.get("stoker_batch_size_count", **which) > 0
 
     def test_same_model_id_of_two_accounts_has_two_series(
         self, server: Server, operator: httpx.Client, account: httpx.Client
