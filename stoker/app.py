@@ -34,6 +34,7 @@ from stoker.keys.keyring import Keyring
 from stoker.keys.limits import RateLimits
 from stoker.media.collect import Collector
 from stoker.media.fetch import Fetcher
+from stoker.metrics.credits import balances_left
 from stoker.metrics.endpoints import router as metrics
 from stoker.metrics.jobs import queue_lengths
 from stoker.metrics.recorder import Metrics
@@ -75,6 +76,7 @@ def build_services(settings: Settings) -> Services:
     directory = Directory()
     counted = Metrics(directory, runtime)
     counted.add(queue_lengths(database, {"video": Video}))
+    counted.add(balances_left(database))
     return Services(
         settings=settings,
         database=database,

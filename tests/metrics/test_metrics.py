@@ -65,6 +65,13 @@ class TestAccess:
             assert server.stop() == 0
 
 
+def test_credits_left(server: Server, operator: httpx.Client):
+    with server.account("rich") as rich:
+        balance = rich.get("/v1/credits").raise_for_status().json()["balance"]
+        found = scrape(operator).get("stoker_credits_balance", account=rich.account_id)
+    assert found == float(balance) == 1_000_000
+
+
 class TestFormats:
     def test_text_and_openmetrics_tell_the_same(self, operator: httpx.Client):
         text, opened = scrape(operator, {"accept": "*/*"}), scrape(operator)
