@@ -3,12 +3,16 @@
 import asyncio
 
 import pytest
+from sqlalchemy import delete
 
+from stoker import db
 from stoker.db import Database
+from stoker.errors import InsufficientCreditsError
 from stoker.runtime.metering import HOUR_MS, MIB
 from stoker.usage import balances
 from stoker.usage.accrual import STALE_MS
-from stoker.usage.models import Holding, Transfer, UsageCount
+from stoker.usage.models import Book, Holding, Transfer, UsageCount
+from stoker.usage.schemas import GrantCreate
 from tests.usage.support import ACCOUNT, HOUR, STARTING, Clock, Lab, price
 
 TICK_MS = 30_000
@@ -65,7 +69,7 @@ class TestBill:
         await lab.tick()
         assert await lab.charged() == 1_000_000 + 3_000_000
         versions = {one.hour: one.price_version for one in await lab.rows(Holding)}
-        assert versions[HOUR], versions[HOUR + 1] == (1, 2)
+        assert (versions[HOUR], versions[HOUR + 1]) == (1, 2)
 
     async def test_of_nothing_where_prices_are_zero(self, lab: Lab) -> None:
         async with lab.database.transaction() as session:
@@ -266,3 +270,26 @@ class TestExhausted:
         assert lab.credits.exhausted() == frozenset()
         await lab.tick(1)
         assert lab.credits.exhausted() == {ACCOUNT}
+        with pytest.raises(InsufficientCreditsError):
+            lab.credits.check(ACCOUNT)
+        lab.credits.check("acct_other")
+
+    async def test_ends_with_a_grant_at_once(self, lab: Lab) -> None:
+        lab.begin("rep_a", 1_024 * STARTING)
+        await lab.tick(HOUR_MS)
+        async with lab.database.transaction() as session:
+            request = GrantCreate(amount_microcredits=1)
+            await balances.grant(session, lab.credits, ACCOUNT, request)
+            assert lab.credits.exhausted() == {ACCOUNT}, "it may yet be rolled back"
+        assert lab.credits.exhausted() == frozenset()
+        other = Lab(lab.database, lab.clock)
+        await other.tick()
+        assert other.credits.exhausted() == frozenset()
+
+    async def test_from_the_beginning(self, lab: Lab) -> None:
+        async with lab.database.transaction() as session:
+            for table in (Transfer, Book):
+                await session.execute(delete(table).where(table.account_id == "acct_other"))
+        async with lab.database.transaction() as session:
+            await balances.open_account(session, lab.credits, "acct_other", 0, db.now())
+        assert lab.credits.exhausted() == {"acct_other"}
