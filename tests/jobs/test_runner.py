@@ -3,9 +3,8 @@
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import pytest
 from sqlalchemy import delete, select
@@ -17,7 +16,6 @@ from stoker.errors import CapacityError, InferenceError
 from stoker.ids import Prefix, new_id
 from stoker.jobs.runner import MOST_LOSSES, MOST_TRIES, RETRY_FIRST_S, Runner
 from stoker.videos.models import Video
-from tests.support import postgres
 
 LEASE_S = 1000.0
 
@@ -71,24 +69,13 @@ class Kind:
         self.discarded.append(made)
 
 
-@pytest.fixture(scope="module")
-def postgres_url() -> Iterator[str]:
-    with postgres.running() as url:
-        yield url
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
-    sqlite = request.param == "sqlite"
-    url = f"sqlite+aiosqlite:///{tmp_path}/jobs.db" if sqlite else None
-    database = Database(url or request.getfixturevalue("postgres_url"))
-    await database.migrate()
-    async with database.transaction() as session:
+@pytest.fixture
+async def database(migrated: Database) -> Database:
+    async with migrated.transaction() as session:
         await session.execute(delete(Video))
         if await session.get(Account, "acct_jobs") is None:
             session.add(Account(id="acct_jobs", name="jobs", created_at=db.now()))
-    yield database
-    await database.close()
+    return migrated
 
 
 async def add(database: Database, prompt: str = "a boat", deployment: str = "dep_1") -> str:

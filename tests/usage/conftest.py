@@ -1,28 +1,16 @@
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
-
 import pytest
 
 from stoker.db import Database
-from tests.support import postgres
+from tests.support.databases import migrated, postgres_url
 from tests.usage.support import Lab, clear
 
-
-@pytest.fixture(scope="package")
-def postgres_url() -> Iterator[str]:
-    with postgres.running() as url:
-        yield url
+__all__ = ["migrated", "postgres_url"]
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
-    sqlite = request.param == "sqlite"
-    url = f"sqlite+aiosqlite:///{tmp_path}/usage.db" if sqlite else None
-    database = Database(url or request.getfixturevalue("postgres_url"))
-    await database.migrate()
-    await clear(database)
-    yield database
-    await database.close()
+@pytest.fixture
+async def database(migrated: Database) -> Database:
+    await clear(migrated)
+    return migrated
 
 
 @pytest.fixture
