@@ -189,9 +189,7 @@ class TestNotFound:
         response = client.get(f"{ARTIFACTS}/{new_artifact(client)}/uploads/upl_x")
         check_error(response, 404, "NotFoundError", "upload_not_found")
 
-    @pytest.mark.parametrize(
-        "path", ["/", "/v1", "/v1/nothing", "/metrics", "/v1/%2e%2e/x", "/%00"]
-    )
+    @pytest.mark.parametrize("path", ["/", "/v1", "/v1/nothing", "/metric", "/v1/%2e%2e/x", "/%00"])
     def test_path(self, client: httpx.Client, path: str):
         check_error(client.get(path), 404, "NotFoundError", "not_found")
 

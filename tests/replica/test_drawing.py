@@ -360,7 +360,7 @@ class TestWorker:
                 parameters={"steps": 2, "n": n, **({} if seed is None else {"seed": seed})},
                 single=True,
             )
-            # The engine takes the first as soon as it is there.
+            # The engine takes the first as soon as it is there, mostly before the next ones are.
             for prompt, n, seed in [
                 (PROMPT, 1, None),
                 (PROMPT, 1, None),
@@ -373,7 +373,7 @@ class TestWorker:
         finally:
             local.close()
         assert [len(answer.files) for answer in answers] == [1, 1, 2, 2]
-        assert sorted(local.batches) == [1, 1, 1, 3]
+        assert sorted(local.batches) in ([1, 1, 1, 3], [1, 1, 4])
         assert len({file for answer in answers for file in answer.files}) == 6
 
 

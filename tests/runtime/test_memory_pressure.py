@@ -147,11 +147,11 @@ class TestFiles:
 
 @pytest.fixture
 def small_group() -> Iterator[Path]:
-    """A control group that may take 24 MiB more than its members have already."""
+    """A control group whose members may take 4 MiB more than they have already."""
     group = CGROUPS / f"stoker-test-{os.getpid()}"
     try:
         group.mkdir()
-        (group / "memory.limit_in_bytes").write_text(str(24 * 2**20))
+        (group / "memory.limit_in_bytes").write_text(str(4 * 2**20))
     except OSError as error:
         pytest.skip(f"control groups (version 1) cannot be made here: {error}")
     try:

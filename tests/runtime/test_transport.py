@@ -10,7 +10,7 @@ import zmq
 
 from stoker.replica.protocol import Loading
 from stoker.runtime.interface import Call
-from stoker.runtime.local.replica import Replica, WorkerLostError
+from stoker.runtime.local.replica import Replica, Told, WorkerLostError
 from stoker.runtime.local.transport import Channel
 
 CALL = Call(task="fill-mask", items=["a"], parameters={}, single=True)
@@ -32,7 +32,7 @@ async def test_a_call_to_a_process_that_has_just_ended(tmp_path: Path) -> None:
                 await asyncio.sleep(0.01)
         ended.close(linger=0)
         await asyncio.sleep(0.2)
-        calling = asyncio.create_task(replica.call(CALL))
+        calling = asyncio.create_task(replica.call(CALL, Told()))
         await asyncio.sleep(0.1)
         assert not calling.done()
         replica.lost(1)
