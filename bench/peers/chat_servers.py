@@ -55,6 +55,16 @@ def transformers_serve(folder: Path, dtype: str) -> ChatServer:
     return ChatServer("transformers serve", command, environment, {"model": str(folder)})
 
 
+def transformers_serve_any() -> ChatServer:
+    """It loads the model that a request names, which rules out its continuous batching."""
+    command = [
+        *(str(Path(sys.executable).with_name("transformers")), "serve"),
+        *("--dtype", "float32", "--device", "cpu", "--host", "127.0.0.1"),
+    ]
+    environment = {"PYTHONPATH": str(environments.serving())}
+    return ChatServer("transformers serve", command, environment)
+
+
 @contextlib.contextmanager
 def started(server: ChatServer, log_path: Path) -> Generator[tuple[str, int, float]]:
     """The base URL and process id of a server that was started, and the seconds until it was ready.

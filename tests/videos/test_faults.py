@@ -26,7 +26,7 @@ from tests.support.deploying import deploy
 from tests.support.server import Server
 from tests.videos.conftest import decoded
 
-KILLS = int(os.environ.get("STOKER_TEST_KILLS", "3"))
+KILLS = int(os.environ.get("STOKER_TEST_KILLS", "2"))
 """A soak is a hundred: some twenty minutes."""
 SEED = int(os.environ.get("STOKER_TEST_SEED", "1"))
 ASKED: dict[str, Any] = {"num_inference_steps": 24, "size": "64x64", "seconds": 0.68}
