@@ -130,6 +130,17 @@ class Memory:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
 
+    def take(self, replica_id: str, deployment_id: str, need: int) -> bool:
+        """Claim what is free, before nobody who waits; False where that is too little.
+
+        Raises `CapacityError` where it can never fit.
+        """
+        self.check(deployment_id, need)
+        if self._waiters or need > self.room(deployment_id):
+            return False
+        self._claims[replica_id] = _Claim(deployment_id, need)
+        return True
+
     def resize(self, replica_id: str, size: int) -> None:
         """A replica was measured."""
         claim = self._claims.get(replica_id)

@@ -180,6 +180,21 @@ class TestHot:
         assert world.memory.room("dep-other") == 40
 
 
+class TestSpare:
+    async def test_nobody_gives_way_for_it(self, world: World):
+        await world.load("idle", 60)
+        assert not world.memory.take("warm", "dep-warm", 60)
+        assert world.evicted == []
+        assert world.memory.take("warm", "dep-warm", 40)
+        assert world.memory.held == 100
+
+    async def test_those_who_wait_come_first(self, world: World):
+        await world.load("busy", 60, busy=True)
+        world.ask("large", 90)
+        await settle()
+        assert not world.memory.take("warm", "dep-warm", 10)
+
+
 class TestGrowth:
     async def test_idle_ones_make_up_for_it(self, world: World):
         await world.load("idle", 30)

@@ -158,7 +158,7 @@ def test_transcription_while_it_is_swapped(client: httpx.Client) -> None:
     before = [transcribed(client, "transcriber", clip) for clip in clips]
     assert deployment(client, identifier)["workers"][0]["engine"] in ("torch", "")
     with ThreadPoolExecutor(2) as pool:
-        done = pool.submit(wait_engine, client, identifier, "openvino")
+        done = pool.submit(wait_engine, client, identifier, "openvino", 200)
         while not done.done():
             for clip, (text, logprobs) in zip(clips, before, strict=True):
                 now, found = transcribed(client, "transcriber", clip)

@@ -68,9 +68,11 @@ class Launcher:
         self.memory = asyncio.Event()
         self.memory.set()
 
-    async def claim(self, spec: DeploymentSpec) -> str:
+    async def claim(self, spec: DeploymentSpec, *, is_needed: bool) -> str | None:
         if self.too_large:
             raise CapacityError("It needs 9 GiB.", code="insufficient_memory")
+        if not is_needed and not self.memory.is_set():
+            return None
         await self.memory.wait()
         return f"rep_{len(self.launched)}"
 

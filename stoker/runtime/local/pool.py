@@ -59,10 +59,11 @@ class Limits:
 class Launcher(Protocol):
     """What a pool needs of the machine."""
 
-    async def claim(self, spec: DeploymentSpec) -> str:
+    async def claim(self, spec: DeploymentSpec, *, is_needed: bool) -> str | None:
         """Wait until there is memory for a replica, and return the id that has it.
 
-        Raises `CapacityError` where it can never fit.
+        One that is not needed does not wait, and nobody gives way for it: None where there is no
+        room now. Raises `CapacityError` where it can never fit.
         """
         ...
 
@@ -272,8 +273,8 @@ class Pool:
         return max(1, self.spec.max_replicas, self.spec.min_replicas)
 
     def _start_where_room(self, reason: Reason) -> None:
-        """For what is good to have: nobody gives way for it."""
-        if self.launcher.has_room(self.spec):
+        """What is only good to have is not even tried where there is no room."""
+        if self._is_needed(reason) or self.launcher.has_room(self.spec):
             self._start(reason)
 
     def _start(self, reason: Reason) -> None:
@@ -326,12 +327,16 @@ class Pool:
         if task:
             self._claiming[task] = reason
         try:
-            return await self.launcher.claim(spec)
+            return await self.launcher.claim(spec, is_needed=self._is_needed(reason))
         except asyncio.CancelledError:
             return None
         finally:
             if task:
                 del self._claiming[task]
+
+    def _is_needed(self, reason: Reason) -> bool:
+        is_extra = reason in (Reason.BACKLOG, Reason.KEPT_LOADED)
+        return not is_extra or self.spec.readiness is Readiness.HOT
 
     def _loaded(self, replica: Replica) -> None:
         replica.status = Status.READY
@@ -455,10 +460,7 @@ class Pool:
             return
         self._give_up_claims(now)
         if self._alive() < self._least() and self._backoff.may_try:
-            if self.spec.readiness is Readiness.HOT:
-                self._start(Reason.KEPT_LOADED)
-            else:
-                self._start_where_room(Reason.KEPT_LOADED)
+            self._start_where_room(Reason.KEPT_LOADED)
         self._stop_idle(now)
 
     def _give_up_claims(self, now: float) -> None:

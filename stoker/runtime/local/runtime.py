@@ -225,9 +225,12 @@ class LocalRuntime:
 
     # --- what pools ask for ---
 
-    async def claim(self, spec: DeploymentSpec) -> str:
+    async def claim(self, spec: DeploymentSpec, *, is_needed: bool) -> str | None:
         replica_id = new_id(Prefix.REPLICA)
-        await self._memory.claim(replica_id, spec.id, spec.memory_bytes)
+        if is_needed:
+            await self._memory.claim(replica_id, spec.id, spec.memory_bytes)
+        elif not self._memory.take(replica_id, spec.id, spec.memory_bytes):
+            return None
         return replica_id
 
     def has_room(self, spec: DeploymentSpec) -> bool:
