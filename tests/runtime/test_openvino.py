@@ -164,7 +164,8 @@ def test_transcription_while_it_is_swapped(client: httpx.Client) -> None:
                 now, found = transcribed(client, "transcriber", clip)
                 assert now == text
                 assert found == pytest.approx(logprobs, abs=1e-3)
-            time.sleep(0.05)
+            # The conversion yields to whoever works.
+            time.sleep(0.5)
         done.result()
     after = [transcribed(client, "transcriber", clip) for clip in clips]
     assert [text for text, _ in after] == [text for text, _ in before]
