@@ -35,8 +35,8 @@ def _amount(microcredits: int) -> str:
 
 NUMBERS: Columns = {
     "credits": lambda r: _amount(r["microcredits"]),
-    "memory GiB-h": lambda r: r["memory_gib_hours"],
-    "storage GiB-h": lambda r: r["storage_gib_hours"],
+    "memory GiB-h": lambda r: f"{r['memory_gib_hours']:.6f}",
+    "storage GiB-h": lambda r: f"{r['storage_gib_hours']:.6f}",
     "requests": lambda r: r["requests"],
     "errors": lambda r: r["errors"],
     "tokens in": lambda r: r["input_tokens"],
