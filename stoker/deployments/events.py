@@ -1,4 +1,4 @@
-"""Writes the changes of deployments' observed states down, off the event loop's hot paths."""
+"""Writes down what is observed of deployments, off the event loop's hot paths."""
 
 import asyncio
 import logging
@@ -68,15 +68,14 @@ class EventLog(RuntimeListener):
         async with self._database.transaction() as session:
             if isinstance(observed, _Weighed):
                 await repository.weighed(session, observed.deployment_id, observed.memory_bytes)
-                return
-            change = observed
-            session.add(
-                DeploymentEvent(
-                    id=new_id(Prefix.EVENT),
-                    deployment_id=change.deployment_id,
-                    status=change.status.value,
-                    reason=change.reason.value,
-                    message=change.message,
-                    created_at=change.at,
+            else:
+                session.add(
+                    DeploymentEvent(
+                        id=new_id(Prefix.EVENT),
+                        deployment_id=observed.deployment_id,
+                        status=observed.status.value,
+                        reason=observed.reason.value,
+                        message=observed.message,
+                        created_at=observed.at,
+                    )
                 )
-            )
