@@ -7,6 +7,7 @@ import sys
 import time
 
 from bench import (
+    agents,
     chat,
     chat_prefix,
     chat_start,
@@ -26,6 +27,7 @@ BENCHMARKS = {
     "cold_start": cold_start.run,
     "overhead": overhead.run,
     "upload": upload.run,
+    "agents": agents.run,
     "chat": chat.run,
     "chat_prefix": chat_prefix.run,
     "chat_start": chat_start.run,

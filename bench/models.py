@@ -153,31 +153,20 @@ def llama_135m() -> Path:
 
     def save(folder: Path) -> None:
         import torch
-        import transformers
 
         words = chat_tokenizer()
-        end = words.convert_tokens_to_ids(CHAT_SPECIAL[2])
-        config = transformers.LlamaConfig(
-            vocab_size=CHAT_VOCABULARY,
+        model = _llama(
+            end=words.convert_tokens_to_ids(CHAT_SPECIAL[2]),
             hidden_size=576,
             intermediate_size=1536,
             num_hidden_layers=30,
             num_attention_heads=9,
             num_key_value_heads=3,
-            tie_word_embeddings=True,
-            max_position_embeddings=2048,
-            bos_token_id=end,
-            eos_token_id=end,
-            pad_token_id=0,
         )
-        model: Any = transformers.LlamaForCausalLM(config).eval()
         # A model that repeats a special token, or half a character, would answer without text.
         with torch.no_grad():
             model.get_input_embeddings().weight[: len(CHAT_SPECIAL) + 256] *= 0.05
-        # Greedy: what is measured is the model, and all draw alike.
-        model.generation_config.do_sample = False
-        model.to(torch.bfloat16).save_pretrained(folder)
-        words.save_pretrained(folder)
+        _save_chat(folder, model, words)
 
     return _kept("llama-135m", save)
 
@@ -187,29 +176,47 @@ def small_llamas(count: int) -> list[Path]:
 
     def save(folder: Path) -> None:
         import torch
-        import transformers
 
         words = chat_tokenizer()
-        config = transformers.LlamaConfig(
-            vocab_size=CHAT_VOCABULARY,
-            hidden_size=256,
-            intermediate_size=688,
-            num_hidden_layers=8,
-            num_attention_heads=4,
-            tie_word_embeddings=True,
-            max_position_embeddings=2048,
-            bos_token_id=0,
-            eos_token_id=0,
-            pad_token_id=0,
-        )
         for at in range(count):
             torch.manual_seed(at)
-            model: Any = transformers.LlamaForCausalLM(config).eval()
-            model.generation_config.do_sample = False
-            model.to(torch.bfloat16).save_pretrained(folder / f"llama-{at:02d}")
-            words.save_pretrained(folder / f"llama-{at:02d}")
+            model = _llama(
+                end=0,
+                hidden_size=256,
+                intermediate_size=688,
+                num_hidden_layers=8,
+                num_attention_heads=4,
+            )
+            _save_chat(folder / f"llama-{at:02d}", model, words)
 
     return sorted(path for path in _kept(f"small-llamas-{count}", save).iterdir() if path.is_dir())
+
+
+def _llama(*, end: int, **sizes: int) -> Any:
+    """One for the tokens of `chat_tokenizer`. Greedy: what is measured is the model, and all draw
+    alike.
+    """
+    import transformers
+
+    config = transformers.LlamaConfig(
+        vocab_size=CHAT_VOCABULARY,
+        tie_word_embeddings=True,
+        max_position_embeddings=2048,
+        bos_token_id=end,
+        eos_token_id=end,
+        pad_token_id=0,
+        **sizes,
+    )
+    model: Any = transformers.LlamaForCausalLM(config).eval()
+    model.generation_config.do_sample = False
+    return model
+
+
+def _save_chat(folder: Path, model: Any, words: Any) -> None:
+    import torch
+
+    model.to(torch.bfloat16).save_pretrained(folder)
+    words.save_pretrained(folder)
 
 
 def chat_tokenizer() -> Any:

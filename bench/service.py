@@ -115,9 +115,9 @@ class Service:
 
 
 @contextlib.contextmanager
-def serving(folder: Path) -> Generator[Service]:
+def serving(folder: Path, **env: str) -> Generator[Service]:
     """A server with its data below `folder`, ready to fork replicas."""
-    with running(folder / "data", STOKER_LOG_LEVEL="warning") as server:
+    with running(folder / "data", STOKER_LOG_LEVEL="warning", **env) as server:
         server.wait_ready()
         service = Service(server)
         try:

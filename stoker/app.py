@@ -10,6 +10,11 @@ from starlette.middleware import Middleware
 import stoker
 from stoker import health, openapi, traces
 from stoker.accounts.endpoints import router as accounts
+from stoker.agents import document as agents_document
+from stoker.agents import runs as agent_runs
+from stoker.agents.endpoints import router as agents
+from stoker.agents.models import Run
+from stoker.agents.work import Working
 from stoker.apidocs import endpoints as apidocs
 from stoker.artifacts import service as artifacts_service
 from stoker.artifacts.endpoints import router as artifacts
@@ -61,6 +66,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     accounts,
     files,
     videos,
+    agents,
     metrics,
     usage,
 )
@@ -75,7 +81,7 @@ def build_services(settings: Settings) -> Services:
     runtime = LocalRuntime(settings, ModelFolders(settings, database, blobs), known.exhausted)
     directory = Directory()
     counted = Metrics(directory, runtime)
-    counted.add(queue_lengths(database, {"video": Video}))
+    counted.add(queue_lengths(database, {"video": Video, "agent_run": Run}))
     counted.add(balances_left(database))
     return Services(
         settings=settings,
@@ -104,6 +110,7 @@ def build_services(settings: Settings) -> Services:
             at_once=settings.jobs_at_once,
             share=lambda deployment_id: _replicas(runtime, deployment_id),
         ),
+        runs=agent_runs.build(settings, database),
     )
 
 
@@ -152,6 +159,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     install_error_handlers(app)
     app.include_router(health.router)
     app.include_router(apidocs.router)
+    # Before the routes that it describes: `openapi.json` is no agent's id.
+    app.include_router(agents_document.router)
     app.mount(apidocs.STATIC, apidocs.files)
     for router in ROUTERS:
         # Deny by default: no route of a resource can be reached without a key.
@@ -192,20 +201,26 @@ async def running(services: Services) -> AsyncGenerator[None]:
         asyncio.create_task(Janitor(services).run()),
         asyncio.create_task(events.run()),
         asyncio.create_task(services.metering.run()),
+        asyncio.create_task(services.runs.journal.run()),
     ]
-    videos = asyncio.create_task(services.videos.run(videos_service.Making(services)))
+    jobs = [
+        asyncio.create_task(services.videos.run(videos_service.Making(services))),
+        asyncio.create_task(services.runs.runner.run(Working(services))),
+    ]
     try:
         yield
     finally:
         # Jobs are handed back before their replicas end: the next start goes on with them.
-        videos.cancel()
-        await asyncio.gather(videos, return_exceptions=True)
+        for task in jobs:
+            task.cancel()
+        await asyncio.gather(*jobs, return_exceptions=True)
         await services.runtime.stop()
         for task in background:
             task.cancel()
         await asyncio.gather(*background, return_exceptions=True)
         await services.metering.close()
         await services.media.close()
+        services.runs.outbound.close()
         await services.keyring.flush_last_used()
         await services.database.close()
         if services.traces:

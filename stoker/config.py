@@ -152,6 +152,38 @@ class Settings(BaseSettings):
         default=3600, gt=0, le=86_400, description="Longest time that one try of a job takes, s."
     )
 
+    agent_runs_at_once: int = Field(
+        default=256,
+        ge=1,
+        le=10_000,
+        description="Agents' runs that this server works on at a time.",
+    )
+    agent_runs_queued: int = Field(
+        default=4096,
+        ge=1,
+        le=1_000_000,
+        description="Most runs of one account's agents that wait or run.",
+    )
+    agent_run_retention_days: float = Field(
+        default=30,
+        gt=0,
+        le=36_500,
+        description="A run that has ended, or waits for outputs for so long, is erased, days.",
+    )
+    tool_timeout_s: float = Field(
+        default=60, gt=0, le=3600, description="Longest answer of an agent's tool server, seconds."
+    )
+    tool_hosts: list[str] = Field(
+        default=[],
+        description="The only hosts whose tool servers (MCP) agents may use (`host`, `.domain`, "
+        "`host:port`); none: all public ones.",
+    )
+    tool_private_hosts: list[str] = Field(
+        default=[],
+        description="Hosts of tool servers whose addresses need not be public (`host` or "
+        "`host:port`).",
+    )
+
     source_dirs: list[Path] = Field(
         default=[], description="Folders below which a deployment's source may lie."
     )

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
+from stoker.agents.runs import Runs
 from stoker.blobs import Blobs
 from stoker.config import Settings
 from stoker.db import Database, Session
@@ -41,6 +42,7 @@ class Services:
     metering: Metering
     videos: Runner[Any, Any]
     """Works on the jobs that are videos."""
+    runs: Runs
 
 
 def services(request: Request) -> Services:

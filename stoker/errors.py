@@ -103,6 +103,14 @@ class InvalidAPIKeyError(StokerError):
         return {"www-authenticate": "Bearer"}
 
 
+class RunLimitError(StokerError):
+    """What an agent's run fails with: never the answer to a request."""
+
+    status = 400
+    type = "RunLimitError"
+    code = "step_limit_exceeded"
+
+
 class InsufficientCreditsError(StokerError):
     status = 402
     type = "InsufficientCreditsError"

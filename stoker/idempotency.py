@@ -1,7 +1,7 @@
 """`Idempotency-Key`: the same key and body get the first answer again, another body a 409."""
 
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from datetime import datetime, timedelta
 from typing import Annotated
 
@@ -29,6 +29,8 @@ class IdempotencyRecord(Base):
     # Sealed: the first answer to a key's creation contains the key.
     response: Mapped[bytes] = mapped_column(LargeBinary)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+    object_id: Mapped[str | None] = mapped_column(String(40), index=True)
+    """What was created: where it is erased, the remembered answer is."""
 
 
 class Idempotency:
@@ -77,13 +79,15 @@ class Idempotency:
         body_sha256 = fingerprint or hashlib.sha256(await self._request.body()).hexdigest()
         if record := await session.get(IdempotencyRecord, self._record_id()):
             return self._replay(record, body_sha256, status)
-        content = (await create()).model_dump_json().encode()
+        created = await create()
+        content = created.model_dump_json().encode()
         session.add(
             IdempotencyRecord(
                 id=self._record_id(),
                 body_sha256=body_sha256,
                 response=self._secret.seal(content),
                 created_at=db.now(),
+                object_id=getattr(created, "id", None),
             )
         )
         try:
@@ -120,6 +124,13 @@ def _response(content: bytes, status: int) -> Response:
 
 
 Idempotent = Annotated[Idempotency, Depends()]
+
+
+async def erase(session: Session, object_ids: Collection[str]) -> None:
+    """Drop the remembered answers that tell of objects, by their ids."""
+    await session.execute(
+        delete(IdempotencyRecord).where(IdempotencyRecord.object_id.in_(object_ids))
+    )
 
 
 async def forget_old(database: Database, before: datetime) -> None:

@@ -15,6 +15,8 @@ class Prefix(StrEnum):
     DEPLOYMENT = "dep"
     REPLICA = "rep"
     VIDEO = "video"
+    AGENT = "agent"
+    RUN = "run"
     FILE = "file"
     EVENT = "evt"
     USAGE = "use"

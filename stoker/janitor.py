@@ -5,6 +5,7 @@ import logging
 from datetime import UTC, datetime, timedelta
 
 from stoker import db, idempotency
+from stoker.agents import run_service as runs
 from stoker.artifacts import service as artifacts
 from stoker.context import Services
 from stoker.files import service as files
@@ -41,3 +42,4 @@ class Janitor:
             self._strays_at = now + STRAYS_EVERY
             await files.sweep_strays(services.database, services.blobs, now)
             await videos.forget_ended(services, now)
+            await runs.forget_old(services, now)

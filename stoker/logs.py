@@ -49,8 +49,10 @@ def configure(level: str, style: Literal["json", "text"]) -> None:
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     # Our own access log has the request id; httpx and alembic are of no use to an operator.
-    for name in ("uvicorn.access", "httpx", "httpcore", "alembic", "aiosqlite", "asyncio"):
+    for name in ("uvicorn.access", "httpx2", "httpcore2", "alembic", "aiosqlite", "asyncio"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    # It repeats what tool servers write.
+    logging.getLogger("mcp").setLevel(logging.CRITICAL + 1)
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
         logging.getLogger(name).handlers[:] = []
         logging.getLogger(name).propagate = True

@@ -1,6 +1,7 @@
 """Every table, imported once, for migrations and for relations between resources."""
 
 from stoker.accounts.models import Account
+from stoker.agents.models import Agent, Run, RunEvent
 from stoker.artifacts.models import Artifact, Upload, UploadFile, UploadPart
 from stoker.db import Base
 from stoker.deployments.models import Deployment, DeploymentEvent
@@ -12,6 +13,7 @@ from stoker.videos.models import Video
 
 TABLES: tuple[type[Base], ...] = (
     Account,
+    Agent,
     ApiKey,
     Artifact,
     Book,
@@ -21,6 +23,8 @@ TABLES: tuple[type[Base], ...] = (
     Holding,
     IdempotencyRecord,
     Price,
+    Run,
+    RunEvent,
     Transfer,
     Upload,
     UploadFile,

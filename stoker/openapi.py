@@ -26,14 +26,14 @@ def install(app: FastAPI) -> None:
                 _describe(document, task)
             for convention in (*CONVENTIONS, CREATE):
                 _describe_convention(document, convention)
-            _drop_unused_errors(document)
+            drop_unused_errors(document)
             app.openapi_schema = document
         return app.openapi_schema
 
     app.openapi = openapi
 
 
-def _drop_unused_errors(document: dict[str, Any]) -> None:
+def drop_unused_errors(document: dict[str, Any]) -> None:
     """FastAPI writes its own 422 beside every operation; ours answer 400 in another shape."""
     for item in document["paths"].values():
         for operation in item.values():

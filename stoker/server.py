@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import gc
 import signal
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from types import FrameType
 
 import uvicorn
 
@@ -72,6 +74,14 @@ async def _serving_metrics(settings: Settings, services: Services) -> AsyncGener
 class Server(uvicorn.Server):
     """Ends with exit code 0 on SIGTERM: uvicorn would send itself the signal once more."""
 
+    def __init__(self, config: uvicorn.Config, on_exit: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_exit = on_exit
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._on_exit()
+        super().handle_exit(sig, frame)
+
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
         loop = asyncio.get_running_loop()
@@ -89,6 +99,9 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 async def _serve(settings: Settings, started: Started) -> None:
+    # Until it serves: going through ten thousand deployments again and again takes longer than
+    # making them.
+    gc.disable()
     app = create_app(settings)
     listener = _listen(settings.host, settings.port)
     port = listener.getsockname()[1]
@@ -104,12 +117,17 @@ async def _serve(settings: Settings, started: Started) -> None:
         timeout_keep_alive=75,
         timeout_graceful_shutdown=int(settings.stop_grace_s) or 1,
     )
-    server = Server(config)
+    # Streams that may last for days would be waited for.
+    server = Server(config, app.state.services.runs.followers.end)
 
     async def announce() -> None:
         # uvicorn has no event for it.
         while not server.started:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
+        # What was imported and built until now stays: looking for garbage among it would hold up
+        # requests again and again.
+        gc.freeze()
+        gc.enable()
         await started(app.state.services, f"http://{host}:{port}")
 
     announcing = asyncio.create_task(announce())

@@ -1,3 +1,4 @@
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,18 +8,26 @@ import pytest
 
 from tests.support.server import Server, running
 
-# Before torch is loaded anywhere: threads that wait for one another by spinning slow down the
-# servers and the other test process beside them.
+# Before torch is loaded anywhere. The models are so small that threads would only wait for one
+# another, which takes twice as much of the cores; spinning takes more of them still.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 DEMO, OPENAI = "tests/demo/", "tests/openai/"
-SHARING = (DEMO, OPENAI)
+AGENTS = "tests/agents/"
+SHARING = (DEMO, OPENAI, AGENTS)
 SLOW = (
     DEMO,
     OPENAI,
+    AGENTS,
     "tests/videos/",
     "tests/test_faults.py",
+    "tests/tasks/test_speech_recognition.py",
+    "tests/replica/test_whisper.py",
+    "tests/runtime/",
+    "tests/usage/",
+    "tests/llm/",
     "tests/cli/",
     "tests/deployments/",
     "tests/artifacts/",
@@ -26,6 +35,16 @@ SLOW = (
     "tests/keys/",
 )
 """Begun first, so that no process is left with them when the other has finished."""
+
+
+def pytest_collection() -> None:
+    # What is imported stays: looking for garbage among it takes a fifth of the time.
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -145,6 +145,15 @@ class TestRouteTable:
             assert response.status_code in {307, 401, 404, 405}, str(place)
 
 
+BODIES = {
+    "/v1/agent/{agent_id}/runs": {"input": "hello"},
+    "/v1/agent/{agent_id}/runs/{run_id}/tool-outputs": {
+        "tool_outputs": [{"tool_call_id": "call_1", "output": "sunny"}]
+    },
+}
+"""Of requests that cannot be empty. Agents that there are, tests/agents/test_agents.py hides."""
+
+
 class TestOtherAccounts:
     """Objects of another account are answered for as if they were not there."""
 
@@ -154,7 +163,7 @@ class TestOtherAccounts:
         ids=str,
     )
     def test_every_object_is_hidden(self, place: Place, tenant: Tenant, stranger: httpx.Client):
-        body = {"json": {}} if place.method in {"PATCH", "POST"} else {}
+        body = {"json": BODIES.get(place.path, {})} if place.method in {"PATCH", "POST"} else {}
         theirs, nobodys = (
             stranger.request(place.method, place.url(ids), **body)
             for ids in (tenant.ids, {name: f"{value}0" for name, value in tenant.ids.items()})

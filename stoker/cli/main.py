@@ -8,6 +8,7 @@ import typer
 
 from stoker.cli import (
     accounts,
+    agents,
     artifacts,
     call,
     chat,
@@ -86,6 +87,7 @@ app.command()(call.models)
 app.command()(deployments.deploy)
 app.add_typer(deployments.app, name="deployments")
 app.add_typer(videos.app, name="videos")
+app.add_typer(agents.app, name="agents")
 app.add_typer(artifacts.app, name="artifacts")
 app.add_typer(engines.app, name="engines")
 app.add_typer(keys.app, name="keys")

@@ -12,7 +12,7 @@ from stoker.db import Database
 from stoker.deployments import repository
 from stoker.deployments.models import DeploymentEvent
 from stoker.ids import Prefix, new_id
-from stoker.runtime.interface import Reason, RuntimeListener, Status
+from stoker.runtime.interface import DeploymentSpec, Reason, RuntimeListener, Status
 
 log = logging.getLogger(__name__)
 
@@ -28,8 +28,11 @@ class _Change:
 
 @dataclass(frozen=True)
 class _Weighed:
-    deployment_id: str
-    memory_bytes: int
+    spec: DeploymentSpec
+
+    @property
+    def deployment_id(self) -> str:
+        return self.spec.id
 
 
 class EventLog(RuntimeListener):
@@ -42,8 +45,8 @@ class EventLog(RuntimeListener):
     def changed(self, deployment_id: str, status: Status, reason: Reason, message: str) -> None:
         self._put(_Change(deployment_id, status, reason, message, db.now()))
 
-    def weighed(self, deployment_id: str, memory_bytes: int) -> None:
-        self._put(_Weighed(deployment_id, memory_bytes))
+    def weighed(self, spec: DeploymentSpec) -> None:
+        self._put(_Weighed(spec))
 
     def _put(self, observed: "_Change | _Weighed") -> None:
         try:
@@ -67,7 +70,7 @@ class EventLog(RuntimeListener):
     async def _write(self, observed: "_Change | _Weighed") -> None:
         async with self._database.transaction() as session:
             if isinstance(observed, _Weighed):
-                await repository.weighed(session, observed.deployment_id, observed.memory_bytes)
+                await repository.weighed(session, observed.spec)
             else:
                 session.add(
                     DeploymentEvent(

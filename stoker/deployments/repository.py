@@ -5,14 +5,18 @@ from sqlalchemy import select, update
 from stoker.db import Session
 from stoker.deployments.models import Deployment, DeploymentEvent
 from stoker.lists import Page, PageQuery, fetch_page
+from stoker.runtime.interface import DeploymentSpec
 
 
-async def get(session: Session, account_id: str, deployment_id: str) -> Deployment | None:
-    return await session.scalar(
-        select(Deployment).where(
-            Deployment.id == deployment_id, Deployment.account_id == account_id
-        )
+async def get(
+    session: Session, account_id: str, deployment_id: str, *, lock: bool = False
+) -> Deployment | None:
+    """A deployment of the account; with `lock`, no other transaction changes it meanwhile."""
+    query = select(Deployment).where(
+        Deployment.id == deployment_id, Deployment.account_id == account_id
     )
+    # SQLite knows no row locks; there a transaction that writes has the database to itself.
+    return await session.scalar(query.with_for_update() if lock else query)
 
 
 async def by_model(session: Session, account_id: str, model: str) -> Deployment | None:
@@ -25,12 +29,17 @@ async def everything(session: Session) -> Sequence[Deployment]:
     return (await session.scalars(select(Deployment))).all()
 
 
-async def weighed(session: Session, deployment_id: str, memory_bytes: int) -> None:
-    """Keep what one replica was found to need."""
+async def weighed(session: Session, spec: DeploymentSpec) -> None:
+    """Keep what one replica was found to need, unless it is to run in another way by now."""
     await session.execute(
         update(Deployment)
-        .where(Deployment.id == deployment_id)
-        .values(memory_bytes=memory_bytes, is_measured=True)
+        .where(
+            Deployment.id == spec.id,
+            Deployment.engine == spec.engine,
+            Deployment.device == spec.device,
+            Deployment.dtype == spec.dtype,
+        )
+        .values(memory_bytes=spec.memory_bytes, is_measured=True)
     )
 
 

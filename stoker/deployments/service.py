@@ -1,6 +1,6 @@
 """Deployments: what is wanted is a row; what is observed comes from the runtime."""
 
-import asyncio
+import logging
 from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,20 +9,20 @@ from sqlalchemy.exc import IntegrityError
 
 from stoker import db, environments
 from stoker.artifacts import repository as artifacts
-from stoker.artifacts.inspection import Inspection, InspectionError, inspect
-from stoker.artifacts.inspection.inspector import MIN_WORKING_BYTES
 from stoker.artifacts.models import Artifact, ArtifactStatus
 from stoker.config import Settings
 from stoker.context import Services
 from stoker.db import Session
-from stoker.deployments import repository, schemas
+from stoker.deployments import estimates, repository, schemas
 from stoker.deployments.directory import Entry
-from stoker.deployments.folders import FOLDER, FolderReader, source_folder
+from stoker.deployments.folders import FOLDER
 from stoker.deployments.models import Deployment, Desired
 from stoker.errors import ConflictError, InvalidRequestError, NotFoundError
 from stoker.ids import Prefix, new_id
 from stoker.runtime.interface import DeploymentSpec, DeploymentStats, Readiness, Reason, Status
 from stoker.tasks.registry import PIPELINES, TEXT_GENERATION, engines
+
+log = logging.getLogger(__name__)
 
 
 def spec_of(row: Deployment) -> DeploymentSpec:
@@ -81,7 +81,7 @@ def response(services: Services, row: Deployment) -> schemas.Deployment:
         reason=stats.reason,
         message=stats.message,
         memory=schemas.Memory(
-            bytes=stats.memory_bytes or row.memory_bytes or 0, is_measured=row.is_measured
+            bytes=row.memory_bytes or stats.memory_bytes, is_measured=row.is_measured
         ),
         workers=[schemas.Worker.model_validate(worker) for worker in stats.replicas],
         created_at=row.created_at,
@@ -115,14 +115,13 @@ async def create(
         artifact = await _ready_artifact(session, account_id, request.artifact_id)
         row.artifact_id, row.upload_id = artifact.id, artifact.live_upload_id
         row.pipeline = _pipeline(request.pipeline, artifact)
-        found = artifact.inspection or {}
-        row.memory_bytes = _estimate(
-            int(found.get("memory_bytes", 0)), int(found.get("parameters", 0)), row.dtype
-        )
+        row.memory_bytes = estimates.of_artifact(artifact, row.dtype)
     else:
-        folder, inspection = await _inspected_folder(services.settings, request)
+        folder, inspection = await estimates.inspected_folder(
+            services.settings, str(request.source), request.pipeline
+        )
         row.source, row.pipeline = str(folder), inspection.pipeline
-        row.memory_bytes = _estimate(inspection.memory_bytes, inspection.parameters, row.dtype)
+        row.memory_bytes = estimates.of_folder(inspection, row.dtype)
     _check_engine(services.settings, row)
     services.runtime.check_fits(spec_of(row))
     session.add(row)
@@ -233,25 +232,10 @@ def _servable(wanted: str, architecture: str) -> str:
     return wanted
 
 
-async def _inspected_folder(
-    settings: Settings, request: schemas.DeploymentCreate
-) -> tuple[Path, Inspection]:
-    folder = source_folder(settings, str(request.source))
-    try:
-        found = await asyncio.to_thread(inspect, FolderReader(folder), request.pipeline, PIPELINES)
-    except InspectionError as error:
-        raise InvalidRequestError(error.message, param="source") from error
-    return folder, found
-
-
-def _estimate(as_stored: int, parameters: int, dtype: str) -> int:
-    """What a replica needs, bytes: weights are loaded in other numbers than they are stored in."""
-    number = 2 if dtype in ("bfloat16", "float16") else 4
-    return max(as_stored, parameters * number + MIN_WORKING_BYTES)
-
-
-async def get(session: Session, account_id: str, deployment_id: str) -> Deployment:
-    row = await repository.get(session, account_id, deployment_id)
+async def get(
+    session: Session, account_id: str, deployment_id: str, *, lock: bool = False
+) -> Deployment:
+    row = await repository.get(session, account_id, deployment_id, lock=lock)
     if row is None:
         raise NotFoundError("Deployment not found", code="deployment_not_found")
     return row
@@ -264,13 +248,17 @@ async def update(
     deployment_id: str,
     request: schemas.DeploymentUpdate,
 ) -> Deployment:
-    row = await get(session, account_id, deployment_id)
+    row = await get(session, account_id, deployment_id, lock=True)
+    before = spec_of(row)
     given = request.model_dump(exclude_none=True, exclude={"replicas"})
     for name, value in given.items():
         setattr(row, name, value)
     _check_engine(services.settings, row)
     if request.replicas:
         row.min_replicas, row.max_replicas = request.replicas.min, request.replicas.max
+    if not before.runs_like(spec_of(row)):
+        row.memory_bytes = await estimates.again(session, services.settings, row)
+        row.is_measured = False
     services.runtime.check_fits(spec_of(row))
     row.updated_at = db.now()
     _publish(session, services, row)
@@ -308,10 +296,21 @@ def publish(services: Services, row: Deployment) -> None:
 
 async def restore(services: Services) -> None:
     """At the server's start: make every deployment known again."""
-    async with services.database.reading() as session:
+    async with services.database.transaction() as session:
         rows = await repository.everything(session)
+        for row in rows:
+            if row.memory_bytes is None:
+                await _estimate_late(session, services, row)
     for row in rows:
         publish(services, row)
+
+
+async def _estimate_late(session: Session, services: Services, row: Deployment) -> None:
+    """Of one that was made before estimates were kept."""
+    try:
+        row.memory_bytes = await estimates.again(session, services.settings, row)
+    except InvalidRequestError as error:
+        log.warning("no estimate: %s", error.message, extra={"deployment": row.id})
 
 
 def tail(path: Path | None, lines: int) -> list[str]:

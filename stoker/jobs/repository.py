@@ -1,6 +1,6 @@
 """Every statement on a job's lease. All writes of a worker name its token."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -12,35 +12,35 @@ from stoker.jobs.models import UNFINISHED, Job, JobStatus
 Row = TypeVar("Row", bound=Job)
 
 
-async def claim(
+async def due(
     session: AsyncSession,
     table: type[Row],
     *,
-    token: str,
     now: datetime,
-    until: datetime,
     busy: Collection[str],
-) -> Row | None:
-    """Lease the oldest job that waits or whose lease has run out; None where there is none.
+    limit: int,
+) -> Sequence[Row]:
+    """The oldest jobs that wait or whose leases have run out, for `lease` in this transaction.
 
     busy: deployments that have enough to do.
     """
     free = or_(table.lock_expires_at.is_(None), table.lock_expires_at <= now)
     due = or_(table.not_before.is_(None), table.not_before <= now)
-    row = await session.scalar(
+    rows = await session.scalars(
         select(table)
         .where(table.status.in_(UNFINISHED), free, due, table.deployment_id.not_in(busy))
         .order_by(table.id)
-        .limit(1)
+        .limit(limit)
         .with_for_update(skip_locked=True)
     )
-    if row is None:
-        return None
+    return rows.all()
+
+
+def lease(row: Job, *, token: str, until: datetime) -> None:
     row.status = JobStatus.IN_PROGRESS.value
     row.progress = 0.0
     row.tries += 1
     row.lock_token, row.lock_expires_at, row.not_before = token, until, None
-    return row
 
 
 async def renew(
@@ -71,28 +71,41 @@ async def hand_back(
     )
 
 
+async def park(
+    session: AsyncSession, row: Job, *, token: str, status: str, values: Mapping[str, Any]
+) -> bool:
+    """Let go of a job that waits for somebody, in a status of its own; what it was tried for is
+    forgotten, as this went well.
+    """
+    own = {"status": status, "tries": 0, "losses": 0}
+    return await _write(
+        session, row, token, **{**values, **own}, lock_token=None, lock_expires_at=None
+    )
+
+
 async def end(
     session: AsyncSession,
     row: Job,
     *,
     token: str,
     now: datetime,
+    values: Mapping[str, Any] | None = None,
     error: tuple[str, str] | None = None,
 ) -> bool:
-    """Complete a job, or fail it with a code and a message; False where it is not the holder's."""
-    status = JobStatus.FAILED if error else JobStatus.COMPLETED
+    """Complete a job, or fail it with a code and a message; False where it is not the holder's.
+
+    values: columns of the kind's own.
+    """
     code, message = error or (None, None)
+    own = {
+        "status": (JobStatus.FAILED if error else JobStatus.COMPLETED).value,
+        "progress": row.progress if error else 1.0,
+        "error_code": code,
+        "error_message": message,
+        "completed_at": now,
+    }
     return await _write(
-        session,
-        row,
-        token,
-        status=status.value,
-        progress=row.progress if error else 1.0,
-        error_code=code,
-        error_message=message,
-        completed_at=now,
-        lock_token=None,
-        lock_expires_at=None,
+        session, row, token, **{**(values or {}), **own}, lock_token=None, lock_expires_at=None
     )
 
 

@@ -5,9 +5,10 @@ import contextlib
 import logging
 import secrets
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from stoker import db
 from stoker.db import Database, Session
@@ -41,6 +42,18 @@ _POLL_S = 2.0
 """How often other servers' jobs are looked at; one's own wake the runner."""
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What becomes of a row whose work was done."""
+
+    values: Mapping[str, Any]
+    """Columns of the kind's own."""
+    waits_as: str | None = None
+    """None: the row is completed. Else the status in which it waits for somebody who makes it due
+    again; `Kind.ended` is not called then.
+    """
+
+
 class Kind(Protocol[Row, Made]):
     """A kind of job."""
 
@@ -50,12 +63,16 @@ class Kind(Protocol[Row, Made]):
         """Do the work, outside the database. May be called again for the same row, by anyone."""
         ...
 
+    def outcome(self, row: Row, made: Made) -> Outcome: ...
+
     async def keep(self, session: Session, row: Row, made: Made) -> None:
-        """Write what was made, in the transaction that completes the row."""
+        """Write what was made beside the row, in the transaction that completes or parks it."""
         ...
 
-    async def ended(self, session: Session, row: Row) -> None:
-        """Clear up what only the work needed, in the transaction that ends the row."""
+    async def ended(self, session: Session, row: Row, error: StokerError | None) -> None:
+        """Clear up what only the work needed, in the transaction that ends the row, in success or
+        with an error.
+        """
         ...
 
     async def discard(self, made: Made) -> None:
@@ -84,10 +101,32 @@ class Runner(Generic[Row, Made]):
         self._clock = clock
         self._working: dict[str, _Working[Row, Made]] = {}
         self._wake = asyncio.Event()
+        self._kind: Kind[Row, Made] | None = None
+        """While it runs."""
+        self._has_room = True
+        """Whether nobody had to be left out the last time."""
 
     def wake(self) -> None:
         """There may be something to do."""
         self._wake.set()
+
+    def take(self, session: Session, row: Row) -> None:
+        """Lease a row that this transaction makes due, so that work on it begins with the commit;
+        it waits its turn where there is no room.
+        """
+        at_work = Counter(one.row.deployment_id for one in self._working.values())
+        has_room = (
+            self._has_room
+            and len(self._working) < self._at_once
+            and at_work[row.deployment_id] < self._share(row.deployment_id)
+        )
+        if self._kind is None or not has_room:
+            # Whoever ends looks for it.
+            self._has_room = False
+            session.after_commit(self.wake)
+            return
+        working = self._leased(self._kind, row)
+        session.after_commit(lambda: self._begin(working))
 
     def cancel(self, job_id: str) -> None:
         """The job was deleted: stop working on it."""
@@ -101,6 +140,7 @@ class Runner(Generic[Row, Made]):
 
     async def run(self, kind: Kind[Row, Made]) -> None:
         """Work until cancelled; then hand back what is not finished."""
+        self._kind = kind
         try:
             while True:
                 try:
@@ -114,29 +154,47 @@ class Runner(Generic[Row, Made]):
                     async with asyncio.timeout(_POLL_S):
                         await self._wake.wait()
         finally:
+            self._kind = None
             tasks = [working.task for working in self._working.values()]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _claim_all(self, kind: Kind[Row, Made]) -> None:
-        while len(self._working) < self._at_once:
-            counts = Counter(one.row.deployment_id for one in self._working.values())
-            busy = [name for name, count in counts.items() if count >= self._share(name)]
-            token, now = secrets.token_hex(16), self._clock()
-            async with self._database.transaction() as session:
-                row = await repository.claim(
-                    session,
-                    kind.table,
-                    token=token,
-                    now=now,
-                    until=now + self._lease,
-                    busy=busy,
+        claimed: list[_Working[Row, Made]] = []
+        async with self._database.transaction() as session:
+            while room := self._at_once - len(self._working) - len(claimed):
+                counts = Counter(
+                    one.row.deployment_id for one in (*self._working.values(), *claimed)
                 )
-            if row is None:
-                return
-            working = self._working[row.id] = _Working(kind, row, token)
-            working.task = asyncio.create_task(self._work(working))
+                busy = [name for name, count in counts.items() if count >= self._share(name)]
+                now = self._clock()
+                rows = await repository.due(session, kind.table, now=now, busy=busy, limit=room)
+                self._has_room = not busy and len(rows) < room
+                for row in rows:
+                    name = row.deployment_id
+                    if counts[name] >= self._share(name):
+                        self._has_room = False
+                        continue
+                    counts[name] += 1
+                    claimed.append(self._leased(kind, row))
+                # Behind those whose deployments are busy by now there may be others.
+                if len(rows) < room:
+                    break
+                await session.flush()
+            else:
+                self._has_room = False
+        for working in claimed:
+            self._begin(working)
+
+    def _leased(self, kind: Kind[Row, Made], row: Row) -> "_Working[Row, Made]":
+        token = secrets.token_hex(16)
+        repository.lease(row, token=token, until=self._clock() + self._lease)
+        return _Working(kind, row, token)
+
+    def _begin(self, working: "_Working[Row, Made]") -> None:
+        self._working[working.row.id] = working
+        working.task = asyncio.create_task(self._work(working))
 
     async def _work(self, working: "_Working[Row, Made]") -> None:
         renewing = asyncio.create_task(self._keep_lease(working))
@@ -151,7 +209,8 @@ class Runner(Generic[Row, Made]):
             renewing.cancel()
             if self._working.get(working.row.id) is working:
                 del self._working[working.row.id]
-            self.wake()
+            if not self._has_room:
+                self.wake()
 
     async def _try(self, working: "_Working[Row, Made]") -> None:
         row = working.row
@@ -178,15 +237,25 @@ class Runner(Generic[Row, Made]):
         await self._complete(working, made)
 
     async def _complete(self, working: "_Working[Row, Made]", made: Made) -> None:
-        row = working.row
+        row, kind, token = working.row, working.kind, working.token
+        outcome = kind.outcome(row, made)
+        status, values = outcome.waits_as, outcome.values
         async with self._database.transaction() as session:
-            held = await repository.end(session, row, token=working.token, now=self._clock())
+            if status:
+                held = await repository.park(
+                    session, row, token=token, status=status, values=values
+                )
+            else:
+                held = await repository.end(
+                    session, row, token=token, now=self._clock(), values=values
+                )
             if held:
-                await working.kind.keep(session, row, made)
-                await working.kind.ended(session, row)
+                await kind.keep(session, row, made)
+            if held and not status:
+                await kind.ended(session, row, None)
         # Not where committing failed: it may have happened all the same.
         if not held:
-            await working.kind.discard(made)
+            await kind.discard(made)
 
     async def _fail(self, working: "_Working[Row, Made]", error: StokerError) -> None:
         row, found = working.row, (error.code, error.message)
@@ -194,7 +263,7 @@ class Runner(Generic[Row, Made]):
             if await repository.end(
                 session, row, token=working.token, now=self._clock(), error=found
             ):
-                await working.kind.ended(session, row)
+                await working.kind.ended(session, row, error)
 
     async def _hand_back(
         self, working: "_Working[Row, Made]", not_before: datetime | None = None

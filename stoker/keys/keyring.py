@@ -31,6 +31,7 @@ class Principal:
     """The caller as its key describes it. `account_id` is None for operators."""
 
     key_id: str
+    public_id: str
     scope: Scope
     account_id: str | None
     deployment_ids: frozenset[str]
@@ -87,6 +88,18 @@ class Keyring:
         self._used[entry.principal.key_id] = db.now()
         return entry.principal
 
+    async def principal(self, public_id: str) -> Principal:
+        """Of a key that work was given with: it may have been revoked since.
+
+        Raises `InvalidAPIKeyError` where it has been, or has expired.
+        """
+        entry = self._entries.get(public_id)
+        if entry is None or self._clock() - entry.checked >= self._ttl_s:
+            entry = await self._looked_up(public_id)
+        if entry is None or not _is_alive(entry):
+            raise InvalidAPIKeyError
+        return entry.principal
+
     def forget(self, public_id: str) -> None:
         self._entries.pop(public_id, None)
         # What is being read may be what was there before.
@@ -138,6 +151,7 @@ def _entry(key: ApiKey, checked: float) -> _Entry:
     return _Entry(
         principal=Principal(
             key_id=key.id,
+            public_id=key.public_id,
             scope=Scope(key.scope),
             account_id=key.account_id,
             deployment_ids=frozenset(key.deployment_ids),
@@ -154,11 +168,14 @@ def _limits(key: ApiKey) -> dict[str, int]:
     return {what: limit for what, limit in given.items() if limit is not None}
 
 
+def _is_alive(entry: _Entry) -> bool:
+    return entry.expires_at is None or db.now() < entry.expires_at
+
+
 def _admits(entry: _Entry, presented: bytes) -> bool:
     moment = db.now()
-    alive = entry.expires_at is None or moment < entry.expires_at
     matches = [
         hmac.compare_digest(known, presented) and (until is None or moment < until)
         for known, until in entry.digests
     ]
-    return any(matches) and alive
+    return any(matches) and _is_alive(entry)

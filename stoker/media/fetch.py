@@ -6,16 +6,22 @@ view of a URL is the only one, redirects followed by hand, and limits that hold 
 
 import asyncio
 import logging
-import socket
 import ssl
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
-import httpcore
-import httpx
+import httpcore2
+import httpx2
 
 from stoker.errors import InvalidMediaError
-from stoker.media.hosts import CheckedBackend, HostRule, Resolve, canonical_host
+from stoker.media.hosts import (
+    UNREACHABLE,
+    CheckedBackend,
+    HostNotListedError,
+    HostRefusedError,
+    Resolve,
+    Resolver,
+    canonical_host,
+)
 
 URL_LIMIT_CHARS = 8192
 REDIRECTS = {301, 302, 303, 307, 308}
@@ -58,16 +64,13 @@ class Fetcher:
         self._connect_timeout_s = connect_timeout_s
         self._ceiling_s = ceiling_s
         self._slots = asyncio.Semaphore(concurrency)
-        # Threads of their own: names that resolve slowly must not hold up the server's others.
-        self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="resolve")
-        self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=ssl_context or httpx.create_ssl_context(),
+        self._resolver = Resolver(concurrency)
+        self._pool = httpcore2.AsyncConnectionPool(
+            ssl_context=ssl_context or httpx2.create_ssl_context(),
             # A kept connection would spare the next fetch its check.
             max_keepalive_connections=0,
             network_backend=CheckedBackend(
-                resolve or self._look_up,
-                [HostRule.parse(entry) for entry in allowed_hosts],
-                [HostRule.parse(entry) for entry in allowed_private],
+                resolve or self._resolver, allowed_hosts, allowed_private
             ),
         )
 
@@ -87,7 +90,17 @@ class Fetcher:
                 f"The URL was not fetched within {deadline_s:g} s. "
                 "Send the media itself, or give it more time."
             ) from error
-        except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError) as error:
+        except HostNotListedError as error:
+            raise InvalidMediaError(
+                "The URL's host is not one that this server fetches from (setting media_hosts). "
+                "Send the media itself, as a data URI or base64."
+            ) from error
+        except HostRefusedError as error:
+            raise InvalidMediaError(
+                "The URL's host does not resolve to public addresses only. Internal hosts have to "
+                "be named in the server's setting media_private_hosts."
+            ) from error
+        except UNREACHABLE as error:
             log.info("media not fetched", extra={"host": target.host, "cause": repr(error)})
             raise InvalidMediaError(
                 "The URL could not be fetched: its host cannot be reached, has no valid "
@@ -96,15 +109,9 @@ class Fetcher:
 
     async def close(self) -> None:
         await self._pool.aclose()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._resolver.close()
 
-    async def _look_up(self, host: str, port: int) -> Sequence[str]:
-        infos = await asyncio.get_running_loop().run_in_executor(
-            self._threads, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        )
-        return [str(address[0]) for *_, address in infos]
-
-    async def _follow(self, url: httpx.URL, limit_bytes: int) -> bytes:
+    async def _follow(self, url: httpx2.URL, limit_bytes: int) -> bytes:
         for _ in range(self._max_redirects + 1):
             answer = await self._get(url, limit_bytes)
             if isinstance(answer, bytes):
@@ -118,9 +125,9 @@ class Fetcher:
             f"The URL redirects more than {self._max_redirects} times. Give the final one."
         )
 
-    async def _get(self, url: httpx.URL, limit_bytes: int) -> bytes | httpx.URL:
+    async def _get(self, url: httpx2.URL, limit_bytes: int) -> bytes | httpx2.URL:
         """The body, or where the answer redirects to."""
-        target = httpcore.URL(
+        target = httpcore2.URL(
             scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path
         )
         async with self._pool.stream(
@@ -140,7 +147,7 @@ class Fetcher:
             return await _body(response, headers, limit_bytes)
 
 
-def checked_url(url: str) -> httpx.URL:
+def checked_url(url: str) -> httpx2.URL:
     """The URL as it is fetched: this parser's view is the only one that counts.
 
     Raises InvalidMediaError for what is not a plain http or https URL.
@@ -153,7 +160,7 @@ def checked_url(url: str) -> httpx.URL:
             "The URL contains backslashes, blanks or control characters. Percent-encode them."
         )
     try:
-        parsed = httpx.URL(url)
+        parsed = httpx2.URL(url)
         port = 80 if parsed.port is None else parsed.port
         if parsed.scheme not in ("http", "https") or not 0 < port < 65536:
             raise ValueError("scheme or port")
@@ -163,25 +170,25 @@ def checked_url(url: str) -> httpx.URL:
             )
         host = canonical_host(parsed.raw_host.decode("ascii"))
         return parsed.copy_with(host=host, fragment=None)
-    except (httpx.InvalidURL, ValueError) as error:
+    except (httpx2.InvalidURL, ValueError) as error:
         raise InvalidMediaError(
             "The URL is not valid. Give one as https://example.org/cat.jpg (http or https)."
         ) from error
 
 
-def _redirect(url: httpx.URL, location: bytes) -> httpx.URL:
+def _redirect(url: httpx2.URL, location: bytes) -> httpx2.URL:
     try:
         relative = location.decode("utf-8")
         # Looked at before it is joined, because joining would quote what is refused.
         if "\\" in relative:
             raise ValueError("backslash")
         return checked_url(str(url.join(relative)))
-    except (httpx.InvalidURL, ValueError) as error:
+    except (httpx2.InvalidURL, ValueError) as error:
         raise InvalidMediaError("The URL redirects to one that is not valid.") from error
 
 
 async def _body(
-    response: httpcore.Response, headers: dict[bytes, bytes], limit_bytes: int
+    response: httpcore2.Response, headers: dict[bytes, bytes], limit_bytes: int
 ) -> bytes:
     if headers.get(b"content-encoding", b"identity").strip().lower() not in (b"identity", b""):
         raise InvalidMediaError("The URL answers with an encoded body. It has to send it as is.")

@@ -1,21 +1,22 @@
-"""Which hosts media may be fetched from, checked where the socket is opened.
+"""Which hosts may be reached for a client, checked where the socket is opened.
 
 The name is resolved once, every address is checked, and exactly a checked address is connected
 to. Redirects, odd IPv4 literals and names that resolve differently the second time all pass
 through this one place.
 """
 
+import asyncio
 import logging
 import re
+import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import cast
 
-import httpcore
-import httpx
-
-from stoker.errors import InvalidMediaError
+import httpcore2
+import httpx2
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
@@ -39,6 +40,9 @@ _INWARD: tuple[IPv4Network | IPv6Network, ...] = tuple(
         "3fff::/20",  # documentation, unknown to Python 3.11
     )
 )
+
+UNREACHABLE = (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError)
+"""What is raised where a host that may be reached does not answer as it should."""
 
 log = logging.getLogger(__name__)
 
@@ -64,9 +68,19 @@ def canonical_host(host: str) -> str:
     return host
 
 
+class HostRefusedError(Exception):
+    """A host without an address that may be reached, or without any: told apart, clients could
+    ask which names exist inside.
+    """
+
+
+class HostNotListedError(HostRefusedError):
+    """The operator has listed the hosts that may be reached, and this is none of them."""
+
+
 @dataclass(frozen=True)
 class HostRule:
-    """An entry of `media_hosts` or `media_private_hosts`: `host`, `.domain` or `host:port`.
+    """An entry of a setting that lists hosts: `host`, `.domain` or `host:port`.
 
     `.example.org` means every name below `example.org`, not that name itself. Without a port,
     all ports are meant.
@@ -80,10 +94,10 @@ class HostRule:
         """Raises ValueError for an entry that is not a host with or without a port."""
         try:
             # Without a scheme no port is anybody's default, and none is dropped.
-            url = httpx.URL(f"//{entry}")
+            url = httpx2.URL(f"//{entry}")
             name = url.raw_host.decode("ascii")
             host = canonical_host(name.removeprefix("."))
-        except (httpx.InvalidURL, ValueError) as error:
+        except (httpx2.InvalidURL, ValueError) as error:
             raise ValueError(f"'{entry}' is not a host, .domain or host:port") from error
         if url.userinfo or url.raw_path not in (b"", b"/"):
             raise ValueError(f"'{entry}' is not a host, .domain or host:port")
@@ -95,17 +109,37 @@ class HostRule:
         return host.endswith(self.host) if self.host.startswith(".") else host == self.host
 
 
-class CheckedBackend(httpcore.AsyncNetworkBackend):
-    """Opens TCP connections to hosts that may be fetched from, and to no others."""
+class Resolver:
+    """Resolves names in threads of its own: slow ones must not hold up the server's others."""
 
-    def __init__(
-        self, resolve: Resolve, allowed: Sequence[HostRule], private: Sequence[HostRule]
-    ) -> None:
+    def __init__(self, concurrency: int) -> None:
+        self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="resolve")
+
+    async def __call__(self, host: str, port: int) -> Sequence[str]:
+        infos = await asyncio.get_running_loop().run_in_executor(
+            self._threads, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        )
+        return [str(address[0]) for *_, address in infos]
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+class CheckedBackend(httpcore2.AsyncNetworkBackend):
+    """Opens TCP connections to hosts that may be reached, and to no others.
+
+    allowed: the only hosts (with `private`); empty: all public ones.
+    private: hosts whose addresses need not be global.
+    resolve: host and port to addresses; raises OSError where there are none.
+    """
+
+    def __init__(self, resolve: Resolve, allowed: Sequence[str], private: Sequence[str]) -> None:
+        """Raises ValueError for an entry that is malformed; see `HostRule`."""
         self._resolve = resolve
-        self._allowed = allowed
-        self._private = private
-        # httpcore's types hide this class behind a fallback for installations without anyio.
-        self._sockets = cast(httpcore.AsyncNetworkBackend, httpcore.AnyIOBackend())
+        self._allowed = [HostRule.parse(entry) for entry in allowed]
+        self._private = [HostRule.parse(entry) for entry in private]
+        # httpcore2's types hide this class behind a fallback for installations without anyio.
+        self._sockets = cast(httpcore2.AsyncNetworkBackend, httpcore2.AnyIOBackend())
 
     async def connect_tcp(
         self,
@@ -113,28 +147,25 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
         port: int,
         timeout: float | None = None,  # noqa: ASYNC109 — the base class has it
         local_address: str | None = None,
-        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
-    ) -> httpcore.AsyncNetworkStream:
-        """Raises InvalidMediaError for a refused host, httpcore.NetworkError for a dead one."""
-        failure: Exception = httpcore.ConnectError()
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        """Raises HostRefusedError for a refused host, httpcore2.NetworkError for a dead one."""
+        failure: Exception = httpcore2.ConnectError()
         for address in (await self._checked(host, port))[:ADDRESS_ATTEMPTS]:
             try:
                 return await self._sockets.connect_tcp(
                     address, port, timeout, local_address, socket_options
                 )
-            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
                 failure = error
         raise failure
 
     async def _checked(self, host: str, port: int) -> Sequence[str]:
-        """The addresses of a host that may be fetched from."""
+        """The addresses of a host that may be reached."""
         private = any(rule.matches(host, port) for rule in self._private)
         allowed = private or any(rule.matches(host, port) for rule in self._allowed)
         if self._allowed and not allowed:
-            raise InvalidMediaError(
-                "The URL's host is not one that this server fetches from (setting media_hosts). "
-                "Send the media itself, as a data URI or base64."
-            )
+            raise HostNotListedError
         addresses: Sequence[str] = ()
         cause = "it resolves to an address that is not global"
         try:
@@ -144,9 +175,5 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
         # One inward address is enough: which one gets connected to would be left to chance.
         if addresses and (private or all(is_global(address) for address in addresses)):
             return addresses
-        log.info("media host refused", extra={"host": host, "port": port, "cause": cause})
-        # The same words for both, or clients could ask which names exist inside.
-        raise InvalidMediaError(
-            "The URL's host does not resolve to public addresses only. Internal hosts have to be "
-            "named in the server's setting media_private_hosts."
-        )
+        log.info("host refused", extra={"host": host, "port": port, "cause": cause})
+        raise HostRefusedError

@@ -10,14 +10,17 @@ from fastapi import APIRouter, Request, Response
 from pydantic import ValidationError
 
 from stoker.auth import Caller
-from stoker.context import ServicesDep
-from stoker.errors import from_validation
+from stoker.context import Services, ServicesDep
+from stoker.deployments.directory import Entry
+from stoker.errors import InvalidRequestError, from_validation
 from stoker.http import require_json
 from stoker.inference import Prefer, TaskRoute, check_pipeline, unless_gone, wait_seconds
+from stoker.keys.keyring import Principal
 from stoker.openai import chat, completions
 from stoker.openai import responses as responses_api
 from stoker.openai.convention import EVENTS, Convention, add_route, streamed
 from stoker.openai.messages import check_images
+from stoker.replica.llm import limits
 from stoker.replica.llm.families import IMAGE_TEXT_TO_TEXT
 from stoker.replica.llm.wire import Generation
 from stoker.tasks.registry import GENERATING
@@ -37,15 +40,16 @@ class Generating(Convention[Any]):
     """Of the answers' ids."""
 
 
+CHAT = Generating(
+    path="/v1/chat/completions",
+    summary="Create a chat completion",
+    request=chat.ChatRequest,
+    answers={"application/json": chat.ChatCompletion, EVENTS: None},
+    prefix="chatcmpl-",
+    example=chat.EXAMPLE,
+)
 CONVENTIONS = (
-    Generating(
-        path="/v1/chat/completions",
-        summary="Create a chat completion",
-        request=chat.ChatRequest,
-        answers={"application/json": chat.ChatCompletion, EVENTS: None},
-        prefix="chatcmpl-",
-        example=chat.EXAMPLE,
-    ),
+    CHAT,
     Generating(
         path="/v1/completions",
         summary="Create a completion",
@@ -73,21 +77,12 @@ def _handler(convention: Generating) -> Callable[..., Awaitable[Response]]:
     ) -> Response:
         require_json(request)
         body = _parsed(convention, await request.body())
-        entry = services.directory.resolve(caller, body.model)
-        check_pipeline(entry, GENERATING)
-        answer = {
-            "id": f"{convention.prefix}{secrets.token_hex(12)}",
-            "created": int(time.time()),
-            "model": entry.model,
-        }
-        generation = body.generation(answer)
-        images = list(generation.media())
-        check_images(images, taken=entry.pipeline == IMAGE_TEXT_TO_TEXT)
+        entry, generation = prepare(services, convention, caller, body)
         limits: dict[str, Any] = {
             "wait_s": wait_seconds(services.settings, prefer),
             "timeout_s": services.settings.inference_timeout_s,
         }
-        if images:
+        if any(generation.media()):
             await unless_gone(request, services.media.collect(generation))
         if not generation.stream:
             work = services.runtime.call(entry.deployment_id, generation, **limits)
@@ -97,6 +92,42 @@ def _handler(convention: Generating) -> Callable[..., Awaitable[Response]]:
         return await streamed(request, parts)
 
     return handle
+
+
+def prepare(
+    services: Services, convention: Generating, caller: Principal, body: Asked
+) -> tuple[Entry, Generation]:
+    """Whom a request is for, and what it asks for; its media is still to be collected.
+
+    Raises `InvalidRequestError`, `EndpointNotSupportedError` and what `Directory.resolve` does.
+    """
+    entry = services.directory.resolve(caller, body.model)
+    check_pipeline(entry, GENERATING)
+    answer = {
+        "id": f"{convention.prefix}{secrets.token_hex(12)}",
+        "created": int(time.time()),
+        "model": entry.model,
+    }
+    generation = body.generation(answer)
+    _check_schemas(generation)
+    images = list(generation.media())
+    check_images(images, taken=entry.pipeline == IMAGE_TEXT_TO_TEXT)
+    return entry, generation
+
+
+def _check_schemas(generation: Generation) -> None:
+    """Raise `InvalidRequestError` for a schema that is too large, or cannot be passed on."""
+    given: list[tuple[str, Any]] = []
+    if tools := generation.tools:
+        given += [
+            (tools.schema_field.format(index), one["function"].get("parameters"))
+            for index, one in enumerate(tools.functions)
+        ]
+    if (guide := generation.guide) and guide.kind == "json_schema":
+        given.append((guide.field, guide.value))
+    for field, schema in given:
+        if what := limits.excess(schema):
+            raise InvalidRequestError(f"'{field}' {what}.", param=field)
 
 
 def _parsed(convention: Generating, body: bytes) -> Asked:

@@ -172,13 +172,13 @@ class NamedTool(OpenAIRequest):
     function: NamedFunction
 
 
-def for_template(messages: Sequence[Message]) -> list[dict[str, Any]]:
+def for_template(messages: Sequence[Message], field: str = "messages") -> list[dict[str, Any]]:
     """The messages as chat templates take them. Raises `InvalidRequestError` naming the field."""
     known: set[str] = set()
     open_calls: list[str] = []
     found: list[dict[str, Any]] = []
     for index, message in enumerate(messages):
-        place = f"messages[{index}]"
+        place = f"{field}[{index}]"
         if isinstance(message, ToolMessage):
             if message.tool_call_id not in open_calls:
                 raise _wrong(
@@ -203,7 +203,7 @@ def for_template(messages: Sequence[Message]) -> list[dict[str, Any]]:
         raise _wrong(
             f"The tool call '{open_calls[0]}' has no answer: a message of the role 'tool' has to "
             "follow.",
-            "messages",
+            field,
         )
     return found
 
@@ -251,12 +251,18 @@ def _assistant(message: AssistantMessage, place: str) -> dict[str, Any]:
 def arguments_of(text: str, where: str) -> dict[str, Any]:
     """Templates write the arguments themselves: they take the object and not its JSON."""
     try:
-        value = json.loads(text or "{}")
+        value = json.loads(text or "{}", parse_int=_number)
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
         raise _wrong(f"'{where}' is not the JSON of an object.", where)
     return cast("dict[str, Any]", value)
+
+
+def _number(text: str) -> int | float:
+    """A whole number; one that no 64 bits hold is a float, as most readers of JSON have it."""
+    number = int(text)
+    return number if number.bit_length() < 64 else float(number)
 
 
 def _content(content: str | Sequence[TextPart | ImagePart], place: str) -> Any:

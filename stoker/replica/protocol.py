@@ -152,6 +152,8 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
+    """Nobody waits for the answer any more. `Cancelled` tells what was done for it."""
+
     id: int
 
 
@@ -194,6 +196,14 @@ class Result(msgspec.Struct, frozen=True, tag="result"):
     """Phase → microseconds that the request was in it, one phase behind the other: `prepare`, then
     `queue` and `forward`, or `first_token` (with its queue) and `decode`, then `finish`.
     """
+
+
+class Cancelled(msgspec.Struct, frozen=True, tag="cancelled"):
+    """Answers a `Cancel`, unless the request was answered before."""
+
+    id: int
+    counts: dict[str, int] = {}
+    """What was worked on until then, as `Result.counts`."""
 
 
 class Parts(msgspec.Struct, frozen=True, tag="parts"):
@@ -266,7 +276,16 @@ class Calibrated(msgspec.Struct, frozen=True, tag="calibrated"):
 
 ToReplica = Work | Generate | Cancel | Adopt | Shutdown
 FromReplica = (
-    Loading | Loaded | LoadFailed | Parts | Progress | Result | Failure | Heartbeat | Calibrated
+    Loading
+    | Loaded
+    | LoadFailed
+    | Parts
+    | Progress
+    | Result
+    | Failure
+    | Cancelled
+    | Heartbeat
+    | Calibrated
 )
 Send = Callable[[FromReplica, bytes | None], None]
 """Gives the gateway a message and the raw frame that follows it, from any thread."""

@@ -57,7 +57,9 @@ class Serving(Protocol):
 
     def submit(self, message: Any) -> None: ...
 
-    def cancel(self, request_id: int) -> None: ...
+    def cancel(self, request_id: int) -> None:
+        """Drop a request and tell what was done for it; one that has ended is no error."""
+        ...
 
     def adopt(self, folder: Path) -> None:
         """Go on with the converted model, between two passes."""

@@ -20,7 +20,7 @@ from stoker.replica.calibration import Calibration
 from stoker.replica.engines.interface import AbandonedError, Engine, Watch
 from stoker.replica.flight import FlightRecord
 from stoker.replica.phases import Phases
-from stoker.replica.protocol import Batches, Failure, Parts, Progress, Result, Send, Work
+from stoker.replica.protocol import Batches, Cancelled, Failure, Parts, Progress, Result, Send, Work
 from stoker.replica.stages import InputError, Sample, Stages, StreamWriter
 from stoker.tasks.registry import WORKS
 
@@ -140,6 +140,7 @@ class Worker:
         if request := self._requests.pop(request_id, None):
             request.done = True
             self._queue.drop(request_id)
+            self._send(Cancelled(request_id, dict(request.counts)), None)
 
     # --- the side thread ---
 

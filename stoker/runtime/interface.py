@@ -79,6 +79,14 @@ class DeploymentSpec:
     """What one replica needs of memory, as far as is known: measured before, or estimated."""
     config: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
+    def runs_like(self, other: "DeploymentSpec") -> bool:
+        """Whether replicas of one can serve the other, and need as much memory."""
+        return self._process == other._process
+
+    @property
+    def _process(self) -> tuple[Any, ...]:
+        return (self.source, self.pipeline, self.engine, self.device, self.dtype, self.config)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
@@ -168,17 +176,22 @@ class RuntimeListener:
         """A replica became ready, so long after it was asked for."""
 
     def served(self, call: Served) -> None:
-        """A call has ended."""
+        """A call has ended. Called in the context of its task; of one that was cancelled, as soon
+        as the replica has told what it came to.
+        """
 
-    def weighed(self, deployment_id: str, memory_bytes: int) -> None:
-        """What one replica needs of memory is known better now."""
+    def weighed(self, spec: DeploymentSpec) -> None:
+        """What one replica needs, `spec.memory_bytes`, was measured."""
 
 
 class Listeners(RuntimeListener):
     """Tells all of them."""
 
-    def __init__(self, listeners: Sequence[RuntimeListener] = ()) -> None:
-        self._listeners = listeners
+    def __init__(self) -> None:
+        self._listeners: list[RuntimeListener] = []
+
+    def add(self, *listeners: RuntimeListener) -> None:
+        self._listeners += listeners
 
     def changed(self, deployment_id: str, status: Status, reason: Reason, message: str) -> None:
         for listener in self._listeners:
@@ -192,9 +205,9 @@ class Listeners(RuntimeListener):
         for listener in self._listeners:
             listener.served(call)
 
-    def weighed(self, deployment_id: str, memory_bytes: int) -> None:
+    def weighed(self, spec: DeploymentSpec) -> None:
         for listener in self._listeners:
-            listener.weighed(deployment_id, memory_bytes)
+            listener.weighed(spec)
 
 
 class Runtime(Protocol):

@@ -12,13 +12,20 @@ from stoker.auth import Reach
 from stoker.context import Services
 from stoker.db import Session
 from stoker.deployments.directory import Entry
-from stoker.errors import ConflictError, InvalidRequestError, NotFoundError, RateLimitError
+from stoker.errors import (
+    ConflictError,
+    InvalidRequestError,
+    NotFoundError,
+    RateLimitError,
+    StokerError,
+)
 from stoker.files import repository as file_rows
 from stoker.files import service as files
 from stoker.files.models import File, Purpose
 from stoker.ids import Prefix, new_id
 from stoker.jobs import repository as jobs
 from stoker.jobs.models import JobStatus
+from stoker.jobs.runner import Outcome
 from stoker.media.media import Media
 from stoker.runtime.interface import Call, OnProgress
 from stoker.tasks.registry import IMAGE_TO_VIDEO
@@ -228,15 +235,21 @@ class Making:
             raise
         return Made(answer, video, thumbnail)
 
+    def outcome(self, row: Video, made: Made) -> Outcome:
+        return Outcome(
+            {
+                "video_id": made.video.id,
+                "thumbnail_id": made.thumbnail.id,
+                "seconds": made.answer.seconds,
+                "size": f"{made.answer.width}x{made.answer.height}",
+                "expires_at": made.video.expires_at,
+            }
+        )
+
     async def keep(self, session: Session, row: Video, made: Made) -> None:
         session.add_all([made.video, made.thumbnail])
-        kept = await session.get_one(Video, row.id)
-        kept.video_id, kept.thumbnail_id = made.video.id, made.thumbnail.id
-        kept.seconds = made.answer.seconds
-        kept.size = f"{made.answer.width}x{made.answer.height}"
-        kept.expires_at = made.video.expires_at
 
-    async def ended(self, session: Session, row: Video) -> None:
+    async def ended(self, session: Session, row: Video, error: StokerError | None) -> None:
         if row.reference_id and (file := await file_rows.by_id(session, row.reference_id)):
             await files.delete(session, self._services.blobs, file)
 

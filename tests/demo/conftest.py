@@ -20,8 +20,8 @@ def first_state(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[st
 
 @pytest.fixture(scope="session")
 def demo(first_state: tuple[Path, dict[str, Any]]) -> Iterator[Server]:
-    """The demo in its second run, which finds everything deployed."""
-    with running(first_state[0], "demo") as server:
+    """The demo in its second run, which finds everything deployed; with the usual threads."""
+    with running(first_state[0], "demo", STOKER_REPLICA_THREADS="0") as server:
         yield server
 
 

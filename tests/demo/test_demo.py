@@ -18,6 +18,7 @@ from tests.demo.sentences import FILL, NER, SENTIMENT, SIMILAR
 from tests.support.server import Server
 
 ROOT = Path(__file__).parents[2]
+WEATHER = '{"temperature": 21, "condition": "sunny"}'
 README = (ROOT / "README.md").read_text()
 
 
@@ -145,6 +146,23 @@ class TestReadme:
         block = next(one for one in self.blocks("sh") if "stoker chat" in one)
         assert shell(block) == "The capital of France is Paris.\n"
 
+    def test_agents(self, shell: Any) -> None:
+        block = next(one for one in self.blocks("sh") if "stoker agents" in one)
+        *made, run = block.strip().splitlines()
+        shell("\n".join(made))
+        assert shell(f"echo '{WEATHER}' | {run}") == "It is 21 degrees and sunny in Paris.\n"
+        (ended,) = json.loads(shell("stoker agents runs weather --json"))
+        assert (ended["status"], ended["usage"]["steps"]) == ("completed", 2)
+        events = json.loads(shell(f"stoker agents events weather {ended['id']} --json"))
+        assert [one["sequence"] for one in events] == [*range(1, len(events) + 1)]
+        assert events[-1]["data"]["output"] == "It is 21 degrees and sunny in Paris."
+        waits = json.loads(shell(f"{run} --no-wait --json"))["id"]
+        shell(f"stoker agents cancel weather {waits}; stoker agents erase weather {ended['id']}")
+        (left,) = json.loads(shell("stoker agents runs weather --json"))
+        assert (left["id"], left["status"]) == (waits, "cancelled")
+        shell("stoker agents delete weather; rm tools.json")
+        assert json.loads(shell("stoker agents list --json")) == []
+
     def test_files(self, shell: Any, demo: Server) -> None:
         block = next(one for one in self.blocks("sh") if "stoker image" in one)
         assert "seven three one\n" in shell(block.replace(MEDIA, f"{ROOT}/{MEDIA}"))
@@ -173,7 +191,12 @@ class TestReadme:
         block = block.replace('"speech.mp3"', repr(str(sound)))
         given = f"base_url, api_key = {demo.base_url!r}, {state['account_key']!r}"
         output = shell(f"cd {ROOT}; python - <<'END'\n{given}\n{block}\nEND")
-        assert output == "The capital of France is Paris.\nblue\nseven three one\n"
+        assert output.splitlines() == [
+            "The capital of France is Paris.",
+            "blue",
+            "seven three one",
+            "It is 21 degrees and sunny in Paris.",
+        ]
         assert sound.stat().st_size > 1000
 
     def test_python(self, shell: Any, demo: Server) -> None:

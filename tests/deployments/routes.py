@@ -15,7 +15,7 @@ from stoker.config import Settings
 from stoker.openai.registry import CONVENTIONS
 from stoker.tasks.registry import TASKS
 
-OPEN = {"/health", "/ready", "/docs", "/openapi.json"}
+OPEN = {"/health", "/ready", "/docs", "/openapi.json", "/v1/agent/openapi.json"}
 """The paths that need no key."""
 OPERATORS = {"/v1/accounts", "/v1/accounts/{account_id}/credits", "/metrics"}
 INFERENCE = {
@@ -63,6 +63,7 @@ def app() -> FastAPI:
         return create_app(Settings(data_dir=Path(folder)))
 
 
+@functools.cache
 def places() -> list[Place]:
     found = [
         Place(method, str(route.path))

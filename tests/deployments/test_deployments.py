@@ -1,5 +1,8 @@
+import shutil
+import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +201,42 @@ class TestUpdate:
         check_error(response, 400, *INVALID, param)
 
 
+class TestMemory:
+    def test_is_an_estimate_again_where_it_is_to_run_in_another_way(
+        self, account: Account, client: httpx.Client, tagger: dict[str, Any]
+    ):
+        estimate = {"bytes": tagger["memory"]["bytes"], "is_measured": False}
+        assert tagger["memory"] == estimate
+        assert call(client, tagger["model"]).status_code == 200
+        assert eventually(lambda: get(client, tagger)["memory"]["is_measured"], timeout=20)
+        assert get(client, tagger)["memory"]["bytes"] != estimate["bytes"]
+        url = f"{DEPLOYMENTS}/{tagger['id']}"
+        (old,) = get(client, tagger)["workers"]
+        for same in ({"dtype": "auto"}, {"max_queue": 9}):
+            assert client.patch(url, json=same).json()["memory"]["is_measured"]
+        assert client.patch(url, json={"dtype": "bfloat16"}).json()["memory"] == estimate
+
+        def swapped() -> bool:
+            workers = get(client, tagger)["workers"]
+            return old["id"] not in [one["id"] for one in workers] and bool(workers)
+
+        assert eventually(swapped, timeout=30)
+        assert get(client, tagger)["memory"] == estimate, "the old worker tells nothing of the new"
+        assert call(client, tagger["model"]).status_code == 200
+        assert eventually(lambda: get(client, tagger)["memory"]["is_measured"], timeout=20)
+
+    def test_that_cannot_be_estimated_stays_as_it_is(self, client: httpx.Client, sources: Path):
+        shutil.copytree(sources / "tagger", folder := sources / "leaves")
+        body = {"model": "leaves", "source": str(folder)}
+        made = client.post(DEPLOYMENTS, json=body).raise_for_status().json()
+        shutil.rmtree(folder)
+        response = client.patch(f"{DEPLOYMENTS}/{made['id']}", json={"dtype": "float16"})
+        check_error(response, 400, *INVALID, "source")
+        assert get(client, made)["dtype"] == "auto"
+        assert get(client, made)["memory"] == made["memory"]
+        client.delete(f"{DEPLOYMENTS}/{made['id']}").raise_for_status()
+
+
 class TestStopAndStart:
     def test_anonymous(self, own_server: Server, tagger: dict[str, Any]):
         with own_server.client() as anonymous:
@@ -340,6 +379,9 @@ class TestRestart:
         account.client.post(f"{DEPLOYMENTS}/{stopped['id']}/stop").raise_for_status()
         before = account.client.get(DEPLOYMENTS).json()["data"]
         server.kill()
+        # As those have none that were made before estimates were kept.
+        with closing(sqlite3.connect(server.data_dir / "stoker.db")) as database, database:
+            database.execute("UPDATE deployments SET memory_bytes = NULL WHERE NOT is_measured")
         server.start()
         account.client.base_url = server.base_url
         after = account.client.get(DEPLOYMENTS).json()["data"]

@@ -12,9 +12,9 @@ from sqlalchemy import delete, select
 from stoker import db
 from stoker.accounts.models import Account
 from stoker.db import Database, Session
-from stoker.errors import CapacityError, InferenceError
+from stoker.errors import CapacityError, InferenceError, StokerError
 from stoker.ids import Prefix, new_id
-from stoker.jobs.runner import MOST_LOSSES, MOST_TRIES, RETRY_FIRST_S, Runner
+from stoker.jobs.runner import MOST_LOSSES, MOST_TRIES, RETRY_FIRST_S, Outcome, Runner
 from stoker.videos.models import Video
 
 LEASE_S = 1000.0
@@ -57,12 +57,14 @@ class Kind:
             self.cancelled.append(row.id)
             raise
 
+    def outcome(self, row: Video, made: str) -> Outcome:
+        waits_as = "requires_action" if made == "a question" else None
+        return Outcome({"size": "64x64"}, waits_as)
+
     async def keep(self, session: Session, row: Video, made: str) -> None:
-        kept = await session.get_one(Video, row.id)
-        kept.size = "64x64"
         self.kept.append(made)
 
-    async def ended(self, session: Session, row: Video) -> None:
+    async def ended(self, session: Session, row: Video, error: StokerError | None) -> None:
         self.cleared.append(row.id)
 
     async def discard(self, made: str) -> None:
@@ -130,6 +132,53 @@ async def until(
 
 def ended(row: Video) -> bool:
     return row.status in ("completed", "failed")
+
+
+async def taken(database: Database, one: Runner, prompt: str) -> str:
+    """A job whose transaction gives it to a runner."""
+    job = await add(database, prompt)
+    async with database.transaction() as session:
+        one.take(session, await session.get_one(Video, job))
+        assert one.progress(job) is None
+    return job
+
+
+class TestTaken:
+    async def test_begins_with_the_commit(self, database: Database) -> None:
+        kind, one = Kind(), runner(database, Clock())
+        async with at_work(one, kind):
+            await asyncio.sleep(0.05)
+            job = await taken(database, one, "a kite")
+            row = await until(database, job, ended)
+        assert (row.status, row.tries, row.size) == ("completed", 1, "64x64")
+        assert kind.begun == [job]
+
+    async def test_waits_where_there_is_no_room(self, database: Database) -> None:
+        kind, one = Kind(), runner(database, Clock(), share=1)
+        going = asyncio.Event()
+
+        async def wait(_row: Video) -> str:
+            await going.wait()
+            return "made"
+
+        kind.work = wait
+        async with at_work(one, kind):
+            await asyncio.sleep(0.05)
+            first = await taken(database, one, "a kite")
+            second = await taken(database, one, "a boat")
+            await until(database, first, lambda row: row.status == "in_progress")
+            assert (await row_of(database, second)).lock_token is None
+            going.set()
+            for job in (first, second):
+                await until(database, job, ended)
+        assert kind.begun == [first, second]
+
+    async def test_waits_where_nobody_works(self, database: Database) -> None:
+        kind, one = Kind(), runner(database, Clock())
+        job = await taken(database, one, "a kite")
+        assert (await row_of(database, job)).status == "queued"
+        async with at_work(one, kind):
+            await until(database, job, ended)
 
 
 class TestEnds:
@@ -227,6 +276,61 @@ class TestTriedAgain:
             row = await until(database, job, ended)
         assert (row.status, row.error_code) == ("failed", "worker_lost")
         assert kind.begun == []
+
+
+class TestParks:
+    """A job that waits for somebody is nobody's until it is queued again."""
+
+    async def test_without_lock_and_without_end(self, database: Database) -> None:
+        clock, kind = Clock(), Kind()
+        answers = iter(["a question", "an answer"])
+
+        async def ask(_row: Video) -> str:
+            return next(answers)
+
+        kind.work = ask
+        one = runner(database, clock)
+        job = await add(database)
+        async with database.transaction() as session:
+            row = await session.get_one(Video, job)
+            row.tries, row.losses = 7, 2
+        async with at_work(one, kind):
+            row = await until(database, job, lambda row: row.status == "requires_action")
+            assert (row.lock_token, row.lock_expires_at, row.completed_at) == (None, None, None)
+            assert (row.tries, row.losses, row.size) == (0, 0, "64x64")
+            assert (kind.kept, kind.cleared, kind.discarded) == (["a question"], [], [])
+            # Nobody takes it up, however late.
+            clock.pass_by(100 * LEASE_S)
+            one.wake()
+            await asyncio.sleep(0.1)
+            assert kind.begun == [job]
+            async with database.transaction() as session:
+                (await session.get_one(Video, job)).status = "queued"
+            row = await until(database, job, ended, one)
+        assert (row.status, row.tries) == ("completed", 1)
+        assert (kind.kept, kind.cleared) == (["a question", "an answer"], [job])
+        assert kind.begun == [job, job]
+
+    async def test_not_where_it_was_taken_over(self, database: Database) -> None:
+        kind, going = Kind(), asyncio.Event()
+
+        async def ask(_row: Video) -> str:
+            await going.wait()
+            return "a question"
+
+        kind.work = ask
+        job = await add(database)
+        async with at_work(runner(database, Clock()), kind):
+            await until(database, job, lambda row: row.status == "in_progress")
+            async with database.transaction() as session:
+                (await session.get_one(Video, job)).lock_token = "of another"
+            going.set()
+            async with asyncio.timeout(10):
+                while not kind.discarded:
+                    await asyncio.sleep(0.01)
+        row = await row_of(database, job)
+        assert (row.status, row.lock_token) == ("in_progress", "of another")
+        assert (kind.kept, kind.discarded) == ([], ["a question"])
 
 
 class TestLease:

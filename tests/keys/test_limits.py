@@ -26,7 +26,7 @@ class Clock:
 
 
 def caller(key_id: str = "key_1", **limits: int) -> Principal:
-    return Principal(key_id, Scope.ACCOUNT, "acct_1", frozenset(), limits)
+    return Principal(key_id, key_id, Scope.ACCOUNT, "acct_1", frozenset(), limits)
 
 
 def served(**counts: int) -> Served:

@@ -1,19 +1,8 @@
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 from tests.llm.support import tiny_llama
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread() -> Iterator[None]:
-    """The models are so small that threads would only wait for one another."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

@@ -216,7 +216,7 @@ class TestAddresses:
             raise OSError
 
         async with fetching(names) as fetcher:
-            monkeypatch.setattr("httpcore.AnyIOBackend.connect_tcp", connect)
+            monkeypatch.setattr("httpcore2.AnyIOBackend.connect_tcp", connect)
             with pytest.raises(OSError):
                 await fetcher.fetch(site.url(host="rebind.test"), limit_bytes=LIMIT, timeout_s=5)
             monkeypatch.undo()

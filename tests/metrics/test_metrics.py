@@ -148,6 +148,29 @@ class TestDeployments:
         steps = scrape_until(operator, "stoker_batch_size_count", 1, **which)
         assert "chat" in steps.labels("model", "stoker_kv_cache_usage_ratio")
 
+    def test_tokens_of_a_call_whose_client_left(
+        self, operator: httpx.Client, account: httpx.Client
+    ):
+        which = labels_of(account, "left")
+        deploy(account, DEMO / "tiny-chat", "left", engine="torch")
+        messages = [{"role": "user", "content": "Hi"}]
+        body = {"model": "left", "messages": messages, "max_tokens": 1}
+        whole = account.post("/v1/chat/completions", json=body).raise_for_status().json()["usage"]
+        endless = body | {"max_tokens": 900, "ignore_eos": True, "stream": True}
+        seen = 0
+        with account.stream("POST", "/v1/chat/completions", json=endless) as response:
+            for line in response.iter_lines():
+                # The first event has the role and no text.
+                seen += '"content":"' in line and '"content":""' not in line
+                if seen == 8:
+                    break
+        found = scrape_until(operator, "stoker_requests_total", 1, outcome="cancelled", **which)
+        assert found.get("stoker_tokens_total", direction="input", **which) == (
+            2 * whole["prompt_tokens"]
+        )
+        written = found.get("stoker_tokens_total", direction="output", **which)
+        assert 1 + 8 <= written < 1 + 900
+
     def test_same_model_id_of_two_accounts_has_two_series(
         self, server: Server, operator: httpx.Client, account: httpx.Client
     ):

@@ -7,10 +7,8 @@ from typing import Any, Literal
 import httpx
 import openai
 import pytest
-import torch
 from openai.types.chat import ChatCompletion
 from pydantic import BaseModel
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from stoker.demo.build.chat_text import STATED, STYLED
 from tests.openai.conftest import ANY, CACHING, MODEL
@@ -65,6 +63,10 @@ def refusal(sdk: openai.OpenAI, model: str, messages: Any, **options: Any) -> di
 
 @pytest.fixture(scope="module")
 def reference() -> tuple[Any, Any]:
+    # Not for the tests of another SDK's process, which need none of it.
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
     return (
         AutoTokenizer.from_pretrained(MODEL),
         AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32).eval(),
@@ -388,6 +390,8 @@ class TestSampling:
         assert [one.message.content for one in found.choices] == [PARIS] * 3
 
     def test_logprobs(self, sdk: openai.OpenAI, model: str, reference: tuple[Any, Any]):
+        import torch
+
         tokenizer, torch_model = reference
         found = ask(sdk, model, FRANCE, logprobs=True, top_logprobs=3)
         given = found.choices[0].logprobs
@@ -632,6 +636,7 @@ class TestRefused:
             {"$ref": "https://a.example/schema.json"},
             {"type": "object", "properties": {f"p{n}": {} for n in range(5000)}},
             {"anyOf": [{"enum": [f"{n}-{m}" for m in range(500)]} for n in range(50)]},
+            {"const": 10**30},
         ],
     )
     def test_schemas(self, sdk: openai.OpenAI, model: str, schema: Any):
@@ -639,6 +644,25 @@ class TestRefused:
         error = refusal(sdk, model, user("Hello!"), response_format=form)
         assert error["param"] == "response_format.json_schema.schema"
         assert ask(sdk, model, FRANCE).choices[0].message.content == PARIS, "the engine lives on"
+
+    def test_a_tool_with_a_huge_number(self, sdk: openai.OpenAI):
+        tool: Any = {"type": "function", "function": {"name": "f", "parameters": {"const": 2**70}}}
+        error = refusal(sdk, ANY, user("Hello!"), tools=[tool])
+        assert error["param"] == "tools[0].function.parameters"
+        assert "63 bits" in error["message"]
+
+    def test_a_call_with_a_huge_number(self, sdk: openai.OpenAI):
+        """No fault of whoever repeats what a model has written."""
+        function = {"name": "f", "arguments": '{"n": 100000000000000000000000}'}
+        call = {"id": "call_1", "type": "function", "function": function}
+        messages: Any = [
+            *user("Hello!"),
+            {"role": "assistant", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "call_1", "content": "done"},
+            *user("What is the capital of France?"),
+        ]
+        found = sdk.chat.completions.create(model=ANY, messages=messages, max_tokens=8)
+        assert found.choices[0].message.content
 
     def test_a_deep_schema(self, sdk: openai.OpenAI):
         schema: Any = {"type": "string"}

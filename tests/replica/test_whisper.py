@@ -1,6 +1,7 @@
 """Whisper with torch and converted for OpenVINO: the same tokens, probabilities and answers."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,31 +57,38 @@ class Pair:
 
 def engine(kind: Any, folder: Path) -> Any:
     stages = STAGES[PIPELINE](folder)
-    made = kind("cpu", "float32", 2)
+    made = kind("cpu", "float32", 1)
     stages.attach(made.load(folder, stages, lambda *_: None))
     return made
 
 
-@pytest.fixture(scope="module", params=["random", "demo"])
-def pair(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Pair:
-    folder = tmp_path_factory.mktemp("whisper") / "model"
-    if request.param == "demo":
-        folder.symlink_to(DEMO / "models" / "tiny-transcriber")
-    else:
-        transformers.set_seed(1)
-        folder.mkdir()
-        whisper(folder)
+def paired(folder: Path, recordings: list[bytes]) -> Pair:
     converted = conversion_of(folder, PIPELINE)
     quick = engine(OpenVinoEngine, folder)
     quick.adopt(converted)
-    return Pair(
-        folder,
-        converted,
-        quick.stages,
-        engine(TorchEngine, folder),
-        quick,
-        SPOKEN if request.param == "demo" else SOUNDS,
-    )
+    torch_engine = engine(TorchEngine, folder)
+    return Pair(folder, converted, quick.stages, torch_engine, quick, recordings)
+
+
+@pytest.fixture(scope="module")
+def random(tmp_path_factory: Any) -> Pair:
+    folder = tmp_path_factory.mktemp("whisper") / "model"
+    folder.mkdir()
+    transformers.set_seed(1)
+    whisper(folder)
+    return paired(folder, SOUNDS)
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: Any) -> Pair:
+    folder = tmp_path_factory.mktemp("whisper") / "model"
+    folder.symlink_to(DEMO / "models" / "tiny-transcriber")
+    return paired(folder, SPOKEN)
+
+
+@pytest.fixture(scope="module", params=["random", "demo"])
+def pair(request: pytest.FixtureRequest) -> Pair:
+    return request.getfixturevalue(request.param)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -128,15 +136,8 @@ def test_temperature(pair: Pair) -> None:
 
 class TestAdoption:
     @pytest.fixture
-    def folder(self, tmp_path: Path) -> Path:
-        transformers.set_seed(1)
-        (tmp_path / "model").mkdir()
-        whisper(tmp_path / "model")
-        return tmp_path / "model"
-
-    @pytest.fixture
-    def local(self, folder: Path) -> Iterator[Local]:
-        local = Local(PIPELINE, folder, in_openvino=True)
+    def local(self, random: Pair) -> Iterator[Local]:
+        local = Local(PIPELINE, random.folder, in_openvino=True)
         yield local
         local.close()
 
@@ -156,10 +157,10 @@ class TestAdoption:
         ]
         return [json.loads(content) for content in local.answers(calls)]
 
-    def test_between_two_batches(self, local: Local, folder: Path) -> None:
+    def test_between_two_batches(self, local: Local, random: Pair) -> None:
         before = self.answers(local)
         assert local.engine == "torch"
-        local.adopt(conversion_of(folder, PIPELINE))
+        local.adopt(random.converted)
         # The one at hand is still torch's.
         self.answers(local)
         after = self.answers(local)
@@ -170,10 +171,10 @@ class TestAdoption:
                 [one["logprob"] for one in old["logprobs"]], abs=1e-3
             )
 
-    def test_damaged(self, local: Local, folder: Path) -> None:
+    def test_damaged(self, local: Local, random: Pair, tmp_path: Path) -> None:
         """What cannot be read leaves torch in place."""
         before = self.answers(local)
-        converted = conversion_of(folder, PIPELINE)
+        converted = shutil.copytree(random.converted, tmp_path / "converted")
         (converted / "decoder.xml").write_text("<net")
         local.adopt(converted)
         for _ in range(2):

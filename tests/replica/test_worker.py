@@ -13,7 +13,7 @@ from stoker.replica.calibration import Calibration
 from stoker.replica.engines.interface import UNWATCHED, Watch
 from stoker.replica.engines.torch import TorchEngine
 from stoker.replica.flight import FlightRecord
-from stoker.replica.protocol import Failure, FromReplica, Result, Work
+from stoker.replica.protocol import Cancelled, Failure, FromReplica, Result, Work
 from stoker.replica.stages import Sample
 from stoker.replica.worker import Worker
 from stoker.tasks.registry import STAGES
@@ -32,10 +32,14 @@ class Gate(TorchEngine):
         self.open.set()
         self.batches: list[int] = []
         self.poison = poison
+        self.shuts_after = -1
+        """So many batches."""
 
     def forward(
         self, samples: Sequence[Sample], watch: Watch = UNWATCHED
     ) -> list[Mapping[str, Any]]:
+        if len(self.batches) == self.shuts_after:
+            self.open.clear()
         self.entered.set()
         self.open.wait(20)
         self.batches.append(len(samples))
@@ -135,12 +139,30 @@ def test_cancelled_work_never_runs(make_bench: Callable[..., Bench]) -> None:
     while not len(bench.worker._queue):
         pass
     bench.worker.cancel(2)
+    assert bench.sent.get(timeout=20)[0] == Cancelled(2, {}), "nothing was done for it"
+    bench.worker.cancel(2)
     bench.engine.open.set()
     assert set(bench.answers(1)) == {1}
     bench.submit(3, "the team", single=True)
     assert set(bench.answers(1)) == {3}
     assert bench.engine.batches == [1, 1]
     assert bench.worker.accepted == 0
+
+
+def test_what_was_done_for_cancelled_work_is_told(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench()
+    bench.submit(1, "my name is clara", single=True)
+    one = bench.answers(1)[1][0]
+    assert isinstance(one, Result)
+    assert one.counts["input_tokens"] > 0
+    bench.worker._queue.budget = 1
+    bench.engine.shuts_after = 2
+    bench.submit(2, "my name is clara", "i live in california")
+    request = bench.worker._requests[2]
+    while request.missing == 2:
+        pass
+    bench.worker.cancel(2)
+    assert bench.sent.get(timeout=20)[0] == Cancelled(2, one.counts), "the first item was done"
 
 
 def test_padding_changes_nothing(make_bench: Callable[..., Bench]) -> None:

@@ -69,7 +69,7 @@ class TestTurns:
             return vector(embed(account, MODELS[at % 3]))
 
         with ThreadPoolExecutor(6) as pool:
-            answers = list(pool.map(use, range(36)))
+            answers = list(pool.map(use, range(18)))
         assert all(answer == pytest.approx(wanted, abs=1e-5) for answer in answers)
         reasons = {
             event["reason"]

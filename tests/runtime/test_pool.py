@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from stoker.errors import CapacityError, ConflictError, ModelLoadingError, RateLimitError
-from stoker.replica.protocol import Loading, Shutdown, pack
+from stoker.replica.protocol import Cancelled, FromReplica, Loading, Result, Shutdown, pack
 from stoker.runtime.interface import (
+    CANCELLED,
     Call,
     DeploymentSpec,
     Readiness,
@@ -20,8 +21,10 @@ from stoker.runtime.interface import (
     Status,
 )
 from stoker.runtime.local.backoff import FIRST_S
-from stoker.runtime.local.pool import CLAIM_KEPT_S, SCALE_UP_AT, Limits, Pool
+from stoker.runtime.local.launcher import Limits
+from stoker.runtime.local.pool import Pool
 from stoker.runtime.local.replica import LoadError, Replica
+from stoker.runtime.local.routing import CLAIM_KEPT_S, SCALE_UP_AT
 
 CALL = Call(task="fill-mask", items=["a"], parameters={}, single=True)
 SPEC = DeploymentSpec(id="dep_1", account_id="acct_1", model="m", pipeline="fill-mask", source="s")
@@ -46,9 +49,9 @@ class Wire:
     def listen(self, received: Any) -> None:
         self._received = received
 
-    def heard(self) -> None:
-        """Something of no matter, which shows that the replica lives."""
-        self._received([msgspec.msgpack.encode(Loading(1.0, ""))])
+    def heard(self, message: FromReplica | None = None) -> None:
+        """By default something of no matter, which shows that the replica lives."""
+        self._received([msgspec.msgpack.encode(message or Loading(1.0, "")), b""])
 
     def send(self, frames: list[bytes]) -> None:
         self.sent.append(frames)
@@ -143,6 +146,14 @@ class World:
         replica.loaded.set_result(None)
         await settle()
         return replica
+
+    async def answer_first(self, replica: Replica) -> None:
+        """The oldest call, after a second."""
+        self.clock.now += 1
+        answer = next(one for one in replica.pending.values() if not one.ended)
+        answer.add(b"[]")
+        answer.end()
+        await settle()
 
     def answer(self, replica: Replica) -> None:
         for answer in replica.pending.values():
@@ -267,6 +278,52 @@ class TestLimits:
         assert caught.value.headers["retry-after"] == "15"
         world.answer(replica)
         await asyncio.gather(*calls)
+
+    async def test_who_would_be_answered_too_late_is_turned_away(self, world: World) -> None:
+        calls = [world.call() for _ in range(50)]
+        replica = await world.loaded()
+        # One a second, in turn, each followed by the next one: there are always 50.
+        for _ in range(100):
+            await world.answer_first(replica)
+            calls.append(world.call())
+            await settle()
+        calls += [world.call() for _ in range(9)]
+        await settle()
+        assert not [one for one in calls if one.done() and one.exception()]
+        with pytest.raises(RateLimitError) as caught:
+            await world.call()
+        assert caught.value.code == "queue_full"
+        assert "with the 59 requests before it" in caught.value.message
+        assert "about 60 s, and it has 60 s" in caught.value.message
+        assert caught.value.headers["retry-after"] == "1"
+        await world.answer_first(replica)
+        calls.append(world.call())
+        await settle()
+        assert not calls[-1].done(), "it may wait once it is in time, as it was told"
+        world.answer(replica)
+        await asyncio.gather(*calls)
+
+    async def test_nobody_is_turned_away_for_what_may_have_changed(self, world: World) -> None:
+        calls = [world.call() for _ in range(50)]
+        replica = await world.loaded()
+        for _ in range(100):
+            await world.answer_first(replica)
+            calls.append(world.call())
+            await settle()
+        world.launcher.memory.set()
+        world.pool.apply(replace(world.pool.spec, dtype="bfloat16"), running=True)
+        more = [world.call() for _ in range(40)]
+        await settle()
+        assert not [one for one in more if one.done()], "another replica is on its way"
+        await world.loaded()
+        world.pool.exited(replica, 0)
+        more += [world.call() for _ in range(40)]
+        await settle()
+        assert not [one for one in more[40:] if one.done()], "nothing is known of it"
+        world.answer(world.launcher.launched[-1])
+        await asyncio.gather(*more[40:])
+        for one in (*calls, *more):
+            one.cancel()
 
     async def test_stopped(self, world: World) -> None:
         world.pool.apply(world.pool.spec, running=False)
@@ -395,6 +452,27 @@ class TestRouting:
             world.answer(replica)
         await asyncio.gather(*calls)
 
+    async def test_backlog_waits_after_a_start_that_failed(self, tmp_path: Path) -> None:
+        world = World(tmp_path, max_replicas=2)
+        first = world.call()
+        await world.loaded()
+        world.launcher.fail = "no such file"
+        calls = [first] + [world.call() for _ in range(3 * SCALE_UP_AT)]
+        await settle()
+        failures = [one for one in world.ear.changes if one[1] is Reason.LOAD_FAILED]
+        assert len(failures) <= 1
+        world.launcher.fail = None
+        calls.append(world.call())
+        await settle()
+        assert len(world.launcher.launched) == 1
+        world.clock.now += FIRST_S
+        calls.append(world.call())
+        await world.loaded()
+        assert len(world.launcher.launched) == 2
+        for replica in world.launcher.launched:
+            world.answer(replica)
+        await asyncio.gather(*calls)
+
     async def test_long_work_has_a_replica_for_itself(self, tmp_path: Path) -> None:
         world = World(tmp_path, max_replicas=2)
 
@@ -493,6 +571,44 @@ class TestUpkeep:
         world.pool.tick()
         assert world.launcher.killed == [replica.id]
         call.cancel()
+
+
+class TestCancelled:
+    @pytest.fixture
+    async def cancelled(self, world: World) -> tuple[Replica, int]:
+        """The replica and the number of a call that it was told to drop."""
+        call = world.call()
+        replica = await world.loaded()
+        (number,) = replica.pending
+        call.cancel()
+        await settle()
+        assert not replica.outstanding
+        assert not world.ear.calls, "it has yet to tell what was done"
+        return replica, number
+
+    async def test_what_was_done_until_then_counts(
+        self, world: World, cancelled: tuple[Replica, int]
+    ) -> None:
+        replica, number = cancelled
+        wire: Any = replica.channel
+        wire.heard(Cancelled(number, {"output_tokens": 7}))
+        wire.heard(Cancelled(number, {"output_tokens": 9}))
+        (served,) = world.ear.calls
+        assert (served.outcome, served.counts) == (CANCELLED, {"output_tokens": 7})
+
+    async def test_it_was_answered_already(
+        self, world: World, cancelled: tuple[Replica, int]
+    ) -> None:
+        replica, number = cancelled
+        wire: Any = replica.channel
+        wire.heard(Result(number, {"output_tokens": 9}))
+        (served,) = world.ear.calls
+        assert (served.outcome, served.counts) == (CANCELLED, {"output_tokens": 9})
+
+    async def test_the_worker_is_lost(self, world: World, cancelled: tuple[Replica, int]) -> None:
+        world.pool.exited(cancelled[0], -9)
+        (served,) = world.ear.calls
+        assert (served.outcome, served.counts) == (CANCELLED, {})
 
 
 class TestLostWorker:

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import httpx
 
+ONE_THREAD = {"STOKER_REPLICA_THREADS": "1"}
+"""The models are so small that threads would only wait for one another."""
+
 
 class Server:
     def __init__(self, data_dir: Path, *command: str, **env: str) -> None:
@@ -30,7 +33,7 @@ class Server:
                 [sys.executable, "-m", "stoker", *arguments],
                 stdout=log,
                 stderr=log,
-                env={**os.environ, **self._env},
+                env={**os.environ, **ONE_THREAD, **self._env},
             )
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:

@@ -1,7 +1,7 @@
 """Transcription against the transformers pipeline, family by family."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ SOUNDS = [sound(0, 0.4), sound(1, 0.25), sound(2, 0.25), sound(3, 0.25)]
 FAMILIES = (whisper, whisper_english, wav2vec2, wav2vec2_layer, hubert, wavlm)
 CONVERTED = (whisper, whisper_english)
 """Run with OpenVINO as well."""
+_THEIRS: dict[tuple[str, bytes, str], Any] = {}
 
 
 class Case:
@@ -67,7 +68,14 @@ class Case:
     def first_timestamp(self) -> int:
         return self.pipe.model.generation_config.no_timestamps_token_id + 1
 
-    def theirs(self, samples: Any, *, prompt: str | None = None, **options: Any) -> Any:
+    def theirs(self, samples: Any, **options: Any) -> Any:
+        """What transformers makes of it: once, for all tests and for both engines."""
+        asked = (self.family, samples.tobytes(), repr(options))
+        if asked not in _THEIRS:
+            _THEIRS[asked] = self._theirs(samples, **options)
+        return _THEIRS[asked]
+
+    def _theirs(self, samples: Any, *, prompt: str | None = None, **options: Any) -> Any:
         generate: dict[str, Any] = {}
         if self.is_whisper:
             # The pipeline's 256 new tokens are more than the tiny models have positions for.
@@ -109,6 +117,21 @@ def call(samples: Any, request: Any = TranscriptionRequest, **fields: Any) -> Ca
     )
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: Any) -> Iterator[Callable[..., Case]]:
+    """Makes a family's model and converts it, once: a conversion takes longer than most tests."""
+    cases: dict[tuple[Any, str], Case] = {}
+
+    def made(family: Any, engine: str = "torch") -> Case:
+        if (family, engine) not in cases:
+            cases[family, engine] = Case(family, tmp_path_factory.mktemp(family.__name__), engine)
+        return cases[family, engine]
+
+    yield made
+    for case in cases.values():
+        case.local.close()
+
+
 @pytest.fixture(
     scope="module",
     params=[
@@ -116,11 +139,8 @@ def call(samples: Any, request: Any = TranscriptionRequest, **fields: Any) -> Ca
         *(pytest.param((one, "openvino"), id=f"{one.__name__}-openvino") for one in CONVERTED),
     ],
 )
-def case(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Case]:
-    family, engine = request.param
-    made = Case(family, tmp_path_factory.mktemp(family.__name__), engine)
-    yield made
-    made.local.close()
+def case(request: pytest.FixtureRequest, made: Callable[..., Case]) -> Case:
+    return made(*request.param)
 
 
 class TestParity:
@@ -183,31 +203,23 @@ def streamed(case: Case, samples: Any, **fields: Any) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def many(tmp_path_factory: Any) -> Iterator[Case]:
-    made = Case(whisper, tmp_path_factory.mktemp("many"))
-    yield made
-    made.local.close()
+def many(made: Callable[..., Case]) -> Case:
+    return made(whisper)
 
 
 @pytest.fixture(scope="module")
-def english(tmp_path_factory: Any) -> Iterator[Case]:
-    made = Case(whisper_english, tmp_path_factory.mktemp("english"))
-    yield made
-    made.local.close()
+def english(made: Callable[..., Case]) -> Case:
+    return made(whisper_english)
 
 
 @pytest.fixture(scope="module")
-def moon(tmp_path_factory: Any) -> Iterator[Case]:
-    made = Case(moonshine, tmp_path_factory.mktemp("moonshine"))
-    yield made
-    made.local.close()
+def moon(made: Callable[..., Case]) -> Case:
+    return made(moonshine)
 
 
 @pytest.fixture(scope="module")
-def letters(tmp_path_factory: Any) -> Iterator[Case]:
-    made = Case(wav2vec2, tmp_path_factory.mktemp("letters"))
-    yield made
-    made.local.close()
+def letters(made: Callable[..., Case]) -> Case:
+    return made(wav2vec2)
 
 
 class TestMoonshine:
@@ -237,10 +249,8 @@ class TestMoonshine:
 
 class TestWhisper:
     @pytest.fixture(scope="class", params=["torch", "openvino"])
-    def many(self, request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Case]:
-        made = Case(whisper, tmp_path_factory.mktemp("many"), request.param)
-        yield made
-        made.local.close()
+    def many(self, request: pytest.FixtureRequest, made: Callable[..., Case]) -> Case:
+        return made(whisper, request.param)
 
     @pytest.mark.parametrize("language", ["de", "German", "en"])
     def test_language(self, many: Case, language: str) -> None:

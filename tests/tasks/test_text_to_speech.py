@@ -15,7 +15,7 @@ from stoker.replica.calibration import Calibration
 from stoker.replica.engines.interface import UNWATCHED, Watch
 from stoker.replica.engines.torch import TorchEngine
 from stoker.replica.flight import FlightRecord
-from stoker.replica.protocol import Failure, FromReplica, Parts, Result, Work
+from stoker.replica.protocol import Cancelled, Failure, FromReplica, Parts, Result, Work
 from stoker.replica.stages import Sample
 from stoker.replica.worker import Worker
 from stoker.tasks.registry import STAGES
@@ -121,7 +121,8 @@ def test_whoever_goes_away_is_not_spoken_for(bench: Bench) -> None:
     bench.worker.cancel(1)
     bench.submit(2, PIECES[0])
     bench.engine.passes.release(100)
-    part, result = (bench.next()[0] for _ in range(2))
+    cancelled, part, result = (bench.next()[0] for _ in range(3))
+    assert (isinstance(cancelled, Cancelled), cancelled.id) == (True, 1)
     assert isinstance(part, Parts)
     assert (part.ids, isinstance(result, Result), result.id) == ([2], True, 2)
     # The first of the three, perhaps the second, which may have begun, and the other request's.

@@ -7,21 +7,17 @@ lexer's work by llguidance's own limits. Compiling lets the other threads run.
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import llguidance
 
+from stoker.replica.llm import limits
 from stoker.replica.llm.errors import FormError
 from stoker.replica.llm.formats import Format, UnwritableCallError
 from stoker.replica.llm.matcher import Matcher, Matchers, line
 from stoker.replica.llm.wire import Guide, Tools
 from stoker.replica.stages import InputError
 
-MAX_CHARS = 64 << 10
-MAX_DEPTH = 32
-MAX_NODES = 2048
-"""Objects, lists and plain values of a schema together."""
-MAX_MULTIPLE = 10_000
 # As `json.dumps` writes: what a model may put between values, it may put there for ever.
 _JSON: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 NO_PARAMETERS: Mapping[str, Any] = {
@@ -159,33 +155,13 @@ def json_rule(schema: Mapping[str, Any] | bool, *, lenient: bool) -> str:
 
 def check_schema(schema: Any, field: str) -> None:
     """Raise `InputError` for a schema that is too large to be compiled."""
-    nodes = 0
-    waiting: list[tuple[Any, int]] = [(schema, 1)]
-    while waiting:
-        value, depth = waiting.pop()
-        nodes += 1
-        if depth > MAX_DEPTH:
-            raise _refusal(f"is nested more than {MAX_DEPTH} levels deep", field)
-        if nodes > MAX_NODES:
-            raise _refusal(f"has more than {MAX_NODES} values", field)
-        if isinstance(value, dict):
-            members = cast("dict[str, Any]", value)
-            _check_multiple(members.get("multipleOf"), field)
-            waiting += [(one, depth + 1) for one in members.values()]
-        elif isinstance(value, list):
-            waiting += [(one, depth + 1) for one in cast("list[Any]", value)]
-    _check_length(json.dumps(schema), field)
-
-
-def _check_multiple(value: Any, field: str) -> None:
-    """An automaton of the multiples of a large number has as many states."""
-    if isinstance(value, int | float) and abs(value) > MAX_MULTIPLE:
-        raise _refusal(f"has a 'multipleOf' above {MAX_MULTIPLE}", field)
+    if what := limits.excess(schema):
+        raise _refusal(what, field)
 
 
 def _check_length(text: str, field: str) -> None:
-    if len(text) > MAX_CHARS:
-        raise _refusal(f"has {len(text)} characters; the limit is {MAX_CHARS}", field)
+    if len(text) > limits.MAX_CHARS:
+        raise _refusal(limits.too_long(text), field)
 
 
 def _refusal(what: str, field: str) -> InputError:

@@ -24,7 +24,7 @@ from stoker.replica.llm.reading import Dialect, Reader
 from stoker.replica.llm.text import Detokenizer, Stops
 from stoker.replica.llm.wire import Conversation, Generation
 from stoker.replica.phases import Phases
-from stoker.replica.protocol import Batches, Failure, Generate, Parts, Result, Send
+from stoker.replica.protocol import Batches, Cancelled, Failure, Generate, Parts, Result, Send
 from stoker.replica.stages import InputError
 
 log = logging.getLogger(__name__)
@@ -63,6 +63,11 @@ class Request:
     """Whether the model has given something."""
     done: bool = False
     phases: Phases = field(default_factory=lambda: Phases("prepare"))
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """As `Result.counts`."""
+        return {"input_tokens": self.usage.prompt, "output_tokens": self.usage.completion}
 
 
 class LanguageWorker:
@@ -136,6 +141,8 @@ class LanguageWorker:
         """Free what a request holds, at the latest after the step that runs."""
         if request := self._requests.pop(request_id, None):
             self._forget(request)
+            # Before its first token nobody knows how much of the prompt was read.
+            self._send(Cancelled(request_id, request.counts if request.heard else {}), None)
 
     @property
     def engine(self) -> str:
@@ -407,16 +414,14 @@ class LanguageWorker:
     def _finish(self, request: Request, failure: Failure | None = None) -> None:
         if not self._close(request):
             return
-        usage = request.usage
-        counts = {"input_tokens": usage.prompt, "output_tokens": usage.completion}
         if not failure:
             request.phases.enter("finish")
-            end = request.writer.end(usage)
-            self._send(Result(request.id, counts, request.phases.end()), end)
+            end = request.writer.end(request.usage)
+            self._send(Result(request.id, request.counts, request.phases.end()), end)
         elif request.begun:
             # Its status was sent: only the stream itself can tell.
             end = request.writer.fail(failure.code, failure.message)
-            self._send(Result(request.id, counts), end)
+            self._send(Result(request.id, request.counts), end)
         else:
             self._send(failure, None)
 

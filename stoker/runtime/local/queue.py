@@ -1,17 +1,15 @@
 """The calls of one deployment that wait or are worked on: bounded, counted, told of."""
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass, field
 
-from stoker.errors import InternalError, RateLimitError, StokerError
+from stoker.errors import InferenceTimeoutError, InternalError, RateLimitError, StokerError
 from stoker.runtime.interface import CANCELLED, OK, DeploymentSpec, RuntimeListener, Served
+from stoker.runtime.local.pace import Pace
 from stoker.runtime.local.replica import Told
-
-RATED = 64
-"""The service rate is that of so many answers."""
 
 
 @dataclass(eq=False)
@@ -43,26 +41,44 @@ class CallQueue:
         self._listener = listener
         self._clock = clock
         self._calls = 0
-        self._answered_at: deque[float] = deque(maxlen=RATED)
+        self.pace = Pace(clock)
 
     def __len__(self) -> int:
         return self._calls
 
     @contextmanager
-    def place(self, spec: DeploymentSpec) -> Generator[Record]:
-        """Hold a place for one call. Raises `RateLimitError` where there is none."""
-        if self._calls >= spec.max_queue:
+    def place(
+        self, spec: DeploymentSpec, within_s: float | None = None, *, is_steady: bool = False
+    ) -> Generator[Record]:
+        """Hold a place for one call. Raises `RateLimitError` where there is none.
+
+        Args:
+            within_s: how long it has from being given to a replica to its whole answer; None: as
+                long as it takes.
+            is_steady: those who answer now are those who will.
+        """
+        ahead = self._calls
+        if ahead >= spec.max_queue:
             raise RateLimitError(
                 f"This deployment's queue is full: {spec.max_queue} requests are waiting or "
                 "running. Try again in a moment.",
                 code="queue_full",
-                retry_after_s=self._takes_s(),
+                retry_after_s=self.pace.takes_s(ahead - 1),
             )
+        if within_s is not None and is_steady and ahead:
+            self._check_deadline(ahead, within_s)
         self._calls += 1
         record = Record(begun=self._clock())
         try:
             yield record
-            self._answered_at.append(self._clock())
+            if record.given is not None:
+                seconds = self._clock() - record.given
+                self.pace.answered(ahead, seconds, is_bounded=within_s is not None)
+        except InferenceTimeoutError as error:
+            record.outcome = error.code
+            if within_s is not None:
+                self.pace.given_up(ahead, within_s)
+            raise
         except StokerError as error:
             record.outcome = error.code
             raise
@@ -74,10 +90,20 @@ class CallQueue:
             raise
         finally:
             self._calls -= 1
-            self._listener.served(record.served(spec, self._clock()))
+            ended, run = self._clock(), copy_context().run
+            record.told.once_complete(
+                lambda: run(self._listener.served, record.served(spec, ended))
+            )
 
-    def _takes_s(self) -> float:
-        """How long the calls that are here will take, as fast as the last ones were answered."""
-        if len(self._answered_at) < 2:
-            return 1.0
-        return self._calls * (self._clock() - self._answered_at[0]) / len(self._answered_at)
+    def _check_deadline(self, ahead: int, within_s: float) -> None:
+        """Turn away whom the answer would reach too late: nothing is computed for nobody."""
+        least_s = self.pace.surely_s(ahead) if self.pace.most_s >= within_s else None
+        if least_s is None or least_s < within_s:
+            return
+        takes_s = self.pace.takes_s(ahead)
+        raise RateLimitError(
+            f"This deployment's queue is too long: with the {ahead} requests before it, this one "
+            f"would take about {takes_s:.0f} s, and it has {within_s:g} s. Try again later.",
+            code="queue_full",
+            retry_after_s=max(1.0, takes_s - within_s),
+        )

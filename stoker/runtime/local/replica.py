@@ -20,6 +20,7 @@ from stoker.replica.protocol import (
     Batches,
     Calibrated,
     Cancel,
+    Cancelled,
     Failure,
     FromReplica,
     Generate,
@@ -70,6 +71,23 @@ class Told:
 
     counts: dict[str, int] = field(default_factory=dict[str, int])
     times: dict[str, int] = field(default_factory=dict[str, int])
+    is_awaited: bool = False
+    """Whether a replica has yet to tell what a cancelled call came to."""
+    _then: Callable[[], None] | None = None
+
+    def once_complete(self, then: Callable[[], None]) -> None:
+        """Call `then` when there is nothing more to be told: now, or in a moment."""
+        if self.is_awaited:
+            self._then = then
+        else:
+            then()
+
+    def complete(self, counts: Mapping[str, int]) -> None:
+        """What a cancelled call came to is told, or never will be."""
+        self.is_awaited = False
+        self.counts.update(counts)
+        if self._then:
+            self._then()
 
 
 @dataclass(eq=False)
@@ -105,6 +123,8 @@ class Replica:
     condemned: Reason | None = None
     """Why the pool is killing it."""
     pending: dict[int, "Answer"] = field(default_factory=dict[int, "Answer"])
+    _cancelled: dict[int, Told] = field(default_factory=dict[int, Told])
+    """Calls that were cancelled, of which it has not told yet what they came to."""
     _beat_at: float = 0.0
     _work_done: int = 0
     _moved_at: float = 0.0
@@ -179,6 +199,8 @@ class Replica:
         finally:
             self.pending.pop(identifier, None)
             if not answer.ended:
+                told.is_awaited = True
+                self._cancelled[identifier] = told
                 self._send(Cancel(identifier))
             self.last_used = self.clock()
             if self.is_draining and not self.pending:
@@ -213,8 +235,10 @@ class Replica:
         begun = flight.read(self.flight_path)
         for identifier, answer in list(self.pending.items()):
             answer.fail(WorkerLostError(begun=identifier in begun))
+        self._end_cancelled()
 
     def close(self) -> None:
+        self._end_cancelled()
         self.channel.close()
         self.flight_path.unlink(missing_ok=True)
 
@@ -230,16 +254,14 @@ class Replica:
                 self._tell_progress(message)
             case Result():
                 self._moved_at = self._beat_at
-                self.answered += 1
-                if answer := self.pending.get(message.id):
-                    answer.told.counts.update(message.counts)
-                    answer.told.times.update(message.times)
-                    answer.add(frames[1])
-                    answer.end()
+                self._answer(message, frames[1])
             case Failure():
                 self._moved_at = self._beat_at
                 if answer := self.pending.get(message.id):
                     answer.fail(_error(message))
+                self._end_cancelled(message.id)
+            case Cancelled():
+                self._end_cancelled(message.id, message.counts)
             case Heartbeat():
                 self._beat(message)
             case Loading():
@@ -254,6 +276,23 @@ class Replica:
                 self._fail_load(message.message, out_of_memory=message.out_of_memory)
             case Calibrated():
                 self.on_calibrated(message.engine, message.batch_budget)
+
+    def _answer(self, result: Result, content: bytes) -> None:
+        self.answered += 1
+        if answer := self.pending.get(result.id):
+            answer.told.counts.update(result.counts)
+            answer.told.times.update(result.times)
+            answer.add(content)
+            answer.end()
+        self._end_cancelled(result.id, result.counts)
+
+    def _end_cancelled(
+        self, identifier: int | None = None, counts: Mapping[str, int] | None = None
+    ) -> None:
+        """Of one cancelled call, or of all, nothing more will be told."""
+        for one in [identifier] if identifier is not None else list(self._cancelled):
+            if told := self._cancelled.pop(one, None):
+                told.complete(counts or {})
 
     def _tell_progress(self, progress: Progress) -> None:
         if answer := self.pending.get(progress.id):

@@ -1,7 +1,6 @@
 """`tiny-draw` as it lies in the package, judged by `tiny-clip`."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,15 +16,6 @@ from tests.demo.models.folders import check
 
 FOLDER = SHIPPED / "tiny-draw"
 NAMES = ("red circle", "green square", "blue triangle", "yellow star")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """On a busy machine, threads that wait for each other take longer than the models."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

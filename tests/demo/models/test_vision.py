@@ -1,7 +1,7 @@
 """The shipped image models, loaded by transformers alone and asked about pictures held out."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -21,15 +21,6 @@ TASKS = {
     "tiny-detector": "object-detection",
     "tiny-image-encoder": "image-feature-extraction",
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """On a busy machine, threads that wait for each other take longer than the models."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @cache

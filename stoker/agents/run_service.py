@@ -1,0 +1,220 @@
+"""Rules of runs."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from stoker import db, idempotency
+from stoker.agents import events, repository, schemas, service
+from stoker.agents.journal import append
+from stoker.agents.models import ENDED, Agent, Run, RunStatus
+from stoker.agents.sealing import Sealer, new_key
+from stoker.agents.transcript import Asked
+from stoker.agents.work import usage
+from stoker.context import Services
+from stoker.db import Session
+from stoker.errors import (
+    ConflictError,
+    InvalidRequestError,
+    NotFoundError,
+    RateLimitError,
+)
+from stoker.ids import Prefix, new_id
+from stoker.keys.keyring import Principal
+from stoker.openai.messages import for_template
+
+_ERASED_AT_ONCE = 1000
+
+
+async def create(
+    session: Session,
+    services: Services,
+    agent: Agent,
+    caller: Principal,
+    body: schemas.RunCreate,
+) -> Run:
+    """Raises `InvalidRequestError`, `RateLimitError` and what `check_model` does."""
+    deployment_id = service.check_model(services, agent.account_id, caller, agent.model)
+    limit = services.settings.agent_runs_queued
+    if await repository.unended(session, agent.account_id) >= limit:
+        raise RateLimitError(
+            f"This account has {limit} runs that have not ended. Try again later.",
+            code="queue_full",
+            retry_after_s=10,
+        )
+    key = new_key(services.secret)
+    sealer = Sealer(services.secret, key)
+    row = Run(
+        id=new_id(Prefix.RUN),
+        account_id=agent.account_id,
+        agent_id=agent.id,
+        api_key=caller.public_id,
+        deployment_id=deployment_id,
+        model=agent.model,
+        content_key=key,
+        asked=sealer.seal(_asked(services, agent, body)),
+        status=RunStatus.QUEUED.value,
+        progress=0.0,
+        tries=0,
+        losses=0,
+        steps=0,
+        prompt_tokens=0,
+        completion_tokens=0,
+        worked_ms=0,
+        microcredits=0,
+        created_at=db.now(),
+    )
+    services.runs.runner.take(session, row)
+    session.add(row)
+    await session.flush()
+    await append(session, services.runs.followers, row, sealer, [_CREATED], last=0)
+    return row
+
+
+_CREATED: tuple[str, dict[str, Any]] = (events.CREATED, {})
+
+
+def _asked(services: Services, agent: Agent, body: schemas.RunCreate) -> Asked:
+    given: str | list[dict[str, Any]]
+    if isinstance(body.input, str):
+        given = body.input
+    else:
+        # What would be refused at the first step is refused now.
+        for_template(body.input, "input")
+        given = [one.model_dump(mode="json", exclude_none=True) for one in body.input]
+    return Asked(
+        input=given,
+        instructions=agent.instructions,
+        functions=[tool for tool in agent.tools if tool["type"] == "function"],
+        servers=[
+            service.server_of(services, tool) for tool in agent.tools if tool["type"] == "mcp"
+        ],
+        max_steps=agent.max_steps,
+        config=agent.config,
+    )
+
+
+async def get(
+    session: Session, account_id: str, agent_id: str, run_id: str, *, lock: bool = False
+) -> Run:
+    row = await repository.run(session, account_id, agent_id, run_id, lock=lock)
+    if row is None:
+        raise NotFoundError("Run not found", code="run_not_found")
+    return row
+
+
+async def submit(session: Session, services: Services, row: Run, body: schemas.ToolOutputs) -> None:
+    """Note the outputs of calls; with the last of them the run goes on.
+
+    Raises `ConflictError` where none is waited for, `InvalidRequestError` for a call that is not
+    among those.
+    """
+    if row.status != RunStatus.REQUIRES_ACTION or row.waiting_for is None:
+        raise ConflictError(
+            f"The run is {row.status}: it waits for no tool outputs.", code="run_not_waiting"
+        )
+    sealer = _sealer(services, row)
+    waiting: list[dict[str, Any]] = sealer.unseal(row.waiting_for)
+    told: list[tuple[str, dict[str, Any]]] = []
+    for index, given in enumerate(body.tool_outputs):
+        call = next((one for one in waiting if one["id"] == given.tool_call_id), None)
+        if call is None:
+            field = f"tool_outputs[{index}].tool_call_id"
+            raise InvalidRequestError(
+                f"'{field}' is '{given.tool_call_id}', which is none of the calls that this run "
+                f"waits for: {', '.join(one['id'] for one in waiting) or 'they have outputs'}.",
+                param=field,
+            )
+        waiting.remove(call)
+        data = {"tool_call_id": call["id"], "output": given.output, "is_error": False}
+        told.append((events.CALL_COMPLETED, data))
+    row.waiting_for = sealer.seal(waiting) if waiting else None
+    if not waiting:
+        row.status = RunStatus.QUEUED.value
+        services.runs.runner.take(session, row)
+    await session.flush()
+    await append(session, services.runs.followers, row, sealer, told)
+
+
+async def cancel(session: Session, services: Services, row: Run) -> None:
+    """End a run. Whoever works on it has lost it with this transaction, and stops.
+
+    Raises `ConflictError` where it has ended in another way.
+    """
+    if row.status == RunStatus.CANCELLED:
+        return
+    if row.status in ENDED:
+        raise ConflictError(f"The run is {row.status} already.", code="run_ended")
+    row.status = RunStatus.CANCELLED.value
+    row.completed_at = db.now()
+    row.waiting_for = row.lock_token = row.lock_expires_at = None
+    await session.flush()
+    told = (events.CANCELLED, {"usage": usage(row)})
+    await append(session, services.runs.followers, row, _sealer(services, row), [told])
+    session.after_commit(lambda: services.runs.runner.cancel(row.id))
+
+
+async def erase(session: Session, services: Services, run_ids: Sequence[str]) -> None:
+    """Erase runs: no later write finds a row, and with the keys every copy is unreadable."""
+    for at in range(0, len(run_ids), _ERASED_AT_ONCE):
+        some = run_ids[at : at + _ERASED_AT_ONCE]
+        # Remembered answers to `Idempotency-Key` hold the input.
+        await idempotency.erase(session, some)
+        await repository.delete_runs(session, some)
+
+    def after() -> None:
+        for run_id in run_ids:
+            services.runs.runner.cancel(run_id)
+            services.runs.followers.deleted(run_id)
+
+    session.after_commit(after)
+
+
+async def erase_with_agent(session: Session, services: Services, agent: Agent) -> None:
+    """Delete an agent and erase all of its runs."""
+    await erase(session, services, await repository.run_ids(session, agent.id))
+    await idempotency.erase(session, [agent.id])
+    await session.delete(agent)
+
+
+async def forget_old(services: Services, now: datetime) -> None:
+    """Erase the runs whose time is up."""
+    before = now - timedelta(days=services.settings.agent_run_retention_days)
+    while True:
+        async with services.database.transaction() as session:
+            found = await repository.old_run_ids(session, before, _ERASED_AT_ONCE)
+            await erase(session, services, found)
+        if found:
+            await services.database.scrub()
+        if len(found) < _ERASED_AT_ONCE:
+            return
+
+
+def response(services: Services, row: Run) -> schemas.Run:
+    sealer = _sealer(services, row)
+    asked = msgspec.convert(sealer.unseal(row.asked), Asked)
+    required = error = None
+    if row.waiting_for and row.status == RunStatus.REQUIRES_ACTION:
+        required = schemas.RequiredAction(tool_calls=sealer.unseal(row.waiting_for))
+    if row.error_code:
+        error = schemas.RunError(code=row.error_code, message=row.error_message or "")
+    return schemas.Run(
+        id=row.id,
+        agent_id=row.agent_id,
+        model=row.model,
+        status=RunStatus(row.status),
+        input=asked.input,
+        output=sealer.unseal(row.output) if row.output else None,
+        finish_reason=row.finish_reason,
+        required_action=required,
+        usage=schemas.Usage(**usage(row)),
+        error=error,
+        created_at=row.created_at,
+        completed_at=row.completed_at,
+    )
+
+
+def _sealer(services: Services, row: Run) -> Sealer:
+    return Sealer(services.secret, row.content_key)

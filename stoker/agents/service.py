@@ -1,0 +1,157 @@
+"""Rules of agents."""
+
+import base64
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from stoker import db
+from stoker.agents import repository, schemas
+from stoker.agents.models import Agent
+from stoker.agents.transcript import McpServer
+from stoker.context import Services
+from stoker.db import Session
+from stoker.errors import InternalError, InvalidMediaError, InvalidRequestError, NotFoundError
+from stoker.ids import Prefix, new_id
+from stoker.inference import check_pipeline
+from stoker.keys.keyring import Principal, Scope
+from stoker.media.fetch import checked_url
+from stoker.openai.chat import JsonSchemaFormat
+from stoker.replica.llm import limits
+from stoker.tasks.registry import GENERATING
+
+
+def create(
+    session: Session,
+    services: Services,
+    account_id: str,
+    caller: Principal,
+    body: schemas.AgentCreate,
+) -> Agent:
+    """Raises `ModelNotFoundError`, `EndpointNotSupportedError`, `InvalidRequestError`."""
+    check_model(services, account_id, caller, body.model)
+    now = db.now()
+    row = Agent(
+        id=new_id(Prefix.AGENT),
+        account_id=account_id,
+        name=body.name,
+        model=body.model,
+        instructions=body.instructions,
+        tools=_stored(services, body.tools),
+        max_steps=body.max_steps,
+        config=_config(body.config),
+        created_at=now,
+        updated_at=now,
+    )
+    session.add(row)
+    return row
+
+
+def update(services: Services, caller: Principal, row: Agent, body: schemas.AgentUpdate) -> None:
+    """Runs that exist go on with the agent as it was. Raises what `create` does."""
+    for name in body.model_fields_set:
+        value: Any = getattr(body, name)
+        if name == "model":
+            check_model(services, row.account_id, caller, value)
+        elif name == "tools":
+            value = _stored(services, value)
+        elif name == "config":
+            value = _config(value)
+        setattr(row, name, value)
+    row.updated_at = db.now()
+
+
+def check_model(services: Services, account_id: str, caller: Principal, model: str) -> str:
+    """The id of the deployment of a chat model. Raises what the chat endpoint does."""
+    account = replace(caller, scope=Scope.ACCOUNT, account_id=account_id)
+    entry = services.directory.resolve(account, model)
+    check_pipeline(entry, GENERATING)
+    return entry.deployment_id
+
+
+async def get(session: Session, account_id: str, agent_id: str, *, lock: bool = False) -> Agent:
+    row = await repository.agent(session, account_id, agent_id, lock=lock)
+    if row is None:
+        raise NotFoundError("Agent not found", code="agent_not_found")
+    return row
+
+
+def response(row: Agent) -> schemas.Agent:
+    return schemas.Agent(
+        id=row.id,
+        name=row.name,
+        model=row.model,
+        instructions=row.instructions,
+        tools=[_shown(tool) for tool in row.tools],
+        max_steps=row.max_steps,
+        config=row.config,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+    )
+
+
+def _config(config: schemas.AgentConfig) -> dict[str, Any]:
+    """Raises `InvalidRequestError` naming the field."""
+    if isinstance(form := config.response_format, JsonSchemaFormat):
+        _check_schema(form.json_schema.schema_, "config.response_format.json_schema.schema")
+    return config.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def _stored(services: Services, tools: Sequence[schemas.Tool]) -> list[dict[str, Any]]:
+    """Tools as they are kept. Raises `InvalidRequestError` naming the field."""
+    names: set[str] = set()
+    found: list[dict[str, Any]] = []
+    for index, tool in enumerate(tools):
+        if isinstance(tool, schemas.FunctionTool):
+            name, field = tool.function.name, f"tools[{index}].function.name"
+            _check_schema(tool.function.parameters, f"tools[{index}].function.parameters")
+        else:
+            name, field = f"mcp {tool.server_label}", f"tools[{index}].server_label"
+            _check_url(tool.server_url, f"tools[{index}].server_url")
+        if name in names:
+            raise InvalidRequestError(f"'{field}' is another tool's already.", param=field)
+        names.add(name)
+        stored = tool.model_dump(mode="json", exclude_none=True)
+        if isinstance(tool, schemas.McpTool):
+            secret = msgspec.json.encode(stored.pop("headers"))
+            stored["sealed_headers"] = base64.b64encode(services.secret.seal(secret)).decode()
+            stored["header_names"] = list(tool.headers)
+        found.append(stored)
+    return found
+
+
+def _check_schema(schema: dict[str, Any] | None, field: str) -> None:
+    if what := limits.excess(schema or {}):
+        raise InvalidRequestError(f"'{field}' {what}.", param=field)
+
+
+def _check_url(url: str, field: str) -> None:
+    try:
+        checked_url(url)
+    except InvalidMediaError as error:
+        raise InvalidRequestError(
+            f"'{field}' must be an http or https URL without user name, password and blanks.",
+            param=field,
+        ) from error
+
+
+def _shown(tool: dict[str, Any]) -> dict[str, Any]:
+    if tool["type"] != "mcp":
+        return tool
+    kept = {name: tool[name] for name in tool if name not in ("sealed_headers", "header_names")}
+    return kept | {"headers": dict.fromkeys(tool["header_names"], schemas.HIDDEN)}
+
+
+def server_of(services: Services, tool: dict[str, Any]) -> McpServer:
+    """A tool server with its secrets. Raises `InternalError` where another secret sealed them."""
+    opened = services.secret.unseal(base64.b64decode(tool["sealed_headers"]))
+    if opened is None:
+        raise InternalError("This agent's headers were sealed by a server with another secret.")
+    return McpServer(
+        label=tool["server_label"],
+        url=tool["server_url"],
+        headers=msgspec.json.decode(opened),
+        allowed_tools=tool.get("allowed_tools"),
+    )

@@ -1,0 +1,136 @@
+"""A run's events, as a list or as they come."""
+
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Path, Request
+
+from stoker.agents import events, repository, run_service, schemas
+from stoker.agents.events import Event
+from stoker.agents.followers import Follower
+from stoker.agents.models import Run, RunEvent
+from stoker.agents.sealing import Sealer
+from stoker.agents.work import read
+from stoker.auth import AccountId
+from stoker.context import Services
+from stoker.db import Session
+from stoker.errors import NotFoundError
+from stoker.lists import ListResponse, Page, PageQuery
+from stoker.openai.convention import Streamed, streamed
+from stoker.runtime.interface import KEEP_ALIVE
+
+SILENCE_S = 15.0
+_PAGE = 256
+
+
+@dataclass(frozen=True)
+class Place:
+    """A run of an agent, if it is there."""
+
+    agent_id: Annotated[str, Path()]
+    run_id: Annotated[str, Path()]
+    account_id: AccountId
+
+    async def row(self, session: Session, *, lock: bool = False) -> Run:
+        """Raises `NotFoundError`."""
+        return await run_service.get(
+            session, self.account_id, self.agent_id, self.run_id, lock=lock
+        )
+
+
+async def page(
+    session: Session, services: Services, row: Run, after: int, query: PageQuery
+) -> ListResponse[schemas.RunEvent]:
+    rows = await repository.events(
+        session,
+        row.id,
+        after=after,
+        limit=query.limit + 1,
+        newest_first=query.order == "desc",
+    )
+    found = read(Sealer(services.secret, row.content_key), rows)
+    shown = Page(found[: query.limit], len(found) > query.limit)
+    return shown.response(lambda event: _schema(row.id, event))
+
+
+async def follow(request: Request, services: Services, place: Place, after: int) -> Streamed:
+    """All events after one, those to come included, as server-sent events.
+
+    Raises `NotFoundError`.
+    """
+    return await streamed(request, _parts(services, place, after))
+
+
+async def _parts(services: Services, place: Place, after: int) -> AsyncGenerator[bytes]:
+    with services.runs.followers.follow(place.run_id) as follower:
+        # Read once it is listened to, so that nothing falls between the two.
+        async with services.database.reading() as session:
+            row = await place.row(session)
+            rows = await repository.events(session, row.id, after=after, limit=_PAGE)
+        sealer, last = Sealer(services.secret, row.content_key), after
+        found, is_page = read(sealer, rows), len(rows) == _PAGE
+        # The head of the answer goes out at once: the next event may be long in coming.
+        yield b": run\n\n"
+        while True:
+            for event in found:
+                yield _sse(row.id, event)
+                last = event.sequence
+                if event.type in events.LAST:
+                    return
+            if not is_page and row.completed_at is not None:
+                return
+            found = [] if is_page else [one for one in follower.take() if one.sequence > last]
+            if is_page or (found and found[0].sequence != last + 1):
+                rows = await _after(services, row.id, last)
+                found, is_page = read(sealer, rows), len(rows) == _PAGE
+            if found:
+                continue
+            if follower.is_deleted:
+                yield _line(events.DELETED, "{}")
+                return
+            if follower.is_over:
+                return
+            if not await follower.wait(SILENCE_S):
+                yield KEEP_ALIVE
+                if not services.database.is_sqlite:
+                    rows = await _looked_up(services, place, follower, last)
+                    found, is_page = read(sealer, rows), len(rows) == _PAGE
+
+
+async def _looked_up(
+    services: Services, place: Place, follower: Follower, last: int
+) -> Sequence[RunEvent]:
+    """What came after an event: another server may work on the run, which tells nobody here."""
+    async with services.database.reading() as session:
+        try:
+            row = await place.row(session)
+        except NotFoundError:
+            follower.hear_of_deletion()
+            return ()
+        return await repository.events(session, row.id, after=last, limit=_PAGE)
+
+
+async def _after(services: Services, run_id: str, last: int) -> Sequence[RunEvent]:
+    async with services.database.reading() as session:
+        return await repository.events(session, run_id, after=last, limit=_PAGE)
+
+
+def _schema(run_id: str, event: Event) -> schemas.RunEvent:
+    return schemas.RunEvent(
+        id=str(event.sequence),
+        run_id=run_id,
+        sequence=event.sequence,
+        type=event.type,
+        data=event.data,
+        created_at=event.created_at,
+    )
+
+
+def _sse(run_id: str, event: Event) -> bytes:
+    body = _schema(run_id, event).model_dump_json()
+    return f"id: {event.sequence}\n".encode() + _line(event.type, body)
+
+
+def _line(name: str, body: str) -> bytes:
+    return f"event: {name}\ndata: {body}\n\n".encode()

@@ -1,0 +1,54 @@
+"""What a replica needs of memory, by the headers of its model's weights: until it was measured."""
+
+import asyncio
+from pathlib import Path
+
+from stoker.artifacts import repository as artifacts
+from stoker.artifacts.inspection import Inspection, InspectionError, inspect
+from stoker.artifacts.inspection.inspector import MIN_WORKING_BYTES
+from stoker.artifacts.models import Artifact
+from stoker.config import Settings
+from stoker.db import Session
+from stoker.deployments.folders import FolderReader, source_folder
+from stoker.deployments.models import Deployment
+from stoker.errors import InvalidRequestError
+from stoker.tasks.registry import PIPELINES
+
+
+async def again(session: Session, settings: Settings, row: Deployment) -> int:
+    """Of a deployment as it is now, bytes.
+
+    Raises `InvalidRequestError` where its folder is not there any more.
+    """
+    if row.source is not None:
+        _, inspection = await inspected_folder(settings, row.source, row.pipeline)
+        return of_folder(inspection, row.dtype)
+    artifact = await artifacts.get(session, row.account_id, str(row.artifact_id))
+    return of_artifact(artifact, row.dtype) if artifact else 0
+
+
+def of_artifact(artifact: Artifact, dtype: str) -> int:
+    found = artifact.inspection or {}
+    return _bytes(int(found.get("memory_bytes", 0)), int(found.get("parameters", 0)), dtype)
+
+
+def of_folder(inspection: Inspection, dtype: str) -> int:
+    return _bytes(inspection.memory_bytes, inspection.parameters, dtype)
+
+
+async def inspected_folder(
+    settings: Settings, source: str, pipeline: str | None
+) -> tuple[Path, Inspection]:
+    """An operator's folder and what is in it. Raises `InvalidRequestError`."""
+    folder = source_folder(settings, source)
+    try:
+        found = await asyncio.to_thread(inspect, FolderReader(folder), pipeline, PIPELINES)
+    except InspectionError as error:
+        raise InvalidRequestError(error.message, param="source") from error
+    return folder, found
+
+
+def _bytes(as_stored: int, parameters: int, dtype: str) -> int:
+    """Weights are loaded in other numbers than they are stored in."""
+    number = 2 if dtype in ("bfloat16", "float16") else 4
+    return max(as_stored, parameters * number + MIN_WORKING_BYTES)

@@ -1,0 +1,59 @@
+"""How large a JSON schema may be that answers are drawn by. Light: both sides import it."""
+
+import json
+import math
+from typing import Any, cast
+
+MAX_CHARS = 64 << 10
+MAX_DEPTH = 32
+MAX_NODES = 2048
+"""Objects, lists and plain values of a schema together."""
+MAX_MULTIPLE = 10_000
+MAX_BITS = 63
+"""Of whole numbers: what carries a schema to a replica knows no larger ones."""
+
+
+def excess(schema: Any) -> str | None:
+    """What there is too much of in a schema, in words that follow its name; None: it is fine."""
+    nodes = 0
+    waiting: list[tuple[Any, int]] = [(schema, 1)]
+    while waiting:
+        value, depth = waiting.pop()
+        nodes += 1
+        if depth > MAX_DEPTH:
+            return f"is nested more than {MAX_DEPTH} levels deep"
+        if nodes > MAX_NODES:
+            return f"has more than {MAX_NODES} values"
+        if isinstance(value, dict):
+            members = cast("dict[str, Any]", value)
+            # An automaton of the multiples of a large number has as many states.
+            multiple = members.get("multipleOf")
+            if isinstance(multiple, int | float) and abs(multiple) > MAX_MULTIPLE:
+                return f"has a 'multipleOf' above {MAX_MULTIPLE}"
+            waiting += [(one, depth + 1) for one in members.values()]
+        elif isinstance(value, list):
+            waiting += [(one, depth + 1) for one in cast("list[Any]", value)]
+        elif what := _odd_number(value):
+            return what
+    return _odd_text(schema)
+
+
+def _odd_number(value: Any) -> str | None:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "has a number that JSON does not know"
+    if isinstance(value, int) and value.bit_length() > MAX_BITS:
+        return f"has a number of more than {MAX_BITS} bits"
+    return None
+
+
+def _odd_text(schema: Any) -> str | None:
+    try:
+        json.dumps(schema, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return "has half a surrogate pair, which is no text"
+    text = json.dumps(schema)
+    return too_long(text) if len(text) > MAX_CHARS else None
+
+
+def too_long(text: str) -> str:
+    return f"has {len(text)} characters; the limit is {MAX_CHARS}"

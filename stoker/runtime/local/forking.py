@@ -1,0 +1,129 @@
+"""How pools get replicas on this machine: memory first, then a fork with all that it needs."""
+
+import os
+from collections.abc import Callable, Collection
+
+from stoker import environments
+from stoker.config import Settings
+from stoker.ids import Prefix, new_id
+from stoker.replica.protocol import OwnEnvironment, ReplicaSpec
+from stoker.runtime.interface import DeploymentSpec
+from stoker.runtime.local.budgets import BatchBudgets
+from stoker.runtime.local.conversions import Conversions
+from stoker.runtime.local.logs import Logs
+from stoker.runtime.local.pools import Pools
+from stoker.runtime.local.preparations import ModelFolders
+from stoker.runtime.local.processes import Processes
+from stoker.runtime.local.replica import LoadError, Replica
+from stoker.runtime.local.residents import Resident
+from stoker.runtime.memory import Memory
+
+
+class ForkingLauncher:
+    """The `Launcher` of this machine."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        folders: ModelFolders,
+        unfunded: Callable[[], Collection[str]],
+        pools: Pools,
+        memory: Memory,
+        processes: Processes,
+        conversions: Conversions,
+        logs: Logs,
+    ) -> None:
+        self._settings = settings
+        self._folders = folders
+        self._unfunded = unfunded
+        self._pools = pools
+        self._memory = memory
+        self._processes = processes
+        self._conversions = conversions
+        self._logs = logs
+        self._threads = settings.replica_threads or len(os.sched_getaffinity(0))
+        self._budgets = BatchBudgets(settings.data_dir.resolve() / "cache")
+
+    # --- memory ---
+
+    async def claim(self, spec: DeploymentSpec, *, is_needed: bool) -> str | None:
+        replica_id = new_id(Prefix.REPLICA)
+        self._pools.attend(spec.id)
+        if is_needed:
+            await self._memory.claim(replica_id, spec.id, spec.memory_bytes)
+        elif not self._memory.take(replica_id, spec.id, spec.memory_bytes):
+            return None
+        return replica_id
+
+    def has_room(self, spec: DeploymentSpec) -> bool:
+        return spec.memory_bytes <= self._memory.room(spec.id)
+
+    def shortage(self, spec: DeploymentSpec) -> str:
+        return self._memory.shortage(spec.id, spec.memory_bytes)
+
+    def leaving(self, replica_id: str) -> None:
+        self._memory.leaving(replica_id)
+
+    def is_funded(self, spec: DeploymentSpec) -> bool:
+        return spec.account_id not in self._unfunded()
+
+    # --- processes ---
+
+    async def launch(self, spec: DeploymentSpec, generation: int, replica_id: str) -> Replica:
+        try:
+            return await self._launch(spec, generation, replica_id)
+        except BaseException:
+            if replica_id not in self._processes.residents:
+                self._memory.release(replica_id)
+            raise
+
+    async def _launch(self, spec: DeploymentSpec, generation: int, replica_id: str) -> Replica:
+        folder = await self._folders.folder(spec)
+        environment = self._environment(spec)
+        budget_key = f"{spec.device}-{spec.dtype}-{self._threads}"
+
+        def calibrated(engine: str, budget: int) -> None:
+            self._budgets.keep(spec.source, f"{engine}-{budget_key}", budget)
+
+        replica = await self._processes.connect(replica_id, generation, calibrated)
+        conversion = self._conversions.place(spec, folder)
+        self._processes.fork(
+            Resident(replica, self._pools.find(spec.id), spec, folder, conversion),
+            ReplicaSpec(
+                id=replica_id,
+                pipeline=spec.pipeline,
+                model_dir=str(folder),
+                address=self._processes.address(replica_id),
+                log_path=str(self._logs.rotated(spec.id)),
+                flight_path=str(replica.flight_path),
+                engine=spec.engine,
+                device=spec.device,
+                dtype=spec.dtype,
+                threads=self._threads,
+                batch_budgets=self._budgets.known(spec.source, budget_key),
+                limits=self._settings.media_limits,
+                converted=self._conversions.done(spec, conversion),
+                environment=environment,
+            ),
+        )
+        return replica
+
+    def kill(self, replica_id: str) -> None:
+        self._processes.kill(replica_id)
+
+    def pid(self, replica_id: str) -> int | None:
+        return self._processes.pid(replica_id)
+
+    def _environment(self, spec: DeploymentSpec) -> OwnEnvironment | None:
+        """Of an engine that needs one. Raises `LoadError` where it is not there any more."""
+        if spec.engine not in environments.NAMES:
+            return None
+        found = environments.installed(self._settings, spec.engine)
+        if found is None:
+            raise LoadError(environments.missing(spec.engine))
+        return OwnEnvironment(
+            python=str(found.python),
+            cache_dir=str(environments.cache_dir(self._settings, spec.engine)),
+            gpu_share=self._settings.vllm_gpu_share,
+        )

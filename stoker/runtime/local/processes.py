@@ -1,0 +1,123 @@
+"""The life of replicas' processes: forked, connected, killed, ended."""
+
+import asyncio
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import zmq
+
+from stoker.replica.protocol import ReplicaSpec
+from stoker.runtime.local.host import EngineHost
+from stoker.runtime.local.pool import Pool
+from stoker.runtime.local.replica import Replica
+from stoker.runtime.local.residents import Resident, Residents
+from stoker.runtime.local.transport import Channel
+from stoker.runtime.local.weighing import Weighing
+from stoker.runtime.machine import kernel_kills
+from stoker.runtime.memory import Memory
+from stoker.runtime.metering import Meter
+
+
+class Processes:
+    def __init__(
+        self,
+        host: EngineHost,
+        residents: Residents,
+        memory: Memory,
+        meter: Meter,
+        weighing: Weighing,
+    ) -> None:
+        self.residents = residents
+        self._host = host
+        self._memory = memory
+        self._meter = meter
+        self._weighing = weighing
+        self._kernel_kills = kernel_kills()
+        self._killed: set[str] = set()
+
+    def open(self) -> None:
+        # A short path of its own: the kernel takes at most 107 bytes of a socket's path.
+        self._run_dir = Path(tempfile.mkdtemp(prefix="stoker-"))
+        self._context = zmq.Context()
+
+    def close(self) -> None:
+        for resident in list(self.residents.values()):
+            self._clean_up(resident)
+        self._context.destroy(linger=0)
+        shutil.rmtree(self._run_dir, ignore_errors=True)
+
+    def address(self, replica_id: str) -> str:
+        return f"ipc://{self._run_dir}/{replica_id}"
+
+    async def connect(
+        self, replica_id: str, generation: int, on_calibrated: Callable[[str, int], None]
+    ) -> Replica:
+        """The gateway's end of a replica to come, once the host can fork it."""
+        await self._host.wait_ready()
+        return Replica(
+            id=replica_id,
+            flight_path=self._run_dir / f"{replica_id}.flight",
+            generation=generation,
+            channel=Channel(self._context, self.address(replica_id)),
+            on_calibrated=on_calibrated,
+        )
+
+    def fork(self, resident: Resident, replica_spec: ReplicaSpec) -> None:
+        """Begin its life: it is known, and billed, until `exited`."""
+        spec = resident.spec
+        self.residents[resident.replica.id] = resident
+        self._meter.begin(
+            resident.replica.id,
+            account_id=spec.account_id,
+            deployment_id=spec.id,
+            model=spec.model,
+            memory_bytes=spec.memory_bytes,
+        )
+        self._host.fork(replica_spec)
+
+    def pid(self, replica_id: str) -> int | None:
+        return self._host.pid(replica_id)
+
+    def kill(self, replica_id: str) -> None:
+        self._killed.add(replica_id)
+        self._host.kill(replica_id)
+
+    def exited(self, replica_id: str, status: int) -> None:
+        if resident := self.residents.get(replica_id):
+            is_out_of_memory = self._ended_by_kernel(replica_id, status)
+            # First, while the flight record is there: it tells which requests had been begun.
+            resident.pool.exited(resident.replica, status, out_of_memory=is_out_of_memory)
+            if is_out_of_memory:
+                self._weighing.outgrew(resident)
+            self._clean_up(resident)
+
+    def _ended_by_kernel(self, replica_id: str, status: int) -> bool:
+        """Whether it was for want of memory; where the host ended, with it ended all replicas."""
+        before, self._kernel_kills = self._kernel_kills, kernel_kills()
+        was_killed = status == -signal.SIGKILL and replica_id not in self._killed
+        self._killed.discard(replica_id)
+        return was_killed and self._host.ready and self._kernel_kills > before
+
+    def _clean_up(self, resident: Resident) -> None:
+        self.residents.pop(resident.replica.id, None)
+        self._meter.end(resident.replica.id)
+        self._memory.release(resident.replica.id)
+        resident.replica.close()
+
+    async def wait_gone(self, seconds: float, pool: Pool | None = None) -> None:
+        """Wait for stopping replicas, of one pool or of all; then kill what is left."""
+        deadline = asyncio.get_running_loop().time() + seconds
+        while left := [
+            replica_id
+            for replica_id, resident in self.residents.items()
+            if pool is None or resident.pool is pool
+        ]:
+            if asyncio.get_running_loop().time() > deadline:
+                for replica_id in left:
+                    self._host.kill(replica_id)
+                await asyncio.sleep(0.2)
+                return
+            await asyncio.sleep(0.02)

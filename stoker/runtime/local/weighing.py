@@ -1,0 +1,88 @@
+"""What replicas need of memory: learnt from those that run, for those to come."""
+
+from dataclasses import replace
+
+from stoker.config import MIB
+from stoker.runtime.interface import DeploymentSpec, Readiness, RuntimeListener
+from stoker.runtime.local.pool import Pool
+from stoker.runtime.local.residents import Resident
+from stoker.runtime.memory import Memory
+from stoker.runtime.metering import Meter
+
+HEADROOM = 1.1
+"""Memory is measured now and then; between two measurements a replica may need more."""
+UNKNOWN_BYTES = 512 * MIB
+"""What a model is taken to need of which nothing is known, until it was measured."""
+
+
+class Weighing:
+    def __init__(self, memory: Memory, meter: Meter, listener: RuntimeListener) -> None:
+        self._memory = memory
+        self._meter = meter
+        self._listener = listener
+        self._measured: dict[str, int] = {}
+        """Deployment → what one replica has needed of memory, at most."""
+
+    # --- deployments ---
+
+    def sized(self, spec: DeploymentSpec, before: DeploymentSpec | None) -> DeploymentSpec:
+        """A specification with what is known of its memory.
+
+        Args:
+            before: the deployment's specification until now, if it is not new.
+        """
+        if before and not spec.runs_like(before):
+            self._measured.pop(spec.id, None)
+        known = self._measured.get(spec.id) or spec.memory_bytes or UNKNOWN_BYTES
+        return spec if known == spec.memory_bytes else replace(spec, memory_bytes=known)
+
+    def reserve(self, spec: DeploymentSpec, *, running: bool) -> None:
+        """Keep memory for a deployment that is `hot`, and for no other."""
+        if running and spec.readiness is Readiness.HOT:
+            self._memory.reserve(spec.id, _reserved(spec))
+        else:
+            self._memory.unreserve(spec.id)
+
+    def check_fits(self, spec: DeploymentSpec) -> None:
+        """Raises `CapacityError` where a `hot` deployment's memory could not be kept for it."""
+        if spec.readiness is Readiness.HOT:
+            self._memory.check(spec.id, _reserved(spec))
+
+    def forget(self, deployment_id: str) -> None:
+        self._measured.pop(deployment_id, None)
+        self._memory.unreserve(deployment_id)
+
+    # --- replicas ---
+
+    def weigh(self, resident: Resident) -> None:
+        """Count what a replica holds; what it has needed is what the next one will need."""
+        replica, pool, spec = resident.replica, resident.pool, resident.spec
+        self._meter.resize(replica.id, replica.memory_bytes or spec.memory_bytes)
+        if not replica.own_bytes or not replica.answered:
+            return
+        needed = int(replica.own_bytes * HEADROOM)
+        if not spec.runs_like(pool.spec):
+            # The deployment was changed: this one tells nothing of those to come.
+            self._memory.resize(replica.id, needed)
+            return
+        if needed > self._measured.get(pool.spec.id, 0):
+            self._learn(pool, needed)
+        self._memory.resize(replica.id, pool.spec.memory_bytes)
+
+    def outgrew(self, resident: Resident) -> None:
+        """The kernel has ended a replica for want of memory."""
+        pool = resident.pool
+        if resident.spec.runs_like(pool.spec):
+            self._learn(pool, int(pool.spec.memory_bytes * HEADROOM))
+
+    def _learn(self, pool: Pool, needed: int) -> None:
+        """What one replica of a deployment needs."""
+        self._measured[pool.spec.id] = needed
+        pool.weighed(needed)
+        self.reserve(pool.spec, running=pool.running)
+        self._listener.weighed(pool.spec)
+
+
+def _reserved(spec: DeploymentSpec) -> int:
+    """What is kept for a `hot` deployment."""
+    return spec.memory_bytes * max(1, spec.min_replicas)

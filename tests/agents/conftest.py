@@ -1,0 +1,59 @@
+"""One real server with the demo's chat model, and a real tool server beside it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+import stoker.demo
+from tests.agents.support import Account
+from tests.agents.tools import Tools, serving
+from tests.support.databases import migrated, postgres_url
+from tests.support.deploying import deploy, wait_for
+from tests.support.server import Server, running
+
+__all__ = ["migrated", "postgres_url"]
+
+MODELS = Path(stoker.demo.__file__).parent / "models"
+MODEL = MODELS / "tiny-chat"
+
+
+@pytest.fixture(scope="session")
+def agent_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    data_dir = tmp_path_factory.mktemp("agents") / "data"
+    env = {
+        "STOKER_TOOL_PRIVATE_HOSTS": '["127.0.0.1"]',
+        "STOKER_TOOL_TIMEOUT_S": "3",
+        "STOKER_JOB_LEASE_S": "5",
+    }
+    with running(data_dir, **env) as server:
+        server.wait_ready()
+        yield server
+
+
+@pytest.fixture(scope="session")
+def account(agent_server: Server) -> Iterator[Account]:
+    with agent_server.account("agents") as client:
+        yield prepared(client)
+
+
+@pytest.fixture(scope="session")
+def other(agent_server: Server) -> Iterator[Account]:
+    """Another account, that has the same models."""
+    with agent_server.account("others") as client:
+        yield prepared(client)
+
+
+def prepared(client: httpx.Client) -> Account:
+    chat = deploy(client, MODEL, "chat", engine="torch", readiness="hot")
+    deploy(client, MODELS / "tiny-ner", "ner")
+    wait_for(client, chat["id"], "ready")
+    return Account(client, chat["id"])
+
+
+@pytest.fixture(scope="session")
+def weather_tools() -> Iterator[Tools]:
+    """A server by the official SDK."""
+    with serving() as tools:
+        yield tools

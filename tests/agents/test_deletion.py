@@ -1,0 +1,207 @@
+"""Deleting runs that execute: at any moment, for good, and everywhere."""
+
+import os
+import random
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.agents.conftest import MODEL
+from tests.agents.support import COUNT, WEATHER
+from tests.support.deploying import deploy, deployment
+from tests.support.server import Server, running
+
+DELETIONS = int(os.environ.get("STOKER_TEST_DELETIONS", "60"))
+AT_ONCE = 8
+
+
+def canary(kind: str, number: int) -> str:
+    return f"canary{kind}{number:04d}zq"
+
+
+@pytest.fixture(scope="module")
+def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Its files are searched, so nobody else may write there."""
+    with running(tmp_path_factory.mktemp("erasing") / "data") as server:
+        server.wait_ready()
+        yield server
+
+
+@pytest.fixture(scope="module")
+def client(own_server: Server) -> Iterator[httpx.Client]:
+    with own_server.account("erasing") as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def chat(client: httpx.Client) -> str:
+    """The id of the deployment."""
+    return deploy(client, MODEL, "chat", engine="torch", readiness="hot")["id"]
+
+
+@pytest.fixture(scope="module")
+def agent(client: httpx.Client, chat: str) -> str:
+    assert chat
+    body = {"name": "weather", "model": "chat", "tools": [WEATHER]}
+    return f"/v1/agent/{client.post('/v1/agent', json=body).raise_for_status().json()['id']}"
+
+
+def everything(folder: Path) -> Iterator[tuple[Path, bytes]]:
+    """All files of a server: database, its log, blobs, caches, logs."""
+    for path in [*folder.rglob("*"), folder.parent / f"{folder.name}.log"]:
+        if path.is_file() and not path.is_symlink() and path.suffix != ".safetensors":
+            yield path, path.read_bytes()
+
+
+def sealed(folder: Path) -> dict[str, list[bytes]]:
+    """What the database has of each run: its key, and the beginnings of what the key has sealed."""
+    with sqlite3.connect(f"file:{folder / 'stoker.db'}?mode=ro", uri=True) as rows:
+        found = {
+            run: [key, asked[:48]]
+            for run, key, asked in rows.execute("SELECT id, content_key, asked FROM agent_runs")
+        }
+        for run, data in rows.execute("SELECT run_id, data FROM agent_run_events"):
+            found.setdefault(run, []).append(data[:28])
+    return found
+
+
+def one(client: httpx.Client, agent: str, number: int) -> tuple[str, int]:
+    """Begin a run, bring it as far as chance will have it, delete it; its id and whether it had
+    asked for its tool.
+    """
+    chance = random.Random(number)
+    asked = f"What is the weather in Paris? {canary('prompt', number)}"
+    run = client.post(f"{agent}/runs", json={"input": asked}).raise_for_status().json()
+    place = f"{agent}/runs/{run['id']}"
+    asked_for_tool = 0
+    until = time.monotonic() + chance.uniform(0, 1.6)
+    while time.monotonic() < until:
+        state = client.get(place).raise_for_status().json()
+        if state["status"] == "requires_action":
+            asked_for_tool = 1
+            outputs = [
+                {
+                    "tool_call_id": call["id"],
+                    "output": f'{{"condition": "{canary("tool", number)}"}}',
+                }
+                for call in state["required_action"]["tool_calls"]
+            ]
+            client.post(f"{place}/tool-outputs", json={"tool_outputs": outputs}).raise_for_status()
+        time.sleep(chance.uniform(0, 0.05))
+    gone = client.delete(place)
+    assert gone.status_code == 200, gone.text
+    assert gone.json() == {"id": run["id"], "object": "agent.run.deleted", "deleted": True}
+    for answer in (client.get(place), client.get(f"{place}/events"), client.delete(place)):
+        assert answer.status_code == 404
+        assert answer.json()["error"]["message"] == "Run not found"
+    return run["id"], asked_for_tool
+
+
+def test_deleting_while_executing(
+    own_server: Server, client: httpx.Client, agent: str, chat: str
+) -> None:
+    seen: dict[str, list[bytes]] = {}
+    busy = threading.Event()
+
+    def look() -> None:
+        while not busy.wait(0.05):
+            for run, parts in sealed(own_server.data_dir).items():
+                seen.setdefault(run, []).extend(parts)
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        ended = list(threads.map(lambda number: one(client, agent, number), range(DELETIONS)))
+    busy.set()
+    looking.join()
+    idle_within(client, chat, 1.0)
+
+    assert sum(asked for _, asked in ended) >= DELETIONS / 20, "hardly any came so far"
+    assert len(seen) > DELETIONS / 4, "hardly any was seen while it was there"
+    assert not sealed(own_server.data_dir).keys() & {run for run, _ in ended}
+    words = [b"canaryprompt", b"canarytool"]
+    parts = {part for some in seen.values() for part in some}
+    for path, content in everything(own_server.data_dir):
+        assert [word for word in words if word in content] == [], path
+        assert [part for part in parts if part in content] == [], path
+
+
+def outstanding(client: httpx.Client, chat: str) -> list[int]:
+    return [one["outstanding"] for one in deployment(client, chat)["workers"]]
+
+
+def idle_within(client: httpx.Client, chat: str, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while outstanding(client, chat) != [0]:
+        assert time.monotonic() < deadline, deployment(client, chat)
+        time.sleep(0.01)
+
+
+def test_the_engine_is_idle_after_each(client: httpx.Client, agent: str, chat: str) -> None:
+    """Nobody else asks it for anything: it is this run that it stops working on."""
+    chance = random.Random(0)
+    at_work = 0
+    for _ in range(DELETIONS // 4):
+        run = client.post(f"{agent}/runs", json={"input": COUNT}).raise_for_status().json()
+        time.sleep(chance.uniform(0, 0.3))
+        at_work += outstanding(client, chat) != [0]
+        client.delete(f"{agent}/runs/{run['id']}").raise_for_status()
+        idle_within(client, chat, 1.0)
+    assert at_work > DELETIONS // 8, "it was hardly ever at work"
+
+
+def test_no_table_keeps_what_was_said(own_server: Server, client: httpx.Client, agent: str) -> None:
+    """Nor the answers that `Idempotency-Key` remembers; what was used is still on the bill."""
+    word = canary("again", 1)
+    asked = {"input": f"What is the weather in Paris? {word}"}
+    key = {"idempotency-key": word}
+    run = client.post(f"{agent}/runs", json=asked, headers=key).raise_for_status().json()
+    again = client.post(f"{agent}/runs", json=asked, headers=key)
+    assert again.json()["id"] == run["id"]
+    with sqlite3.connect(own_server.data_dir / "stoker.db") as rows:
+        before = mentions(rows, run["id"])
+        assert {"agent_runs", "agent_run_events", "idempotency_records"} <= before
+    client.delete(f"{agent}/runs/{run['id']}").raise_for_status()
+    with sqlite3.connect(own_server.data_dir / "stoker.db") as rows:
+        assert mentions(rows, run["id"]) == set()
+    usage = client.get("/v1/usage").raise_for_status().json()
+    assert usage["total"] if "total" in usage else usage["data"]
+    # The key is free again: whoever repeats the request asks for something new.
+    anew = client.post(f"{agent}/runs", json=asked, headers=key).raise_for_status().json()
+    assert anew["id"] != run["id"]
+
+
+def mentions(rows: sqlite3.Connection, run_id: str) -> set[str]:
+    """The tables that have a row with an id in it."""
+    found: set[str] = set()
+    tables = [name for (name,) in rows.execute("SELECT name FROM sqlite_master WHERE type='table'")]
+    for table in tables:
+        for row in rows.execute(f'SELECT * FROM "{table}"'):
+            if any(isinstance(value, str) and run_id in value for value in row):
+                found.add(table)
+    return found
+
+
+def test_an_agent_takes_its_runs_with_it(client: httpx.Client, chat: str) -> None:
+    body: dict[str, Any] = {"name": "short-lived", "model": "chat", "tools": [WEATHER]}
+    agent = f"/v1/agent/{client.post('/v1/agent', json=body).raise_for_status().json()['id']}"
+    runs = [
+        client.post(f"{agent}/runs", json={"input": "hello"}).raise_for_status().json()["id"]
+        for _ in range(5)
+    ]
+    gone = client.delete(agent)
+    assert gone.json() == {
+        "id": agent.rpartition("/")[2],
+        "object": "agent.deleted",
+        "deleted": True,
+    }
+    assert client.get(agent).status_code == 404
+    assert [client.get(f"{agent}/runs/{run}").status_code for run in runs] == [404] * 5
+    idle_within(client, chat, 1.0)

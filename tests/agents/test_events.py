@@ -1,0 +1,210 @@
+"""What happens in a run, as a list, live, and from where a follower was left."""
+
+import asyncio
+import time
+from itertools import pairwise
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.agents.support import (
+    ANSWERED,
+    COUNT,
+    FRANCE,
+    PARIS,
+    WEATHER,
+    Account,
+    check_sequence,
+    data,
+    parsed,
+    spoken,
+)
+from tests.agents.tools import Tools
+from tests.deployments.support import check_error
+from tests.support.server import Server
+
+RUNS, TOKENS = 100, 120
+
+
+@pytest.fixture(scope="module")
+def agent(account: Account) -> str:
+    return account.agent(config={"max_tokens": TOKENS})
+
+
+@pytest.fixture(scope="module")
+def ended(account: Account, agent: str) -> str:
+    """A run that has counted as far as it may."""
+    run = account.run(agent, COUNT)
+    account.until(run)
+    return run
+
+
+class TestList:
+    def test_pages_both_ways(self, account: Account, ended: str) -> None:
+        events = account.events(ended)
+        assert len(events) > 4
+        path = f"{ended}/events"
+        first = account.get(path, order="asc", limit=2)
+        assert first["data"] == events[:2]
+        assert (first["first_id"], first["last_id"], first["has_more"]) == ("1", "2", True)
+        second = account.get(path, order="asc", limit=2, after="2")
+        assert second["data"] == events[2:4]
+        newest = account.get(path, limit=2)
+        assert newest["data"] == events[:-3:-1]
+        older = account.get(path, limit=2, after=newest["last_id"])
+        assert older["data"] == events[-3:-5:-1]
+        beyond = account.get(path, order="asc", after=str(len(events)))
+        assert (beyond["data"], beyond["has_more"]) == ([], False)
+        assert account.get(path, after="1")["data"] == []
+
+    def test_shape(self, account: Account, ended: str) -> None:
+        events = account.events(ended)
+        run_id = ended.rpartition("/")[2]
+        for event in events:
+            assert list(event) == [
+                "id",
+                "object",
+                "run_id",
+                "sequence",
+                "type",
+                "data",
+                "created_at",
+            ]
+            assert (event["object"], event["run_id"]) == ("agent.run.event", run_id)
+        assert all(one["created_at"] <= two["created_at"] for one, two in pairwise(events))
+
+    def test_pieces_are_the_message(self, account: Account, ended: str) -> None:
+        events = account.events(ended)
+        (completed,) = data(events, "message.completed")
+        found = account.get(ended)
+        assert spoken(events) == {1: completed["message"]["content"]}
+        assert found["output"] == completed["message"]["content"]
+        asked = [{"role": "user", "content": COUNT}]
+        same = account.post(
+            "/v1/chat/completions", 200, model="chat", messages=asked, max_tokens=TOKENS
+        )
+        assert found["output"] == same["choices"][0]["message"]["content"]
+
+    @pytest.mark.parametrize("after", ["a", "-1", "1.5", "٣", "2147483648", "run_1"])
+    def test_bad_after(self, account: Account, ended: str, after: str) -> None:
+        answer = account.client.get(f"{ended}/events", params={"after": after})
+        check_error(answer, 400, "InvalidRequestError", "invalid_request", "after")
+
+
+class TestStream:
+    def test_from_the_beginning_to_the_end(self, account: Account) -> None:
+        run = account.run(account.agent(tools=[WEATHER]))
+        seen: list[dict[str, Any]] = []
+        for event in account.stream(run):
+            seen.append(event)
+            if event["type"] == "run.requires_action":
+                account.answer(run)
+        check_sequence(seen)
+        assert seen == account.events(run)
+        assert seen[-1]["data"]["output"] == ANSWERED
+
+    def test_pieces_come_while_it_speaks(self, account: Account, agent: str) -> None:
+        run = account.run(agent, COUNT)
+        seen = []
+        for event in account.stream(run):
+            if event["type"] == "message.delta" and not seen:
+                assert account.get(run)["status"] == "in_progress"
+            seen.append(event)
+        check_sequence(seen)
+        assert len(data(seen, "message.delta")) > 2
+
+    def test_of_an_ended_run_ends(self, account: Account, ended: str) -> None:
+        began = time.monotonic()
+        assert [*account.stream(ended)] == account.events(ended)
+        assert time.monotonic() - began < 2
+
+    def test_goes_on_after_any_event(self, account: Account, ended: str) -> None:
+        events = account.events(ended)
+        for after in range(len(events) + 1):
+            assert [*account.stream(ended, str(after))] == events[after:]
+
+    def test_goes_on_while_the_run_does(self, account: Account, agent: str) -> None:
+        run = account.run(agent, COUNT)
+        seen: list[dict[str, Any]] = []
+        while not seen or seen[-1]["type"] != "run.completed":
+            last = seen[-1]["id"] if seen else None
+            for event in account.stream(run, last):
+                seen.append(event)
+                if len(seen) % 3 == 0:
+                    break
+        check_sequence(seen)
+        assert seen == account.events(run)
+
+    @pytest.mark.parametrize("last", ["a", "-1", "1 2", "9" * 20])
+    def test_bad_last_event_id(self, account: Account, ended: str, last: str) -> None:
+        headers = {"accept": "text/event-stream", "last-event-id": last}
+        answer = account.client.get(f"{ended}/events", headers=headers)
+        check_error(answer, 400, "InvalidRequestError", "invalid_request", "Last-Event-ID")
+
+    def test_deletion_ends_it(self, account: Account, weather_tools: Tools) -> None:
+        waiting = account.run(account.agent(tools=[WEATHER]))
+        speaking = account.run(account.agent(), COUNT)
+        for run, until in ((waiting, "run.requires_action"), (speaking, "message.delta")):
+            stream = account.stream(run)
+            assert any(one["type"] == until for one in stream)
+            deleted = account.client.delete(run)
+            assert deleted.json() == {
+                "id": run.rpartition("/")[2],
+                "object": "agent.run.deleted",
+                "deleted": True,
+            }
+            assert [one["type"] for one in stream][-1] == "run.deleted"
+            answer = account.client.get(f"{run}/events", headers={"accept": "text/event-stream"})
+            check_error(answer, 404, "NotFoundError", "run_not_found")
+        account.wait_idle(1)
+
+    def test_slow_reader_misses_nothing(self, account: Account) -> None:
+        """More bytes than sockets hold."""
+        long = "a " * 500_000
+        run = account.run(account.agent(tools=[WEATHER]))
+        headers = {"accept": "text/event-stream"}
+        with account.client.stream("GET", f"{run}/events", headers=headers) as response:
+            account.until(run, "requires_action")
+            account.answer(run, long)
+            account.until(run)
+            seen = [*parsed(response.iter_lines())]
+        assert seen == account.events(run)
+        assert data(seen, "tool_call.completed")[0]["output"] == long
+
+
+class TestManyAtOnce:
+    async def follow(self, client: httpx.AsyncClient, agent: str, asked: str) -> None:
+        made = (await client.post(f"{agent}/runs", json={"input": asked})).raise_for_status()
+        run = f"{agent}/runs/{made.json()['id']}"
+        lines: list[str] = []
+        headers = {"accept": "text/event-stream"}
+        async with client.stream("GET", f"{run}/events", headers=headers) as response:
+            async for line in response.aiter_lines():
+                lines.append(line)
+        seen = [*parsed(lines)]
+        check_sequence(seen)
+        assert seen[-1]["type"] == "run.completed", seen[-1]
+        found = (await client.get(run)).json()
+        expected = PARIS if asked == FRANCE else ANSWERED
+        assert (found["status"], found["output"]) == ("completed", expected)
+        stored: list[dict[str, Any]] = []
+        while len(stored) < len(seen):
+            params = {"order": "asc", "limit": 100, "after": len(stored)}
+            page = (await client.get(f"{run}/events", params=params)).json()
+            assert page["data"]
+            stored += page["data"]
+        assert seen == stored and page["has_more"] is False
+
+    async def test_nothing_is_lost(
+        self, agent_server: Server, account: Account, agent: str
+    ) -> None:
+        async with httpx.AsyncClient(
+            base_url=agent_server.base_url,
+            headers={"authorization": account.client.headers["authorization"]},
+            limits=httpx.Limits(max_connections=2 * RUNS),
+            timeout=120,
+            verify=False,
+        ) as client:
+            await asyncio.gather(*(self.follow(client, agent, FRANCE) for _ in range(RUNS)))
+        account.wait_idle(5)

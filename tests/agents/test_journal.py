@@ -1,0 +1,485 @@
+"""The journal on real databases: nothing is lost, repeated or written by who may not."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from sqlalchemy import delete, event, select
+
+from stoker import db
+from stoker.accounts.models import Account
+from stoker.agents import journal as module
+from stoker.agents import repository, stream
+from stoker.agents.events import MESSAGE_DELTA, REASONING_DELTA, STEP_STARTED, Event
+from stoker.agents.followers import Followers
+from stoker.agents.journal import Journal, LostError, Writer, append
+from stoker.agents.models import Agent, Run, RunEvent
+from stoker.agents.sealing import Sealer, new_key
+from stoker.agents.work import read
+from stoker.db import Database
+from stoker.errors import InternalError
+from stoker.ids import Prefix, new_id
+from stoker.secret import ServerSecret
+from tests.agents.support import parsed
+
+TOKEN = "of the holder"
+
+
+class Lab:
+    """A journal at work, and runs to write."""
+
+    def __init__(self, database: Database, secret: ServerSecret) -> None:
+        self.database = database
+        self.secret = secret
+        self.followers = Followers()
+        self.journal = Journal(database, self.followers)
+
+    async def run(self) -> Run:
+        row = Run(
+            id=new_id(Prefix.RUN),
+            account_id="acct_runs",
+            agent_id="agent_runs",
+            api_key="key_runs",
+            deployment_id="dep_1",
+            model="chat",
+            content_key=new_key(self.secret),
+            asked=b"",
+            status="in_progress",
+            progress=0.0,
+            tries=1,
+            losses=0,
+            lock_token=TOKEN,
+            created_at=db.now(),
+        )
+        async with self.database.transaction() as session:
+            session.add(row)
+        return row
+
+    def writer(self, row: Run, last: int = 0) -> Writer:
+        return self.journal.writer(row, self.sealer(row), last)
+
+    def sealer(self, row: Run) -> Sealer:
+        return Sealer(self.secret, row.content_key)
+
+    async def events(self, row: Run) -> list[Event]:
+        async with self.database.reading() as session:
+            rows = await repository.events(session, row.id, after=0, limit=10_000)
+        return read(self.sealer(row), rows)
+
+    async def row(self, run_id: str) -> Run | None:
+        async with self.database.reading() as session:
+            return await session.get(Run, run_id)
+
+
+@pytest.fixture
+async def lab(migrated: Database, tmp_path: Path) -> AsyncIterator[Lab]:
+    async with migrated.transaction() as session:
+        for table in (RunEvent, Run, Agent):
+            await session.execute(delete(table))
+        if await session.get(Account, "acct_runs") is None:
+            session.add(Account(id="acct_runs", name="runs", created_at=db.now()))
+            await session.flush()
+        session.add(
+            Agent(
+                id="agent_runs",
+                account_id="acct_runs",
+                name="a",
+                model="chat",
+                tools=[],
+                max_steps=1,
+                config={},
+                created_at=db.now(),
+                updated_at=db.now(),
+            )
+        )
+    lab = Lab(migrated, ServerSecret(tmp_path))
+    task = asyncio.create_task(lab.journal.run())
+    yield lab
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+def told(events: Sequence[Event]) -> list[tuple[int, str, Any]]:
+    return [(one.sequence, one.type, one.data) for one in events]
+
+
+@contextlib.contextmanager
+def counted_commits(database: Database) -> Any:
+    commits: list[None] = []
+
+    def note(_connection: Any) -> None:
+        commits.append(None)
+
+    event.listen(database.engine.sync_engine, "commit", note)
+    try:
+        yield commits
+    finally:
+        event.remove(database.engine.sync_engine, "commit", note)
+
+
+class TestWriting:
+    async def test_in_order_and_durable(self, lab: Lab) -> None:
+        row = await lab.run()
+        writer = lab.writer(row)
+        for number in range(1, 21):
+            writer.add(STEP_STARTED, {"step": number})
+        writer.set({"steps": 20})
+        await writer.commit()
+        expected = [(number, STEP_STARTED, {"step": number}) for number in range(1, 21)]
+        assert told(await lab.events(row)) == expected
+        found = await lab.row(row.id)
+        assert found and found.steps == 20
+
+    async def test_pieces_become_one(self, lab: Lab) -> None:
+        row = await lab.run()
+        writer = lab.writer(row)
+        for text in ("It", " is", " 21"):
+            writer.add_delta(MESSAGE_DELTA, 1, text)
+        writer.add_delta(REASONING_DELTA, 1, "hm")
+        writer.add_delta(MESSAGE_DELTA, 1, " degrees")
+        await writer.commit()
+        writer.add_delta(MESSAGE_DELTA, 1, ".")
+        await writer.commit()
+        assert told(await lab.events(row)) == [
+            (1, MESSAGE_DELTA, {"step": 1, "text": "It is 21"}),
+            (2, REASONING_DELTA, {"step": 1, "text": "hm"}),
+            (3, MESSAGE_DELTA, {"step": 1, "text": " degrees"}),
+            (4, MESSAGE_DELTA, {"step": 1, "text": "."}),
+        ]
+
+    async def test_pieces_are_written_without_being_asked_to(self, lab: Lab) -> None:
+        row = await lab.run()
+        with lab.followers.follow(row.id) as follower:
+            lab.writer(row).add_delta(MESSAGE_DELTA, 1, "It")
+            assert await follower.wait(10)
+            assert told(follower.take()) == told(await lab.events(row))
+
+    async def test_many_runs_share_a_commit(self, lab: Lab) -> None:
+        rows = [await lab.run() for _ in range(50)]
+        writers = [lab.writer(row) for row in rows]
+        for number, writer in enumerate(writers):
+            writer.add(STEP_STARTED, {"step": number})
+        with counted_commits(lab.database) as commits:
+            for writer in writers:
+                writer.set({"steps": 7})
+            await asyncio.gather(*(writer.commit() for writer in writers))
+        assert len(commits) <= 3, "a commit each would be fifty"
+        for number, row in enumerate(rows):
+            assert told(await lab.events(row)) == [(1, STEP_STARTED, {"step": number})]
+
+    async def test_follower_hears_only_what_is_durable(self, lab: Lab) -> None:
+        row = await lab.run()
+        writer = lab.writer(row)
+        with lab.followers.follow(row.id) as follower:
+            writer.add(STEP_STARTED, {"step": 1})
+            assert follower.take() == []
+            await writer.commit()
+            assert told(follower.take()) == [(1, STEP_STARTED, {"step": 1})]
+
+    async def test_what_is_taken_is_written_by_who_took_it(self, lab: Lab) -> None:
+        row = await lab.run()
+        writer = lab.writer(row)
+        writer.add(STEP_STARTED, {"step": 1})
+        await writer.commit()
+        writer.add(STEP_STARTED, {"step": 2})
+        writer.add_delta(MESSAGE_DELTA, 2, "It")
+        taken = await writer.take()
+        assert told(taken) == [
+            (2, STEP_STARTED, {"step": 2}),
+            (3, MESSAGE_DELTA, {"step": 2, "text": "It"}),
+        ]
+        await asyncio.sleep(3 * module.GATHER_S)
+        assert len(await lab.events(row)) == 1, "the journal has let go of them"
+        with lab.followers.follow(row.id) as follower:
+            async with lab.database.transaction() as session:
+                last = [("run.completed", {})]
+                await append(session, lab.followers, row, lab.sealer(row), last, written=taken)
+            assert told(follower.take()) == [*told(taken), (4, "run.completed", {})]
+        assert [one.sequence for one in await lab.events(row)] == [1, 2, 3, 4]
+
+    async def test_what_is_being_written_is_not_taken(self, lab: Lab) -> None:
+        row = await lab.run()
+        writer = lab.writer(row)
+        writer.add(STEP_STARTED, {"step": 1})
+        commit = asyncio.create_task(writer.commit())
+        while writer not in lab.journal._writing:
+            await asyncio.sleep(0)
+        writer.add(STEP_STARTED, {"step": 2})
+        assert told(await writer.take()) == [(2, STEP_STARTED, {"step": 2})]
+        assert commit.done() or await commit is None
+        assert told(await lab.events(row)) == [(1, STEP_STARTED, {"step": 1})]
+
+    async def test_failing_transaction_is_retried(
+        self, lab: Lab, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        row = await lab.run()
+        writer, fails = lab.writer(row), 3
+        monkeypatch.setattr(module, "RETRY_S", 0.01)
+        add_events = repository.add_events
+
+        async def failing(*given: Any) -> None:
+            nonlocal fails
+            await add_events(*given)
+            if fails:
+                fails -= 1
+                # The events are in the transaction, which is rolled back.
+                raise OSError("the disk is full")
+
+        monkeypatch.setattr(repository, "add_events", failing)
+        with lab.followers.follow(row.id) as follower:
+            writer.add(STEP_STARTED, {"step": 1})
+            writer.set({"steps": 1})
+            commit = asyncio.create_task(writer.commit())
+            while fails:
+                # Meanwhile it speaks on.
+                writer.add_delta(MESSAGE_DELTA, 1, "a")
+                await asyncio.sleep(0.005)
+            await commit
+            writer.add(STEP_STARTED, {"step": 2})
+            writer.set({"steps": 2})
+            await writer.commit()
+            events = await lab.events(row)
+            assert told(follower.take()) == told(events)
+        assert [one.sequence for one in events] == [*range(1, len(events) + 1)]
+        assert [one.data["step"] for one in events if one.type == STEP_STARTED] == [1, 2]
+        found = await lab.row(row.id)
+        assert found and found.steps == 2
+
+    async def test_what_cannot_be_written_harms_no_other_run(self, lab: Lab) -> None:
+        """Half a surrogate pair is no UTF-8."""
+        bad, good = await lab.run(), await lab.run()
+        odd, writer = lab.writer(bad), lab.writer(good)
+        odd.add(STEP_STARTED, {"text": "\ud800"})
+        writer.add(STEP_STARTED, {"step": 1})
+        async with asyncio.timeout(5):
+            wrong, fine = await asyncio.gather(
+                odd.commit(), writer.commit(), return_exceptions=True
+            )
+        assert (type(wrong), fine) == (UnicodeEncodeError, None)
+        with pytest.raises(UnicodeEncodeError):
+            odd.add(STEP_STARTED, {"step": 2})
+        assert told(await lab.events(good)) == [(1, STEP_STARTED, {"step": 1})]
+        assert await lab.events(bad) == []
+
+
+class TestFences:
+    async def test_replaced_token(self, lab: Lab) -> None:
+        row = await lab.run()
+        writer = lab.writer(row)
+        writer.add(STEP_STARTED, {"step": 1})
+        writer.set({"steps": 1})
+        await writer.commit()
+        async with lab.database.transaction() as session:
+            (await session.get_one(Run, row.id)).lock_token = "of another"
+        with lab.followers.follow(row.id) as follower:
+            writer.add(STEP_STARTED, {"step": 2})
+            with pytest.raises(LostError):
+                writer.set({"steps": 2})
+                await writer.commit()
+            assert follower.take() == []
+        # Once it is known, at once.
+        with pytest.raises(LostError):
+            writer.add(STEP_STARTED, {"step": 3})
+        with pytest.raises(LostError):
+            await writer.commit()
+        assert told(await lab.events(row)) == [(1, STEP_STARTED, {"step": 1})]
+        found = await lab.row(row.id)
+        assert found and found.steps == 1
+
+    async def test_new_holder_goes_on(self, lab: Lab) -> None:
+        row = await lab.run()
+        old = lab.writer(row)
+        old.add(STEP_STARTED, {"step": 1})
+        await old.commit()
+        async with lab.database.transaction() as session:
+            (await session.get_one(Run, row.id)).lock_token = row.lock_token = "of another"
+        new = lab.writer(row, last=1)
+        # Both write in the same moment.
+        old.add(STEP_STARTED, {"step": 100})
+        lost = asyncio.create_task(old.commit())
+        await asyncio.sleep(0)
+        new.add(STEP_STARTED, {"step": 2})
+        await new.commit()
+        with pytest.raises(LostError):
+            await lost
+        assert [one.data["step"] for one in await lab.events(row)] == [1, 2]
+
+    async def test_deleted_run(self, lab: Lab) -> None:
+        row, other = await lab.run(), await lab.run()
+        writer, others = lab.writer(row), lab.writer(other)
+        writer.add(STEP_STARTED, {"step": 1})
+        await writer.commit()
+        async with lab.database.transaction() as session:
+            await repository.delete_runs(session, [row.id])
+        writer.add(STEP_STARTED, {"step": 2})
+        others.add(STEP_STARTED, {"step": 1})
+        writer.set({"steps": 2})
+        late, fine = await asyncio.gather(writer.commit(), others.commit(), return_exceptions=True)
+        assert (type(late), fine) == (LostError, None)
+        assert await lab.row(row.id) is None
+        async with lab.database.reading() as session:
+            assert await repository.events(session, row.id, after=0, limit=10) == []
+        assert len(await lab.events(other)) == 1
+
+    async def test_many_deleted_while_they_are_written(self, lab: Lab) -> None:
+        """Both lock many rows: in one order, or they would wait for each other."""
+        rows = [await lab.run() for _ in range(60)]
+
+        async def write(row: Run, order: int) -> int:
+            await asyncio.sleep(0.001 * order)
+            writer, number = lab.writer(row), 0
+            with contextlib.suppress(LostError):
+                while True:
+                    number += 1
+                    writer.add(STEP_STARTED, {"step": number})
+                    writer.set({"steps": number})
+                    await writer.commit()
+            return number
+
+        # The newest is written first.
+        writing = [write(row, order) for order, row in enumerate(reversed(rows))]
+        tasks = [asyncio.create_task(one) for one in writing]
+        async with asyncio.timeout(30):
+            for at in range(0, 60, 20):
+                await asyncio.sleep(0.2)
+                async with lab.database.transaction() as session:
+                    some = [row.id for row in rows[at : at + 20]]
+                    await repository.delete_runs(session, some)
+            written = await asyncio.gather(*tasks)
+        assert min(written) > 1
+        async with lab.database.reading() as session:
+            assert (await session.scalars(select(RunEvent))).all() == []
+
+    async def test_rolled_back_append_is_not_told(self, lab: Lab) -> None:
+        row = await lab.run()
+        given = [(STEP_STARTED, {"step": 1})]
+        with lab.followers.follow(row.id) as follower:
+            with contextlib.suppress(OSError):
+                async with lab.database.transaction() as session:
+                    await append(session, lab.followers, row, lab.sealer(row), given)
+                    raise OSError
+            assert follower.take() == []
+            async with lab.database.transaction() as session:
+                await append(session, lab.followers, row, lab.sealer(row), given)
+            assert told(follower.take()) == [(1, *given[0])] == told(await lab.events(row))
+
+
+class TestSealing:
+    async def test_rows_hold_nothing_in_the_clear(self, lab: Lab) -> None:
+        row = await lab.run()
+        writer = lab.writer(row)
+        writer.add(STEP_STARTED, {"text": "canary"})
+        writer.add(STEP_STARTED, {"text": "canary"})
+        await writer.commit()
+        async with lab.database.reading() as session:
+            first, second = await repository.events(session, row.id, after=0, limit=10)
+        assert b"canary" not in first.data + second.data
+        assert first.data != second.data, "the same text is not seen to be the same"
+
+    async def test_another_key_opens_nothing(
+        self, lab: Lab, tmp_path_factory: pytest.TempPathFactory
+    ) -> None:
+        row, other = await lab.run(), await lab.run()
+        sealed = lab.sealer(row).seal({"a": 1})
+        assert lab.sealer(row).unseal(sealed) == {"a": 1}
+        with pytest.raises(InternalError):
+            lab.sealer(other).unseal(sealed)
+        with pytest.raises(InternalError):
+            lab.sealer(row).unseal(sealed[:-1] + bytes([sealed[-1] ^ 1]))
+        with pytest.raises(InternalError):
+            Sealer(ServerSecret(tmp_path_factory.mktemp("other")), row.content_key)
+
+
+class TestFollowing:
+    def parts(self, lab: Lab, row: Run) -> AsyncGenerator[bytes]:
+        services: Any = SimpleNamespace(
+            database=lab.database, secret=lab.secret, runs=SimpleNamespace(followers=lab.followers)
+        )
+        place = stream.Place("agent_runs", row.id, "acct_runs")
+        return stream._parts(services, place, 0)
+
+    async def stream(self, lab: Lab, row: Run) -> list[dict[str, Any]]:
+        content = b"".join([part async for part in self.parts(lab, row)])
+        return [*parsed(content.decode().split("\n")[:-1])]
+
+    async def test_that_falls_behind(self, lab: Lab) -> None:
+        """More events than wait for one connection, in the middle and at the end."""
+        row = await lab.run()
+        writer, content, read = lab.writer(row), b"", 0
+        parts = self.parts(lab, row)
+        for more in (1, 700, 2, 700):
+            for number in range(more):
+                writer.add(STEP_STARTED, {"step": number})
+                if number % 100 == 0:
+                    await writer.commit()
+            await writer.commit()
+            # It reads some of them, and then nothing for a while.
+            async for part in parts:
+                content += part
+                read += part.startswith(b"id: ")
+                if read % 350 == 1:
+                    break
+        async with lab.database.transaction() as session:
+            given = [("run.completed", {})]
+            await append(session, lab.followers, row, lab.sealer(row), given)
+        content += b"".join([part async for part in parts])
+        seen = [*parsed(content.decode().split("\n")[:-1])]
+        assert [one["sequence"] for one in seen] == [*range(1, 1405)]
+        assert [one["type"] for one in seen][-1] == "run.completed"
+
+    async def test_run_of_another_server(self, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Nobody tells of it here: it is found where it is quiet for long."""
+        if lab.database.is_sqlite:
+            pytest.skip("one server has the database")
+        monkeypatch.setattr(stream, "SILENCE_S", 0.05)
+        row, elsewhere = await lab.run(), Followers()
+        seen = asyncio.create_task(self.stream(lab, row))
+        for given in ((STEP_STARTED, {"step": 1}), ("run.completed", {})):
+            await asyncio.sleep(0.2)
+            async with lab.database.transaction() as session:
+                await append(session, elsewhere, row, lab.sealer(row), [given])
+        async with asyncio.timeout(10):
+            assert [one["type"] for one in await seen] == [STEP_STARTED, "run.completed"]
+
+    async def test_that_another_server_deletes(
+        self, lab: Lab, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        if lab.database.is_sqlite:
+            pytest.skip("one server has the database")
+        monkeypatch.setattr(stream, "SILENCE_S", 0.05)
+        row = await lab.run()
+        seen = asyncio.create_task(self.stream(lab, row))
+        await asyncio.sleep(0.2)
+        async with lab.database.transaction() as session:
+            await repository.delete_runs(session, [row.id])
+        async with asyncio.timeout(10):
+            assert await seen == [{"type": "run.deleted"}]
+
+    async def test_ends_with_the_server(self, lab: Lab) -> None:
+        row = await lab.run()
+        early = asyncio.create_task(self.stream(lab, row))
+        await asyncio.sleep(0.1)
+        assert not early.done()
+        lab.followers.end()
+        async with asyncio.timeout(10):
+            assert await early == await self.stream(lab, row) == []
+
+
+class TestFollower:
+    def test_that_is_slow_sees_a_gap(self) -> None:
+        followers = Followers()
+        events = [Event(number, STEP_STARTED, {}, db.now()) for number in range(1, 1001)]
+        with followers.follow("run_1") as slow, followers.follow("run_1") as quick:
+            for one in events:
+                followers.publish("run_1", [one])
+                assert quick.take() == [one]
+            kept = slow.take()
+        assert kept == events[-len(kept) :]
+        assert kept[0].sequence > 1, "the oldest were dropped"
+        followers.publish("run_1", events)
+        assert slow.take() == [], "nobody follows any more"

@@ -1,0 +1,148 @@
+"""Servers that are killed or stopped while they work on runs, and started again."""
+
+import json
+import os
+import signal
+import time
+from typing import Any
+
+import pytest
+
+from tests.agents.support import (
+    ANSWERED,
+    ASKED,
+    COUNT,
+    WEATHER,
+    Account,
+    data,
+    mcp,
+)
+from tests.agents.tools import Tools
+from tests.support.deploying import deployment, wait_for
+from tests.support.server import Server
+
+TOKENS = 150
+
+
+@pytest.fixture(scope="module")
+def counting(account: Account) -> str:
+    return account.agent(config={"max_tokens": TOKENS})
+
+
+@pytest.fixture(scope="module")
+def counted(account: Account) -> str:
+    """What the model counts, greedily."""
+    asked = [{"role": "user", "content": COUNT}]
+    same = account.post(
+        "/v1/chat/completions", 200, model="chat", messages=asked, max_tokens=TOKENS
+    )
+    return same["choices"][0]["message"]["content"]
+
+
+def again(server: Server, account: Account) -> None:
+    """Start where it listened before."""
+    server.start(port=int(server.base_url.rpartition(":")[2]))
+    server.wait_ready()
+    wait_for(account.client, account.deployment_id, "ready")
+
+
+def begun(account: Account, run: str, kind: str) -> list[dict[str, Any]]:
+    """What a follower has seen of a run once the first event of a kind came."""
+    seen: list[dict[str, Any]] = []
+    for event in account.stream(run):
+        seen.append(event)
+        if event["type"] == kind:
+            return seen
+    raise AssertionError(f"no {kind} in {seen}")
+
+
+def check_resumed(account: Account, run: str, seen: list[dict[str, Any]], answer: str) -> None:
+    """Nothing that a follower saw was unsaid, and the step was done anew."""
+    assert account.until(run)["output"] == answer
+    events = account.events(run)
+    assert events[: len(seen)] == seen
+    kinds = [one["type"] for one in events]
+    assert kinds.count("run.resumed") == kinds.count("message.completed") == 1
+    at = kinds.index("run.resumed")
+    assert events[at]["data"] == {"step": 1}
+    assert "".join(one["text"] for one in data(events[at:], "message.delta")) == answer
+    assert [*account.stream(run, seen[-1]["id"])] == events[len(seen) :]
+
+
+def test_killed(
+    agent_server: Server, account: Account, weather_tools: Tools, counted: str, counting: str
+) -> None:
+    waiting = account.run(account.agent(tools=[WEATHER]))
+    before = account.until(waiting, "requires_action"), account.events(waiting)
+    weather_tools.release.clear()
+    called = len(weather_tools.cities("slow"))
+    tool = account.run(account.agent(tools=[mcp(weather_tools.slow_url)]))
+    begun(account, tool, "tool_call.started")
+    speaking = account.run(counting, COUNT)
+    seen = begun(account, speaking, "message.delta")
+    agent_server.kill()
+    weather_tools.release.set()
+    again(agent_server, account)
+
+    check_resumed(account, speaking, seen, counted)
+
+    account.until(tool)
+    events = account.events(tool)
+    started, completed = (data(events, f"tool_call.{kind}") for kind in ("started", "completed"))
+    assert completed[0]["is_interrupted"] is completed[0]["is_error"] is True
+    assert completed[0]["tool_call_id"] == started[0]["tool_call_id"]
+    ids = [one["tool_call_id"] for one in started]
+    assert len(ids) == len(set(ids)) == len(weather_tools.cities("slow")) - called
+    # The model was told: that is what its second step's prompt holds.
+    first, second = data(events, "message.completed")[:2]
+    (listed,) = data(events, "tools.listed")
+    functions = [
+        {key: tool[key] for key in ("name", "description", "parameters")}
+        for tool in listed["tools"]
+    ]
+    told = [
+        {"role": "user", "content": ASKED},
+        {"role": "assistant", **first["message"]},
+        {"role": "tool", "tool_call_id": ids[0], "content": completed[0]["output"]},
+    ]
+    same = account.post(
+        "/v1/chat/completions",
+        200,
+        model="chat",
+        messages=told,
+        tools=[{"type": "function", "function": one} for one in functions],
+    )
+    assert second["usage"]["prompt_tokens"] == same["usage"]["prompt_tokens"]
+    assert "interrupted" in completed[0]["output"]
+
+    assert (account.get(waiting), account.events(waiting)) == before
+    account.answer(waiting, json.dumps({"temperature": 21, "condition": "sunny"}))
+    assert account.until(waiting)["output"] == ANSWERED
+
+
+def test_worker_lost(account: Account, counted: str, counting: str) -> None:
+    run = account.run(counting, COUNT)
+    seen = begun(account, run, "message.delta")
+    (worker,) = deployment(account.client, account.deployment_id)["workers"]
+    os.kill(worker["pid"], signal.SIGKILL)
+    check_resumed(account, run, seen, counted)
+
+
+def test_stopped(agent_server: Server, account: Account, counted: str, counting: str) -> None:
+    waiting = account.run(account.agent(tools=[WEATHER]))
+    stream = account.stream(waiting)
+    before = [next(stream)]
+    while before[-1]["type"] != "run.requires_action":
+        before.append(next(stream))
+    run = account.run(counting, COUNT)
+    seen = begun(account, run, "message.delta")
+    began = time.monotonic()
+    assert agent_server.stop() == 0
+    assert time.monotonic() - began < 10, "whoever follows a run holds up the end"
+    assert [*stream] == []
+    again(agent_server, account)
+    check_resumed(account, run, seen, counted)
+    account.answer(waiting)
+    assert account.until(waiting)["output"] == ANSWERED
+    rest = account.stream(waiting, before[-1]["id"])
+    assert [*before, *rest] == account.events(waiting)

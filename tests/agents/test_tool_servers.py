@@ -1,0 +1,318 @@
+"""Tool servers that hang, lie, lead inward or die: runs end or go on, within bounds."""
+
+import asyncio
+import contextlib
+import json
+import re
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from stoker.agents.outbound import Outbound
+from stoker.agents.tool_servers import MAX_OUTPUT_CHARS, ToolServers
+from stoker.agents.transcript import McpServer
+from stoker.errors import CapacityError, InvalidRequestError
+from tests.agents.hostile import CANARY, TEXT, Hostile
+from tests.agents.support import ANSWERED, FRANCE, PARIS, Account, data, mcp
+from tests.agents.tools import Tools, listening
+from tests.support.server import Server
+
+TIMEOUT_S = 1.0
+LONGEST_S = TIMEOUT_S + 2.0
+"""With the second that a goodbye may take."""
+WAYS = (
+    "hang",
+    "head",
+    "comments",
+    "no-json",
+    "no-json-events",
+    "no-rpc",
+    "half",
+    "bomb",
+    "large",
+    "large-event",
+    "failing",
+    "redirect",
+)
+
+
+@pytest.fixture(scope="module")
+def hostile() -> Hostile:
+    return Hostile()
+
+
+@pytest.fixture(scope="module")
+def url(hostile: Hostile) -> Iterator[str]:
+    with listening(hostile) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def inside(hostile: Hostile) -> Iterator[Hostile]:
+    """Where redirects lead to."""
+    inside = Hostile()
+    with listening(inside) as url:
+        hostile.redirects_to = f"{url}/text-result"
+        yield inside
+
+
+@contextlib.asynccontextmanager
+async def reaching(*private: str, **settings: Any) -> AsyncIterator[ToolServers]:
+    outbound = Outbound(allowed_private=private, **settings)
+    servers = ToolServers(outbound, TIMEOUT_S)
+    try:
+        # What the first use of the library costs is nobody's delay.
+        await asyncio.to_thread(__import__, "mcp")
+        yield servers
+    finally:
+        await servers.close()
+        outbound.close()
+
+
+@pytest.fixture
+async def servers() -> AsyncIterator[ToolServers]:
+    async with reaching("127.0.0.1") as servers:
+        yield servers
+
+
+def server(url: str, label: str = "odd", **fields: Any) -> McpServer:
+    return McpServer(label=label, url=url, headers={}, **fields)
+
+
+class TestListing:
+    @pytest.mark.parametrize("way", [*WAYS, "empty-endless", "no-list", "number", "nameless"])
+    async def test_that_does_not_answer_well(
+        self, servers: ToolServers, url: str, inside: Hostile, way: str
+    ) -> None:
+        began = time.monotonic()
+        with pytest.raises(CapacityError) as caught:
+            await servers.list(server(f"{url}/{way}"), ())
+        assert time.monotonic() - began < LONGEST_S
+        assert caught.value.code == "tool_server_unreachable"
+        assert "'odd'" in caught.value.message
+        assert CANARY not in caught.value.message and "127.0.0.1" not in caught.value.message
+        assert inside.requests == []
+
+    @pytest.mark.parametrize(
+        ("way", "why"),
+        [
+            ("deep", "nested more than 32 levels"),
+            ("wide", "more than 2048 values"),
+            ("many", "more than 128 tools"),
+            ("endless", "more than 128 tools"),
+            ("huge-number", "more than 63 bits"),
+        ],
+    )
+    async def test_too_much(self, servers: ToolServers, url: str, way: str, why: str) -> None:
+        with pytest.raises(InvalidRequestError, match=why) as caught:
+            await servers.list(server(f"{url}/{way}"), ())
+        assert caught.value.code == "tool_server_unusable"
+
+    async def test_names_are_made_usable(self, servers: ToolServers, url: str) -> None:
+        taken = {"get_weather_", "tool"}
+        found = await servers.list(server(f"{url}/names"), taken)
+        names = [one.name for one in found]
+        assert len(names) == len(set(names)) == 7
+        assert not taken & set(names)
+        assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name) for name in names)
+        assert [one.tool for one in found][:2] == ["get weather!", "get weather?"]
+
+    async def test_another_servers_name(self, servers: ToolServers, url: str) -> None:
+        taken: set[str] = set()
+        for label, expected in (
+            ("one", "get_weather"),
+            ("two", "two_get_weather"),
+            ("three", "three_get_weather"),
+        ):
+            (found,) = await servers.list(server(f"{url}/fine", label), taken)
+            assert (found.name, found.tool) == (expected, "get_weather")
+            taken.add(found.name)
+
+
+class TestCalling:
+    @pytest.mark.parametrize("way", WAYS)
+    async def test_that_does_not_answer_well(
+        self, servers: ToolServers, url: str, inside: Hostile, way: str
+    ) -> None:
+        odd = server(f"{url}/{way}/call")
+        await servers.list(odd, ())
+        began = time.monotonic()
+        output = await servers.call(odd, "get_weather", {"city": "Paris"})
+        assert time.monotonic() - began < LONGEST_S
+        assert output.is_error
+        assert output.text.startswith("The tool failed: ")
+        assert len(output.text) < 4096
+        assert inside.requests == []
+
+    @pytest.mark.parametrize("way", ["string-content", "number-result", "odd-block", "long"])
+    async def test_wrong_result(self, servers: ToolServers, url: str, way: str) -> None:
+        output = await servers.call(server(f"{url}/{way}"), "get_weather", {})
+        assert output.is_error
+        assert len(output.text) < MAX_OUTPUT_CHARS
+
+    @pytest.mark.parametrize(
+        ("way", "text", "is_error"),
+        [
+            ("text-result", TEXT, False),
+            ("image", "[image, not shown]", False),
+            ("structured", '{"temperature":21}', False),
+            ("error-result", "no such city", True),
+        ],
+    )
+    async def test_result(
+        self, servers: ToolServers, url: str, way: str, text: str, is_error: bool
+    ) -> None:
+        output = await servers.call(server(f"{url}/{way}"), "get_weather", {})
+        assert (output.text, output.is_error) == (text, is_error)
+
+    async def test_arguments_that_are_no_text(self, servers: ToolServers, url: str) -> None:
+        odd = server(f"{url}/text-result")
+        output = await servers.call(odd, "get_weather", json.loads('{"city": "\\ud800"}'))
+        assert output.is_error
+        assert not (await servers.call(odd, "get_weather", {"city": "Paris"})).is_error
+
+    async def test_servers_own_error_keeps_the_session(
+        self, servers: ToolServers, url: str, hostile: Hostile
+    ) -> None:
+        """Servers use the code with which the library says that a session has ended."""
+        odd = server(f"{url}/own-error")
+        for _ in range(2):
+            output = await servers.call(odd, "get_weather", {})
+            assert (output.text, output.is_error) == ("The tool failed: out of order", True)
+        assert hostile.requests.count(("own-error", "initialize")) == 1
+
+    async def test_slow_one_does_not_end_others(
+        self, servers: ToolServers, url: str, hostile: Hostile
+    ) -> None:
+        slow, quick = server(f"{url}/hang/call", "slow"), server(f"{url}/fine", "quick")
+        late, fine = await asyncio.gather(
+            servers.call(slow, "get_weather", {}), servers.call(quick, "get_weather", {})
+        )
+        assert (late.is_error, fine.is_error) == (True, False)
+        assert "did not answer in time" in late.text
+
+    async def test_that_dies_and_comes_back(self, servers: ToolServers) -> None:
+        app = Hostile()
+        with listening(app) as url:
+            one = server(f"{url}/fine")
+            assert not (await servers.call(one, "get_weather", {})).is_error
+        dead = await servers.call(one, "get_weather", {})
+        assert dead.is_error
+        with listening(app, int(url.rpartition(":")[2])):
+            assert not (await servers.call(one, "get_weather", {})).is_error
+
+
+class TestHosts:
+    @pytest.mark.parametrize(
+        "address", ["127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "2130706433", "0"]
+    )
+    async def test_inside(self, url: str, hostile: Hostile, address: str) -> None:
+        before = len(hostile.requests)
+        port = url.rpartition(":")[2]
+        async with reaching() as servers:
+            with pytest.raises(InvalidRequestError) as caught:
+                await servers.list(server(f"http://{address}:{port}/fine"), ())
+        assert caught.value.code == "tool_server_unusable"
+        assert "tool_private_hosts" in caught.value.message
+        assert len(hostile.requests) == before
+
+    async def test_another_port(self, url: str, hostile: Hostile, inside: Hostile) -> None:
+        port = hostile.redirects_to.rpartition(":")[2].partition("/")[0]
+        async with reaching(f"127.0.0.1:{port}") as servers:
+            with pytest.raises(InvalidRequestError):
+                await servers.list(server(f"{url}/fine"), ())
+
+    async def test_not_among_those_allowed(self) -> None:
+        asked: list[str] = []
+
+        async def resolve(host: str, port: int) -> list[str]:
+            asked.append(host)
+            return ["10.0.0.1"]
+
+        async with reaching(allowed_hosts=["tools.example"], resolve=resolve) as servers:
+            for host in ("other.example", "tools.example"):
+                with pytest.raises(InvalidRequestError, match="tool_hosts"):
+                    await servers.list(server(f"http://{host}/mcp"), ())
+        assert asked == ["tools.example"], "the other one is not even looked up"
+
+    @pytest.mark.parametrize("target", ["http://10.0.0.1/", "http://169.254.169.254/latest"])
+    async def test_redirect_inward(
+        self, servers: ToolServers, url: str, hostile: Hostile, inside: Hostile, target: str
+    ) -> None:
+        kept, hostile.redirects_to = hostile.redirects_to, target
+        began = time.monotonic()
+        with pytest.raises((CapacityError, InvalidRequestError)):
+            await servers.list(server(f"{url}/redirect"), ())
+        hostile.redirects_to = kept
+        # A connection to there would have timed out.
+        assert time.monotonic() - began < TIMEOUT_S
+
+
+class TestRuns:
+    def failed(self, account: Account, url: str) -> dict[str, Any]:
+        found = account.until(account.run(account.agent(tools=[mcp(url, "odd")])))
+        assert found["status"] == "failed"
+        return found["error"]
+
+    def test_unusable_ones_fail_at_once(self, account: Account, url: str, hostile: Hostile) -> None:
+        began, before = time.monotonic(), len(hostile.requests)
+        error = self.failed(account, url.replace("127.0.0.1", "localhost") + "/fine")
+        assert error["code"] == "tool_server_unusable"
+        assert "tool_private_hosts" in error["message"]
+        assert len(hostile.requests) == before
+        for way in ("many", "deep", "endless"):
+            assert self.failed(account, f"{url}/{way}")["code"] == "tool_server_unusable"
+        assert time.monotonic() - began < 15
+
+    @pytest.mark.parametrize("way", ["prompt", "names", "image"])
+    def test_goes_on(self, account: Account, url: str, way: str) -> None:
+        asked = FRANCE if way == "names" else "What is the weather in Paris?"
+        run = account.run(account.agent(tools=[mcp(f"{url}/{way}")], max_steps=4), asked)
+        found = account.until(run)
+        assert found["status"] == "completed" or found["error"]["code"] == "step_limit_exceeded"
+        for one in data(account.events(run), "tool_call.completed"):
+            assert one["is_error"] is False
+
+    def test_hanging_tool_is_told_to_the_model(self, account: Account, url: str) -> None:
+        run = account.run(account.agent(tools=[mcp(f"{url}/hang/call")], max_steps=2))
+        found = account.until(run)
+        completed = data(account.events(run), "tool_call.completed")
+        assert completed and all(one["is_error"] for one in completed)
+        assert "did not answer in time" in completed[0]["output"]
+        assert found["usage"]["seconds"] > 3
+
+    def test_that_comes_up_later(self, account: Account, weather_tools: Tools) -> None:
+        app = Hostile()
+        with listening(app) as url:
+            pass
+        run = account.run(account.agent(tools=[mcp(f"{url}/text-result")]))
+        deadline = time.monotonic() + 10
+        while account.get(run)["status"] != "in_progress":
+            assert time.monotonic() < deadline
+        with listening(app, int(url.rpartition(":")[2])):
+            assert account.until(run)["output"] == ANSWERED
+        assert len(data(account.events(run), "tools.listed")) == 1
+
+    def test_cancelled_while_it_hangs(self, account: Account, url: str) -> None:
+        run = account.run(account.agent(tools=[mcp(f"{url}/comments")]))
+        account.until(run, "in_progress")
+        assert account.post(f"{run}/cancel", 200)["status"] == "cancelled"
+        assert [one["type"] for one in account.events(run)] == ["run.created", "run.cancelled"]
+
+    def test_nothing_of_it_is_logged(
+        self, agent_server: Server, account: Account, url: str
+    ) -> None:
+        ways = ("no-json/call", "no-json-events/call", "string-content", "no-rpc/call")
+        for way in ways:
+            account.until(account.run(account.agent(tools=[mcp(f"{url}/{way}")], max_steps=1)))
+        run = account.run(account.agent(tools=[mcp(f"{url}/no-json")]))
+        account.until(run, "in_progress")
+        account.client.delete(run).raise_for_status()
+        assert CANARY not in agent_server.log.read_text()
+
+    def test_the_server_is_well(self, agent_server: Server, account: Account) -> None:
+        assert account.until(account.run(account.agent(), FRANCE))["output"] == PARIS
+        account.client.get("/ready").raise_for_status()
+        assert "Traceback" not in agent_server.log.read_text()

@@ -1,0 +1,190 @@
+"""What a run does about the calls of its model, where no model can be brought to make them."""
+
+from typing import Any, cast
+
+import pytest
+
+from stoker import db
+from stoker.agents import events
+from stoker.agents.events import Event
+from stoker.agents.journal import Writer
+from stoker.agents.models import Run
+from stoker.agents.outbound import Outbound
+from stoker.agents.tool_servers import ToolServers
+from stoker.agents.transcript import Asked, McpServer, Transcript
+from stoker.agents.work import Turn
+from tests.agents.support import FRANCE, SUNNY, WEATHER
+from tests.agents.tools import Tools
+
+NOWHERE = "http://127.0.0.1:1/mcp"
+LISTED = {
+    "name": "get_time",
+    "tool": "get_weather",
+    "description": None,
+    "parameters": {"type": "object"},
+}
+
+
+def call(number: int, name: str, arguments: str = "{}") -> dict[str, Any]:
+    function = {"name": name, "arguments": arguments}
+    return {"id": f"call_{number}", "type": "function", "function": function}
+
+
+def asked(url: str = NOWHERE) -> Asked:
+    return Asked(
+        input=FRANCE,
+        instructions="Be brief.",
+        functions=[WEATHER],
+        servers=[McpServer(label="time", url=url, headers={})],
+        max_steps=4,
+        config={},
+    )
+
+
+def transcript(
+    *history: tuple[str, dict[str, Any]], url: str = "http://127.0.0.1:1/"
+) -> Transcript:
+    found = [
+        Event(number, name, data, db.now()) for number, (name, data) in enumerate(history, start=1)
+    ]
+    return Transcript.read(asked(url), found)
+
+
+def called(*calls: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    message = {"content": None, "tool_calls": [*calls]}
+    return [
+        (events.CREATED, {}),
+        (events.TOOLS_LISTED, {"server_label": "time", "tools": [LISTED]}),
+        (events.STEP_STARTED, {"step": 1}),
+        (
+            events.MESSAGE_COMPLETED,
+            {"step": 1, "message": message, "finish_reason": "tool_calls", "usage": {}},
+        ),
+    ]
+
+
+class Notes:
+    """A writer's place: what was added, and how much of it each commit made durable."""
+
+    def __init__(self) -> None:
+        self.added: list[tuple[str, dict[str, Any]]] = []
+        self.durable = 0
+
+    def add(self, name: str, data: dict[str, Any]) -> None:
+        self.added.append((name, data))
+
+    def set(self, values: Any) -> None:
+        """Counts are tested over HTTP."""
+
+    async def commit(self) -> None:
+        self.durable = len(self.added)
+
+
+def turn(notes: Notes, found: Transcript) -> Turn:
+    servers = ToolServers(Outbound(allowed_private=["127.0.0.1"]), 5)
+    return Turn(
+        cast("Any", None),
+        Run(steps=1, prompt_tokens=0, completion_tokens=0, worked_ms=0, microcredits=0),
+        found,
+        cast("Writer", notes),
+        servers,
+        price=cast("Any", None),
+    )
+
+
+class TestCalls:
+    async def test_of_no_tool(self) -> None:
+        notes, found = Notes(), transcript(*called(call(1, "launch_rockets")))
+        assert await turn(notes, found)._settle() == []
+        ((name, data),) = notes.added
+        assert (name, data["is_error"]) == (events.CALL_COMPLETED, True)
+        assert data["output"] == "There is no tool 'launch_rockets'."
+        assert found.messages[-1] == {
+            "role": "tool",
+            "tool_call_id": "call_1",
+            "content": data["output"],
+        }
+        assert found.calls == []
+
+    @pytest.mark.parametrize("arguments", ["[1]", "{", '"a"', "[" * 100_000, "null"])
+    async def test_with_arguments_that_are_no_object(self, arguments: str) -> None:
+        notes, found = Notes(), transcript(*called(call(1, "get_time", arguments)))
+        assert await turn(notes, found)._settle() == []
+        ((name, data),) = notes.added
+        assert (name, data["is_error"]) == (events.CALL_COMPLETED, True)
+        assert data["output"] == "The arguments are not the JSON of an object."
+
+    async def test_that_was_begun_before(self) -> None:
+        history = [
+            *called(call(1, "get_time")),
+            (events.CALL_STARTED, {"tool_call_id": "call_1"}),
+        ]
+        notes, found = Notes(), transcript(*history)
+        assert await turn(notes, found)._settle() == []
+        ((name, data),) = notes.added
+        assert name == events.CALL_COMPLETED
+        assert data["is_error"] is data["is_interrupted"] is True
+
+    async def test_of_all_kinds(self, weather_tools: Tools) -> None:
+        """The owner's wait; the others are answered meanwhile, and told in the order of calls."""
+        calls = (
+            call(1, "get_weather", '{"city": "Paris"}'),
+            call(2, "get_time", '{"city": "Rome"}'),
+            call(3, "nothing"),
+        )
+        notes, found = Notes(), transcript(*called(*calls), url=weather_tools.url)
+        one = turn(notes, found)
+        waiting = await one._settle()
+        await one._servers.close()
+        assert [each.id for each in waiting] == ["call_1"]
+        assert weather_tools.cities("weather")[-1] == "Rome"
+        assert [each.id for each in found.calls if each.output is None] == ["call_1"]
+        assert found.messages[-1]["role"] == "assistant", "the model waits for all of them"
+        found.note(events.CALL_COMPLETED, {"tool_call_id": "call_1", "output": SUNNY})
+        assert [one["tool_call_id"] for one in found.messages[-3:]] == [
+            "call_1",
+            "call_2",
+            "call_3",
+        ]
+
+    async def test_are_durable_before_they_are_made(self, weather_tools: Tools) -> None:
+        notes = Notes()
+        found = transcript(*called(call(1, "get_time", '{"city": "Oslo"}')), url=weather_tools.url)
+        one = turn(notes, found)
+        made = one._servers.call
+
+        async def checked(*given: Any) -> Any:
+            assert [name for name, _ in notes.added[: notes.durable]] == [events.CALL_STARTED]
+            return await made(*given)
+
+        one._servers.call = checked  # type: ignore[method-assign]
+        assert await one._settle() == []
+        await one._servers.close()
+        assert [name for name, _ in notes.added] == [events.CALL_STARTED, events.CALL_COMPLETED]
+        assert notes.durable == 2
+        assert weather_tools.cities("weather")[-1] == "Oslo"
+
+
+class TestTranscript:
+    def test_of_nothing(self) -> None:
+        found = transcript()
+        assert found.messages == [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": FRANCE},
+        ]
+        assert (found.answer, found.steps, found.calls, found.last) == (None, 0, [], 0)
+
+    def test_of_an_answer(self) -> None:
+        message = {"content": "Paris."}
+        found = transcript(
+            (events.STEP_STARTED, {"step": 1}),
+            (
+                events.MESSAGE_COMPLETED,
+                {"step": 1, "message": message, "finish_reason": "stop", "usage": {}},
+            ),
+        )
+        assert (found.answer, found.finish_reason, found.last) == ("Paris.", "stop", 2)
+
+    def test_of_a_step_that_was_not_completed(self) -> None:
+        found = transcript((events.STEP_STARTED, {"step": 1}))
+        assert (found.attempted, found.steps, found.answer) == (1, 0, None)

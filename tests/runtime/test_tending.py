@@ -1,0 +1,78 @@
+"""Which of many deployments the supervisor looks after."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from stoker.config import Settings
+from stoker.errors import ModelLoadingError
+from stoker.runtime.interface import DeploymentSpec, Readiness
+from stoker.runtime.local.replica import LoadError
+from stoker.runtime.local.runtime import LocalRuntime
+from tests.runtime.test_pool import CALL, SPEC, settle
+
+
+class Folders:
+    """Finds none, when the test wants it to."""
+
+    def __init__(self) -> None:
+        self.looked = asyncio.Event()
+
+    async def folder(self, spec: DeploymentSpec) -> Path:
+        await self.looked.wait()
+        raise LoadError("it is not there.")
+
+
+@pytest.fixture
+async def folders() -> Folders:
+    return Folders()
+
+
+@pytest.fixture
+async def runtime(tmp_path: Path, folders: Folders, monkeypatch: pytest.MonkeyPatch):
+    runtime = LocalRuntime(Settings(data_dir=tmp_path, memory_budget_mib=100_000), folders)
+    monkeypatch.setattr(runtime._host, "start", lambda: None)
+    for number in range(100):
+        runtime.apply(replace(SPEC, id=f"cold_{number}"), running=True)
+    return runtime
+
+
+def tended(runtime: LocalRuntime) -> set[str]:
+    """Those that are left once it is seen which have nothing to do."""
+    runtime._pools.tend()
+    return set(runtime._pools.attended)
+
+
+async def test_idle_ones_cost_nothing(runtime: LocalRuntime) -> None:
+    assert not tended(runtime)
+
+
+async def test_what_stays_loaded_is_tended_until_it_is_stopped(
+    runtime: LocalRuntime, folders: Folders
+) -> None:
+    warm = replace(SPEC, id="warm", readiness=Readiness.WARM)
+    least = replace(SPEC, id="least", min_replicas=1)
+    runtime.apply(warm, running=True)
+    runtime.apply(least, running=True)
+    assert tended(runtime) == {"warm", "least"}
+    runtime.apply(warm, running=False)
+    runtime.apply(replace(least, min_replicas=0), running=True)
+    assert tended(runtime) == {"warm", "least"}, "their starts are not over"
+    folders.looked.set()
+    await settle()
+    assert not tended(runtime)
+
+
+async def test_one_that_is_called_is_tended_while_it_starts(
+    runtime: LocalRuntime, folders: Folders
+) -> None:
+    assert not tended(runtime)
+    call = asyncio.create_task(runtime.call("cold_7", CALL, wait_s=60, timeout_s=60))
+    await settle()
+    assert tended(runtime) == {"cold_7"}
+    folders.looked.set()
+    with pytest.raises(ModelLoadingError, match="not there"):
+        await call
+    assert not tended(runtime)
