@@ -33,7 +33,7 @@ LISTS: dict[str, Any] = {
     "deep": {"tools": [named("look", inputSchema=nested(40))]},
     "wide": {"tools": [named("look", inputSchema={"type": "object", "enum": ["a"] * 5000})]},
     "many": {"tools": [named(f"look_{number}") for number in range(1000)]},
-    "endless": {"tools": [WEATHER], "nextCursor": "on"},
+    "endless": {"tools": [WEATHER] * 50, "nextCursor": "on"},
     "empty-endless": {"tools": [], "nextCursor": "on"},
     "no-list": {"tools": "none"},
     "number": 5,

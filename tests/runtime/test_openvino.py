@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import stoker.demo
+from stoker.replica.engines.conversion import WORTH
 from tests.support.deploying import deploy, deployment, push
 from tests.support.media import sound, wav
 from tests.support.models import tiny_bert, tiny_vit
@@ -73,6 +74,15 @@ def verdicts(server: Server) -> dict[Path, Any]:
     return {path: json.loads(path.read_text()) for path in found}
 
 
+def wait_verdict(server: Server, known: set[Path]) -> Any:
+    """The one that is not among those known."""
+    deadline = time.monotonic() + 120
+    while not set(verdicts(server)) - known and time.monotonic() < deadline:
+        time.sleep(0.1)
+    (path,) = set(verdicts(server)) - known
+    return verdicts(server)[path]
+
+
 def conversions(server: Server) -> list[int]:
     """The processes that were started to convert a model."""
     log = (server.data_dir / "logs" / "conversions.log").read_text()
@@ -97,7 +107,7 @@ def test_swapped_in_live(server: Server, client: httpx.Client, embedder: str) ->
     assert worker["pid"] == deployment(client, identifier)["workers"][0]["pid"]
     [verdict] = verdicts(server).values()
     assert verdict["forms"][0]["difference"] < 1e-4
-    assert verdict["forms"][0]["speedup"] > 1.05
+    assert verdict["faster"] == (verdict["forms"][0]["speedup"] >= WORTH)
 
 
 def test_next_replica_takes_what_was_converted(
@@ -108,6 +118,24 @@ def test_next_replica_takes_what_was_converted(
     identifier = deployed(client, embedder, "again", engine="openvino")
     wait_engine(client, identifier, "openvino", timeout=20)
     assert {path: path.stat().st_mtime_ns for path in verdicts(server)} == before
+
+
+def test_what_is_not_faster_is_for_those_who_ask(
+    server: Server, client: httpx.Client, embedder: str
+) -> None:
+    (path, verdict), *_ = verdicts(server).items()
+    path.write_text(json.dumps(verdict | {"faster": False}))
+    identifiers = [
+        deployed(client, embedder, f"slow-{engine}", engine=engine)
+        for engine in ("openvino", "auto")
+    ]
+    wait_engine(client, identifiers[0], "openvino")
+    # Long enough in forward passes to be worth a conversion.
+    for _ in range(50):
+        vectors(client, "slow-auto", TEXTS * 8)
+    # Beats come every second, and adoption is tried twice a second.
+    time.sleep(2.5)
+    assert deployment(client, identifiers[1])["workers"][0]["engine"] == "torch"
 
 
 def test_pinned_to_torch(client: httpx.Client, embedder: str) -> None:
@@ -130,18 +158,22 @@ def test_automatic_one_is_converted_once_it_has_worked(
     time.sleep(1.5)
     wait_engine(client, identifier, "torch", timeout=5)
     several = body | {"inputs": [_picture()] * 64}
-    known = conversions(server)
+    known, judged = conversions(server), set(verdicts(server))
     deadline = time.monotonic() + 60
     while conversions(server) == known and time.monotonic() < deadline:
         client.post(path, json=several).raise_for_status()
-    # Left alone from here on: it is converted in the time that requests leave it.
-    wait_engine(client, identifier, "openvino")
+    # Left alone from here on: it is converted in the time that requests leave it. Whether that is
+    # faster on a machine this busy is for the verdict to say.
+    verdict = wait_verdict(server, judged)
+    assert verdict["forms"]
+    engine = "openvino" if verdict["faster"] else "torch"
+    wait_engine(client, identifier, engine)
     after = client.post(path, json=body).raise_for_status().json()
     many = client.post(path, json=several).raise_for_status()
     for old, new, one in zip(before, after, many.json()[7], strict=True):
         assert old["label"] == new["label"] == one["label"]
         assert new["score"] == pytest.approx(old["score"], abs=1e-5)
-    assert deployment(client, identifier)["workers"][0]["engine"] == "openvino"
+    assert deployment(client, identifier)["workers"][0]["engine"] == engine
 
 
 def test_transcription_while_it_is_swapped(client: httpx.Client) -> None:
@@ -185,12 +217,9 @@ def test_what_cannot_be_converted_stays_with_torch(
     identifier = deployed(client, artifact["id"], "moonshine", engine="openvino")
     clip = {"file": wav(sound(0, 0.5))}
     before = client.post(TRANSCRIPTIONS, data={"model": "moonshine"}, files=clip).json()["text"]
-    deadline = time.monotonic() + 60
-    while not set(verdicts(server)) - known and time.monotonic() < deadline:
-        time.sleep(0.1)
-    (path,) = set(verdicts(server)) - known
-    assert verdicts(server)[path]["forms"] == []
-    assert verdicts(server)[path]["reason"]
+    verdict = wait_verdict(server, known)
+    assert verdict["forms"] == []
+    assert verdict["reason"]
     # Beats come every second, and adoption is tried twice a second.
     time.sleep(1.5)
     after = client.post(TRANSCRIPTIONS, data={"model": "moonshine"}, files=clip)

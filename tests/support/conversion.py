@@ -9,7 +9,7 @@ from stoker.replica.protocol import Conversion
 
 
 def conversion_of(model: Path, pipeline: str) -> Path:
-    """The folder that a model was converted into, next to its own; it was found good."""
+    """The folder that a model was converted into, next to its own; it was found equal."""
     folder = model.with_name(f"{model.name}-openvino")
     conversion.convert(
         Conversion(

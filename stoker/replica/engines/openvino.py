@@ -37,8 +37,8 @@ class Form:
     outputs: list[str]
     difference: float
     """The largest from torch that was seen, as a share of torch's largest output."""
-    speedup: float
-    """Over torch, for one sample and for a batch: the geometric mean."""
+    speedup: float | None = None
+    """Over torch, for one sample and for a batch: the geometric mean. None: not measured."""
 
     def fits(self, batch: Mapping[str, torch.Tensor]) -> bool:
         return list(batch) == list(self.inputs) and all(
@@ -54,6 +54,8 @@ class Verdict:
 
     forms: list[Form]
     reason: str = ""
+    faster: bool = True
+    """Than torch. If not, the forms are for those who ask for OpenVINO."""
 
     def write(self, folder: Path) -> None:
         part = folder / f"{VERDICT}.part"
@@ -63,7 +65,7 @@ class Verdict:
     @classmethod
     def read(cls, folder: Path) -> "Verdict":
         found = json.loads((folder / VERDICT).read_text())
-        return cls([Form(**form) for form in found["forms"]], found["reason"])
+        return cls([Form(**form) for form in found.pop("forms")], **found)
 
 
 class Converted(Protocol):

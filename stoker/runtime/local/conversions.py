@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.metadata
+import json
 import logging
 import shutil
 from pathlib import Path
@@ -57,8 +58,7 @@ class Conversions:
 
     def done(self, spec: DeploymentSpec, folder: Path) -> str:
         """The folder, where a replica that starts now should use what is in it; else nothing."""
-        wanted = spec.engine != "torch" and (folder / VERDICT).exists()
-        return str(folder) if wanted else ""
+        return str(folder) if spec.engine != "torch" and self._usable(spec, folder) else ""
 
     def forget(self, source: str) -> None:
         """Remove what was made of a source that no deployment uses any more."""
@@ -74,8 +74,11 @@ class Conversions:
         """
         if not replica.convertible or spec.engine == "torch":
             return
-        if (folder / VERDICT).exists():
+        if self._usable(spec, folder):
             replica.adopt(folder)
+        elif (folder / VERDICT).exists():
+            # Torch is faster: nothing to ask about again.
+            replica.convertible = False
         elif (
             self._running is None
             and folder not in self._tried
@@ -107,11 +110,22 @@ class Conversions:
             shutil.rmtree(job.folder, ignore_errors=True)
 
     def _worth(self, replica: Replica, spec: DeploymentSpec) -> bool:
-        asked = spec.engine == "openvino" or _weight_format(spec) is not None
-        return asked or replica.busy_s >= self._after_s
+        return _is_asked_for(spec) or replica.busy_s >= self._after_s
+
+    def _usable(self, spec: DeploymentSpec, folder: Path) -> bool:
+        """Whether a folder holds what replicas of a deployment should run on."""
+        path = folder / VERDICT
+        if not path.exists():
+            return False
+        return _is_asked_for(spec) or json.loads(path.read_text())["faster"]
 
     def _of_source(self, source: str) -> Path:
         return self._folder / _digest(source)
+
+
+def _is_asked_for(spec: DeploymentSpec) -> bool:
+    """And not only good to have, where it is faster."""
+    return spec.engine == "openvino" or _weight_format(spec) is not None
 
 
 def _weight_format(spec: DeploymentSpec) -> WeightFormat | None:
