@@ -11,10 +11,12 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import DateTime, Dialect, MetaData, event
+from sqlalchemy import DateTime, Dialect, MetaData
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase
 from sqlalchemy.types import TypeDecorator
+
+from stoker import sqlite
 
 NO_CONTROL = r"^[^\x00-\x1f\x7f]+$"
 """Pattern of strings that are stored or looked up: PostgreSQL refuses a NUL."""
@@ -69,32 +71,30 @@ class Database:
     def __init__(self, url: str) -> None:
         self.is_sqlite = url.startswith("sqlite")
         """Then no other process uses it."""
-        self.engine: AsyncEngine = create_async_engine(url, pool_pre_ping=not self.is_sqlite)
+        self.engine: AsyncEngine
         # SQLite has one writer at a time, and those who wait for it look again now and then: who
         # looks at the wrong moments waits for ever. Here they stand in a line.
         self._turn: AbstractAsyncContextManager[Any] = nullcontext()
         if self.is_sqlite:
-            _prepare_sqlite(self.engine)
+            self.engine = sqlite.create_engine(url)
             self._turn = asyncio.Lock()
+        else:
+            self.engine = create_async_engine(url, pool_pre_ping=True)
+        self._reading = self.engine.execution_options(**{sqlite.BEGIN: "DEFERRED"})
+        # SQLite would fail a reader that turns writer while another one writes: say so at BEGIN.
+        self._writing = self.engine.execution_options(**{sqlite.BEGIN: "IMMEDIATE"})
 
     @asynccontextmanager
     async def transaction(self) -> AsyncGenerator[Session]:
         """A unit of work that may write: commits at the end, rolls back on any error."""
-        # SQLite would fail a reader that turns writer while another one writes: say so at BEGIN.
-        async with self._turn, self._session(begin="IMMEDIATE") as session:
-            async with session.begin():
-                yield session
+        async with self._turn, Session(self._writing, expire_on_commit=False) as session:
+            yield session
+            await session.commit()
             session.committed()
 
     @asynccontextmanager
     async def reading(self) -> AsyncGenerator[Session]:
-        async with self._session(begin="DEFERRED") as session, session.begin():
-            yield session
-
-    @asynccontextmanager
-    async def _session(self, begin: str) -> AsyncGenerator[Session]:
-        engine = self.engine.execution_options(sqlite_begin=begin)
-        async with Session(engine, expire_on_commit=False) as session:
+        async with Session(self._reading, expire_on_commit=False) as session:
             yield session
 
     async def migrate(self) -> None:
@@ -115,39 +115,10 @@ class Database:
             raw = await connection.get_raw_connection()
             driver: Any = raw.driver_connection
             # Outside any transaction; waits for readers and writers as long as any statement does.
-            await driver.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            await driver.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
 
     async def close(self) -> None:
         await self.engine.dispose()
-
-
-def _prepare_sqlite(engine: AsyncEngine) -> None:
-    @event.listens_for(engine.sync_engine, "connect")
-    def on_connect(connection: Any, _record: Any) -> None:
-        # The driver's own BEGIN comes too late and is always deferred: we send it ourselves.
-        connection.isolation_level = None
-        cursor = connection.cursor()
-        for pragma in (
-            "journal_mode=WAL",
-            # An acknowledged write survives a power cut, not only a killed process.
-            "synchronous=FULL",
-            "foreign_keys=ON",
-            "busy_timeout=15000",
-            # What is deleted is overwritten.
-            "secure_delete=ON",
-        ):
-            cursor.execute(f"PRAGMA {pragma}")
-        cursor.close()
-
-    @event.listens_for(engine.sync_engine, "begin")
-    def on_begin(connection: Any) -> None:
-        begin = connection.get_execution_options().get("sqlite_begin", "IMMEDIATE")
-
-        def execute(driver: Any) -> Any:
-            return driver.execute(f"BEGIN {begin}")
-
-        # One trip to the driver's thread, where a cursor of SQLAlchemy's would take three.
-        connection.connection.dbapi_connection.run_async(execute)
 
 
 def _upgrade(connection: Any) -> None:

@@ -1,0 +1,151 @@
+"""Transactions on both databases: whole or not at all, whatever happens in the middle of them."""
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+
+from stoker.db import Database, Session
+from tests.support.databases import migrated, postgres_url
+
+__all__ = ["migrated", "postgres_url"]
+
+
+@pytest.fixture
+async def database(migrated: Database) -> Database:
+    async with migrated.transaction() as session:
+        await session.execute(text("DROP TABLE IF EXISTS things"))
+        await session.execute(text("CREATE TABLE things (id INTEGER PRIMARY KEY, v TEXT NOT NULL)"))
+    return migrated
+
+
+async def put(session: Session, number: int, value: str | None = "") -> None:
+    statement = text("INSERT INTO things (id, v) VALUES (:id, :v)")
+    await session.execute(statement, {"id": number, "v": value})
+
+
+async def held(database: Database) -> list[int]:
+    async with database.reading() as session:
+        return list((await session.execute(text("SELECT id FROM things ORDER BY id"))).scalars())
+
+
+async def test_all_or_nothing(database: Database) -> None:
+    told: list[str] = []
+    async with database.transaction() as session:
+        await put(session, 1)
+        session.after_commit(lambda: told.append("first"))
+        assert told == []
+    with pytest.raises(IntegrityError):
+        async with database.transaction() as session:
+            await put(session, 2)
+            session.after_commit(lambda: told.append("second"))
+            await put(session, 3, None)
+    with pytest.raises(ZeroDivisionError):
+        async with database.transaction() as session:
+            await put(session, 4)
+            raise ZeroDivisionError
+    assert await held(database) == [1]
+    assert told == ["first"]
+
+
+async def test_what_statements_answer(database: Database) -> None:
+    async with database.transaction() as session:
+        many = text("INSERT INTO things (id, v) VALUES (:id, :v)")
+        await session.execute(many, [{"id": one, "v": str(one)} for one in range(5)])
+        changed: Any = await session.execute(text("UPDATE things SET v = 'x' WHERE id < 3"))
+        assert changed.rowcount == 3
+        gone = await session.execute(text("DELETE FROM things WHERE id = 4 RETURNING id, v"))
+        assert gone.all() == [(4, "4")]
+        none = await session.execute(text("SELECT id AS number, v FROM things WHERE id = 4"))
+        assert list(none.keys()) == ["number", "v"]
+        assert none.all() == []
+
+
+async def test_a_reader_sees_one_state(database: Database) -> None:
+    async with database.reading() as session:
+        await session.connection(execution_options=await repeatable(database))
+        before = (await session.execute(text("SELECT count(*) FROM things"))).scalar_one()
+        async with database.transaction() as writer:
+            await put(writer, 1)
+        after = (await session.execute(text("SELECT count(*) FROM things"))).scalar_one()
+    assert (before, after) == (0, 0)
+    assert await held(database) == [1]
+
+
+async def repeatable(database: Database) -> dict[str, Any]:
+    return {} if database.is_sqlite else {"isolation_level": "REPEATABLE READ"}
+
+
+@pytest.mark.parametrize("steps", range(12))
+async def test_cancelled_anywhere(database: Database, steps: int) -> None:
+    """Nothing of it stays, and nobody after it has to wait for a lock."""
+
+    async def work() -> None:
+        async with database.transaction() as session:
+            await put(session, 1)
+            await put(session, 2)
+
+    task = asyncio.create_task(work())
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    async with asyncio.timeout(10), database.transaction() as session:
+        await put(session, 3)
+    assert await held(database) in ([3], [1, 2, 3])
+
+
+async def test_cancelled_while_a_statement_runs(tmp_path: Path) -> None:
+    database = Database(f"sqlite+aiosqlite:///{tmp_path}/slow.db")
+    running, go_on = threading.Event(), threading.Event()
+
+    def slow(_value: int) -> int:
+        running.set()
+        go_on.wait(10)
+        return 1
+
+    async def work() -> None:
+        async with database.transaction() as session:
+            raw = await (await session.connection()).get_raw_connection()
+            driver: Any = raw.driver_connection
+            await driver.create_function("slow", 1, slow)
+            await session.execute(text("CREATE TABLE late AS SELECT slow(1)"))
+
+    task = asyncio.create_task(work())
+    await asyncio.to_thread(running.wait, 10)
+    task.cancel()
+    threading.Timer(0.2, go_on.set).start()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    async with asyncio.timeout(10), database.transaction() as session:
+        await session.execute(text("CREATE TABLE after_it (id INTEGER)"))
+    async with database.reading() as session:
+        found = await session.execute(text("SELECT name FROM sqlite_master"))
+        assert found.scalars().all() == ["after_it"]
+    await database.close()
+
+
+async def test_writers_stand_in_a_line(database: Database) -> None:
+    async def add() -> None:
+        async with database.transaction() as session:
+            found = await session.execute(text("SELECT coalesce(max(id), 0) FROM things"))
+            await asyncio.sleep(0)
+            await put(session, found.scalar_one() + 1)
+
+    if not database.is_sqlite:
+        pytest.skip("PostgreSQL's writers work side by side")
+    await asyncio.gather(*(add() for _ in range(50)))
+    assert await held(database) == list(range(1, 51))
+
+
+async def test_a_lost_database_is_said(tmp_path: Path) -> None:
+    database = Database(f"sqlite+aiosqlite:///{tmp_path}/none/x.db")
+    with pytest.raises(SQLAlchemyError, match="unable to open"):
+        async with database.reading() as session:
+            await session.execute(text("SELECT 1"))
+    await database.close()
