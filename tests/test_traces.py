@@ -3,86 +3,32 @@
 import itertools
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import httpx
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from stoker import traces
 from tests.deployments.support import bert, call
 from tests.support.deploying import deploy
 from tests.support.server import Server, running
+from tests.support.tracing import Collector, collecting
 
 PARENT = "00f067aa0ba902b7"
 CANARY = "clarissa the secret keeper"
 
 
-class Collector:
-    """Receives what is exported."""
-
-    def __init__(self) -> None:
-        self.bodies: list[bytes] = []
-        collector = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                assert self.path == "/v1/traces"
-                assert self.headers["content-type"] == "application/x-protobuf"
-                collector.bodies.append(self.rfile.read(int(self.headers["content-length"])))
-                self.send_response(200)
-                self.send_header("content-length", "0")
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None: ...
-
-        self._server = HTTPServer(("127.0.0.1", 0), Handler)
-        self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-    def spans(self, trace_id: str) -> dict[str, Span]:
-        """The spans of a trace so far, by name."""
-        return {
-            span.name: span
-            for body in list(self.bodies)
-            for resource in ExportTraceServiceRequest.FromString(body).resource_spans
-            for scope in resource.scope_spans
-            for span in scope.spans
-            if span.trace_id.hex() == trace_id
-        }
-
-    def wait_for(self, trace_id: str, name: str) -> dict[str, Span]:
-        deadline = time.monotonic() + 20
-        while name not in (found := self.spans(trace_id)):
-            assert time.monotonic() < deadline, sorted(found)
-            time.sleep(0.02)
-        return found
-
-
 @pytest.fixture(scope="module")
 def collector() -> Iterator[Collector]:
-    collector = Collector()
-    yield collector
-    collector.close()
+    with collecting() as collector:
+        yield collector
 
 
 @pytest.fixture(scope="module")
 def server(collector: Collector, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    env = {
-        "OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint,
-        "OTEL_BSP_SCHEDULE_DELAY": "50",
-        "NO_PROXY": "127.0.0.1",
-    }
-    with running(tmp_path_factory.mktemp("traced") / "data", **env) as server:
+    with running(tmp_path_factory.mktemp("traced") / "data", **collector.env) as server:
         server.wait_ready()
         yield server
 

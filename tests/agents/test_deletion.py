@@ -14,9 +14,10 @@ import httpx
 import pytest
 
 from tests.agents.conftest import MODEL
-from tests.agents.support import COUNT, WEATHER
+from tests.agents.support import ASKED, COUNT, WEATHER, Account
 from tests.support.deploying import deploy, deployment
 from tests.support.server import Server, running
+from tests.support.tracing import Collector, collecting
 
 DELETIONS = int(os.environ.get("STOKER_TEST_DELETIONS", "60"))
 AT_ONCE = 8
@@ -27,9 +28,15 @@ def canary(kind: str, number: int) -> str:
 
 
 @pytest.fixture(scope="module")
-def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Its files are searched, so nobody else may write there."""
-    with running(tmp_path_factory.mktemp("erasing") / "data") as server:
+def collector() -> Iterator[Collector]:
+    with collecting() as collector:
+        yield collector
+
+
+@pytest.fixture(scope="module")
+def own_server(collector: Collector, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Its files and its traces are searched, so nobody else may write there."""
+    with running(tmp_path_factory.mktemp("erasing") / "data", **collector.env) as server:
         server.wait_ready()
         yield server
 
@@ -187,6 +194,27 @@ def mentions(rows: sqlite3.Connection, run_id: str) -> set[str]:
             if any(isinstance(value, str) and run_id in value for value in row):
                 found.add(table)
     return found
+
+
+def test_a_whole_run_leaves_nothing(
+    own_server: Server, client: httpx.Client, agent: str, chat: str, collector: Collector
+) -> None:
+    """Of prompt, tool's output and answer: in no file, log, metric or trace."""
+    account = Account(client, chat)
+    prompt, tool, answer = canary("prompt", 2), canary("tool", 2), "21 degrees and hazy"
+    run = account.run(agent, f"{ASKED} {prompt}")
+    account.answer(run, f'{{"temperature": 21, "condition": "hazy {tool}"}}')
+    assert answer in account.until(run)["output"]
+    client.delete(run).raise_for_status()
+    route = "DELETE /v1/agent/{agent_id}/runs/{run_id}"
+    deadline = time.monotonic() + 20
+    while route.encode() not in (sent := b"".join(collector.bodies)):
+        assert time.monotonic() < deadline, "its end was not traced"
+        time.sleep(0.02)
+    metrics = own_server.client(own_server.operator_key).get("/metrics").raise_for_status().content
+    places = [*everything(own_server.data_dir), ("traces", sent), ("metrics", metrics)]
+    for word in (prompt, tool, answer):
+        assert [place for place, content in places if word.encode() in content] == [], word
 
 
 def test_an_agent_takes_its_runs_with_it(client: httpx.Client, chat: str) -> None:
