@@ -43,8 +43,14 @@ async def run_ids(session: Session, agent_id: str) -> Sequence[str]:
 
 async def old_run_ids(session: Session, before: datetime, limit: int) -> Sequence[str]:
     """Runs that ended before a moment, or have waited for somebody since before it."""
-    waited = (Run.status == RunStatus.REQUIRES_ACTION.value) & (Run.created_at < before)
-    statement = select(Run.id).where(or_(Run.completed_at < before, waited)).limit(limit)
+    heard_of = (
+        select(RunEvent.run_id)
+        .where(RunEvent.run_id == Run.id, RunEvent.created_at >= before)
+        .exists()
+    )
+    # Creation only narrows the search: what is younger has events that are.
+    waits = (Run.status == RunStatus.REQUIRES_ACTION.value) & (Run.created_at < before) & ~heard_of
+    statement = select(Run.id).where(or_(Run.completed_at < before, waits)).limit(limit)
     return (await session.scalars(statement)).all()
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,10 +14,10 @@ from sqlalchemy import delete, event, select
 from stoker import db
 from stoker.accounts.models import Account
 from stoker.agents import journal as module
-from stoker.agents import repository, stream
+from stoker.agents import repository, run_service, stream
 from stoker.agents.events import MESSAGE_DELTA, REASONING_DELTA, STEP_STARTED, Event
 from stoker.agents.followers import Followers
-from stoker.agents.journal import Journal, LostError, Writer, append
+from stoker.agents.journal import Journal, LostError, Writer, append, sealed
 from stoker.agents.models import Agent, Run, RunEvent
 from stoker.agents.sealing import Sealer, new_key
 from stoker.agents.work import read
@@ -38,23 +39,24 @@ class Lab:
         self.followers = Followers()
         self.journal = Journal(database, self.followers)
 
-    async def run(self) -> Run:
-        row = Run(
-            id=new_id(Prefix.RUN),
-            account_id="acct_runs",
-            agent_id="agent_runs",
-            api_key="key_runs",
-            deployment_id="dep_1",
-            model="chat",
-            content_key=new_key(self.secret),
-            asked=b"",
-            status="in_progress",
-            progress=0.0,
-            tries=1,
-            losses=0,
-            lock_token=TOKEN,
-            created_at=db.now(),
-        )
+    async def run(self, **fields: Any) -> Run:
+        given: dict[str, Any] = {
+            "id": new_id(Prefix.RUN),
+            "account_id": "acct_runs",
+            "agent_id": "agent_runs",
+            "api_key": "key_runs",
+            "deployment_id": "dep_1",
+            "model": "chat",
+            "content_key": new_key(self.secret),
+            "asked": b"",
+            "status": "in_progress",
+            "progress": 0.0,
+            "tries": 1,
+            "losses": 0,
+            "lock_token": TOKEN,
+            "created_at": db.now(),
+        }
+        row = Run(**given | fields)
         async with self.database.transaction() as session:
             session.add(row)
         return row
@@ -468,6 +470,45 @@ class TestFollowing:
         lab.followers.end()
         async with asyncio.timeout(10):
             assert await early == await self.stream(lab, row) == []
+
+
+class TestRetention:
+    async def test_what_is_old(self, lab: Lab) -> None:
+        """Those that ended long ago, and those that have waited as long; never those at work."""
+        now = db.now()
+        days = {number: now - timedelta(days=number) for number in (1, 29, 31, 90)}
+        waits = {"status": "requires_action", "lock_token": None}
+        kept = [
+            await lab.run(created_at=days[90]),
+            await lab.run(created_at=days[90], status="queued", lock_token=None),
+            await lab.run(created_at=days[90], status="completed", completed_at=days[29]),
+            await lab.run(created_at=days[29], **waits),
+            heard_of := await lab.run(created_at=days[90], **waits),
+        ]
+        old = [
+            await lab.run(created_at=days[90], status="completed", completed_at=days[31]),
+            await lab.run(created_at=days[90], status="cancelled", completed_at=days[90]),
+            forgotten := await lab.run(created_at=days[90], **waits),
+        ]
+        async with lab.database.transaction() as session:
+            for row, at in ((heard_of, days[1]), (forgotten, days[31])):
+                event = Event(1, "run.requires_action", {}, at)
+                await repository.add_events(session, sealed(row.id, lab.sealer(row), [event]))
+        told: list[str] = []
+        services: Any = SimpleNamespace(
+            database=lab.database,
+            settings=SimpleNamespace(agent_run_retention_days=30),
+            runs=SimpleNamespace(
+                followers=lab.followers, runner=SimpleNamespace(cancel=told.append)
+            ),
+        )
+        await run_service.forget_old(services, now)
+        async with lab.database.reading() as session:
+            left = (await session.scalars(select(Run.id))).all()
+            events = (await session.scalars(select(RunEvent.run_id))).all()
+        assert sorted(left) == sorted(row.id for row in kept)
+        assert events == [heard_of.id]
+        assert sorted(told) == sorted(row.id for row in old)
 
 
 class TestFollower:
