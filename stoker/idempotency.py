@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Collection
 from datetime import datetime, timedelta
 from typing import Annotated
 
-from fastapi import Depends, Header, Request, Response
+from fastapi import Header, Request, Response
 from pydantic import BaseModel
 from sqlalchemy import LargeBinary, String, delete
 from sqlalchemy.exc import IntegrityError
@@ -15,6 +15,7 @@ from stoker import db
 from stoker.auth import Caller
 from stoker.context import ServicesDep
 from stoker.db import Base, Database, Session, UtcDateTime
+from stoker.dependencies import made
 from stoker.errors import ConflictError
 
 KEPT = timedelta(hours=24)
@@ -123,7 +124,7 @@ def _response(content: bytes, status: int) -> Response:
     return Response(content, status_code=status, media_type="application/json")
 
 
-Idempotent = Annotated[Idempotency, Depends()]
+Idempotent = Annotated[Idempotency, made(Idempotency)]
 
 
 async def erase(session: Session, object_ids: Collection[str]) -> None:

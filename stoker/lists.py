@@ -4,12 +4,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from fastapi import Depends, Query
+from fastapi import Query
 from pydantic import BaseModel
 from sqlalchemy import Select
 from sqlalchemy.orm import InstrumentedAttribute
 
 from stoker.db import NO_CONTROL, Session
+from stoker.dependencies import made
 
 Row = TypeVar("Row")
 Item = TypeVar("Item")
@@ -35,7 +36,7 @@ class PageQuery:
     order: Annotated[Literal["asc", "desc"], Query(description="Oldest or newest first.")] = "desc"
 
 
-Paging = Annotated[PageQuery, Depends()]
+Paging = Annotated[PageQuery, made(PageQuery)]
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,17 @@
 """What every request has: an id, a log line, a host, and the Hugging Face clients' form."""
 
+import inspect
 import json
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute, iter_route_contexts
 
 from tests.artifacts.support import eventually
+from tests.deployments.routes import app
 from tests.deployments.support import TOKENS, call, check_error, deploy, upload
 from tests.support.server import WITHOUT_MODELS, Server, running
 
@@ -163,3 +167,24 @@ class TestPrefer:
     def test_what_it_does_not_know_is_ignored(self, client: httpx.Client, value: str):
         body = {"inputs": "x", "model": "tagger"}
         assert client.post(TOKENS, json=body, headers={"prefer": value}).status_code == 200
+
+
+def test_no_handler_waits_for_a_thread() -> None:
+    """Nor what it depends on: FastAPI sends whatever is no coroutine to a thread pool."""
+
+    def calls(dependant: Dependant) -> Iterator[Any]:
+        yield dependant.call
+        for below in dependant.dependencies:
+            yield from calls(below)
+
+    routes = [getattr(found, "route", found) for found in iter_route_contexts(app().routes)]
+    keyed = [route for route in routes if isinstance(route, APIRoute)]
+    found = [call for route in keyed for call in calls(route.dependant)]
+    assert len(found) > 200
+    # Of an object that is called, it is the method that counts.
+    plain = [call if inspect.isfunction(call) else call.__call__ for call in found]
+    assert [
+        call
+        for call in plain
+        if not inspect.iscoroutinefunction(call) and not inspect.isasyncgenfunction(call)
+    ] == []

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends, Header, Request, Response
 from stoker.agents import repository, run_service, schemas, service, stream
 from stoker.auth import AccountId, Caller, KeyedRoute, funded
 from stoker.context import ReadSession, ServicesDep, WriteSession
+from stoker.dependencies import made
 from stoker.errors import (
     ConflictError,
     EndpointNotSupportedError,
@@ -36,8 +37,8 @@ class _Asking:
     services: ServicesDep
 
 
-Asking = Annotated[_Asking, Depends()]
-Place = Annotated[stream.Place, Depends()]
+Asking = Annotated[_Asking, made(_Asking)]
+Place = Annotated[stream.Place, made(stream.Place)]
 
 
 @router.post(

@@ -128,7 +128,9 @@ class Journal:
             entries, self._entries = self._entries, {}
             self._news.clear()
             self._urgent.clear()
-            await self._write([*entries.values()])
+            # Whoever had something to write may have withdrawn it.
+            if entries:
+                await self._write([*entries.values()])
 
     def entry(self, writer: "Writer", *, urgent: bool) -> _Entry:
         """What the writer has to write; it will be written soon, or at once."""

@@ -63,7 +63,7 @@ _RECEIVING = responses(
 )
 
 
-def _address(artifact_id: str, upload_id: str, path: str, account_id: AccountId) -> Address:
+async def _address(artifact_id: str, upload_id: str, path: str, account_id: AccountId) -> Address:
     return Address(account_id=account_id, artifact_id=artifact_id, upload_id=upload_id, path=path)
 
 
