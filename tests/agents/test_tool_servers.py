@@ -297,7 +297,7 @@ class TestRuns:
         with listening(app) as url:
             pass
         run = account.run(account.agent(tools=[mcp(f"{url}/text-result")]))
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while account.get(run)["status"] != "in_progress":
             assert time.monotonic() < deadline
         with listening(app, int(url.rpartition(":")[2])):

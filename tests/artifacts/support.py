@@ -40,7 +40,7 @@ def error(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
     return response.json()["error"]
 
 
-def eventually(condition: Callable[[], bool], timeout: float = 20) -> bool:
+def eventually(condition: Callable[[], bool], timeout: float = 60) -> bool:
     deadline = time.monotonic() + timeout
     while not (met := condition()) and time.monotonic() < deadline:
         time.sleep(0.02)

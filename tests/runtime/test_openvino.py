@@ -116,7 +116,7 @@ def test_next_replica_takes_what_was_converted(
     """Another deployment of the same artifact, which nobody has to convert again."""
     before = {path: path.stat().st_mtime_ns for path in verdicts(server)}
     identifier = deployed(client, embedder, "again", engine="openvino")
-    wait_engine(client, identifier, "openvino", timeout=20)
+    wait_engine(client, identifier, "openvino", timeout=60)
     assert {path: path.stat().st_mtime_ns for path in verdicts(server)} == before
 
 
@@ -156,7 +156,7 @@ def test_automatic_one_is_converted_once_it_has_worked(
     path = "/v1/classifications/image"
     before = client.post(path, json=body).raise_for_status().json()
     time.sleep(1.5)
-    wait_engine(client, identifier, "torch", timeout=5)
+    wait_engine(client, identifier, "torch", timeout=60)
     several = body | {"inputs": [_picture()] * 64}
     known, judged = conversions(server), set(verdicts(server))
     deadline = time.monotonic() + 60

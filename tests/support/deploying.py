@@ -33,7 +33,7 @@ def deployment(client: httpx.Client, identifier: str) -> dict[str, Any]:
 
 
 def wait_for(
-    client: httpx.Client, identifier: str, status: str, timeout: float = 60
+    client: httpx.Client, identifier: str, status: str, timeout: float = 120
 ) -> dict[str, Any]:
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:

@@ -25,7 +25,7 @@ class Server:
         self.process: subprocess.Popen[bytes] | None = None
         self.base_url = ""
 
-    def start(self, timeout: float = 60, port: int = 0) -> "Server":
+    def start(self, timeout: float = 180, port: int = 0) -> "Server":
         (self.data_dir / "server.json").unlink(missing_ok=True)
         arguments = [*self._command, "--port", str(port), "--data-dir", str(self.data_dir)]
         with self.log.open("ab") as log:
@@ -68,7 +68,7 @@ class Server:
         client.account_id = account["id"]  # type: ignore[attr-defined]
         return client
 
-    def wait_ready(self, timeout: float = 90) -> None:
+    def wait_ready(self, timeout: float = 180) -> None:
         deadline = time.monotonic() + timeout
         with self.client() as client:
             while time.monotonic() < deadline:
@@ -83,7 +83,7 @@ class Server:
             self.process.kill()
             self.process.wait()
 
-    def stop(self, timeout: float = 40) -> int:
+    def stop(self, timeout: float = 60) -> int:
         if self.process is None:
             return 0
         if self.process.poll() is None:
