@@ -171,6 +171,9 @@ class CheckedBackend(httpcore2.AsyncNetworkBackend):
         try:
             addresses = await self._resolve(host, port)
         except OSError as error:
+            if error.errno == socket.EAI_AGAIN:
+                # Of whether there is such a name, this tells nothing.
+                raise httpcore2.ConnectError("no resolver answers") from error
             cause = repr(error)
         # One inward address is enough: which one gets connected to would be left to chance.
         if addresses and (private or all(is_global(address) for address in addresses)):

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import re
+import socket
 import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from stoker.agents.outbound import CONNECT_TIMEOUT_S, Outbound
 from stoker.agents.tool_servers import MAX_OUTPUT_CHARS, ToolServers
 from stoker.agents.transcript import McpServer
-from stoker.errors import CapacityError, InvalidRequestError
+from stoker.errors import CapacityError, InvalidRequestError, StokerError
 from tests.agents.hostile import CANARY, TEXT, Hostile
 from tests.agents.support import ANSWERED, FRANCE, PARIS, Account, data, mcp
 from tests.agents.tools import Tools, listening
@@ -245,6 +246,24 @@ class TestHosts:
                 with pytest.raises(InvalidRequestError, match="tool_hosts"):
                     await servers.list(server(f"http://{host}/mcp"), ())
         assert asked == ["tools.example"], "the other one is not even looked up"
+
+    @pytest.mark.parametrize(
+        ("error", "code"),
+        [
+            (socket.gaierror(socket.EAI_AGAIN, "later"), "tool_server_unreachable"),
+            (socket.gaierror(socket.EAI_NONAME, "never"), "tool_server_unusable"),
+        ],
+    )
+    async def test_that_is_not_resolved(self, error: OSError, code: str) -> None:
+        """Where no resolver answers, it is worth another try; where there is no such name, not."""
+
+        async def resolve(host: str, port: int) -> list[str]:
+            raise error
+
+        async with reaching(resolve=resolve) as servers:
+            with pytest.raises(StokerError) as caught:
+                await servers.list(server("http://tools.example/mcp"), ())
+        assert caught.value.code == code
 
     @pytest.mark.parametrize("target", ["http://10.0.0.1/", "http://169.254.169.254/latest"])
     async def test_redirect_inward(
