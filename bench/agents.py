@@ -22,27 +22,21 @@ AT_ONCE = 100
 STEPS = 2
 PRIVATE = {"STOKER_TOOL_PRIVATE_HOSTS": '["127.0.0.1"]'}
 AIM_MS = 10
+GOODBYE_S = 0.1
 ASKED = "What is the weather in Paris?"
 FOUND = '{"temperature": 21, "condition": "sunny"}'
-TOOL = {
-    "type": "function",
-    "function": {
-        "name": "get_weather",
-        "description": "Get the weather of a city.",
-        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
-    },
-}
 
 
 def run(rounds: int) -> Report:
     report = Report("agents", "runs of an agent beside the bare chat calls that they make")
     with scratch() as place, tool_servers() as tools, serving(place, **PRIVATE) as service:
         service.wait_status(service.deploy(MODEL, "chat", "text-generation", "hot"), "ready")
-        agent = _agent(service, TOOL)
         served = _agent(service, {"type": "mcp", "server_label": "w", "server_url": tools.url})
-        _round(service.api, agent, served)
+        tool = _listed(service.api, served)
+        agent = _agent(service, tool)
+        _round(service.api, tool, agent, served)
         for _ in range(rounds):
-            times = [_round(service.api, agent, served) for _ in range(PAIRS)]
+            times = [_round(service.api, tool, agent, served) for _ in range(PAIRS)]
             bare, own, whole = (
                 statistics.median(column) * 1e3 for column in zip(*times, strict=True)
             )
@@ -51,7 +45,7 @@ def run(rounds: int) -> Report:
             _add_overhead(report, "they beyond the calls, a step", own - bare)
             report.add(f"a whole run of {STEPS} steps with the caller's tool", "ms", whole)
             _add_overhead(report, "it beyond the calls, a step", whole - bare)
-            _crowd(report, service, agent)
+            _crowd(report, service, tool, agent)
     report.notes = [
         "One after the other, in turn. A whole run is from the request that creates it to its last "
         "event at a follower; the requests that create it, follow it and bring the tool's output "
@@ -68,28 +62,43 @@ def _agent(service: Service, tool: dict[str, Any]) -> str:
     return f"/v1/agent/{made['id']}"
 
 
+def _listed(client: httpx.Client, served: str) -> dict[str, Any]:
+    """The tool server's tool, as a function of the caller's: prompts have to be equally long."""
+    made = client.post(f"{served}/runs", json={"input": ASKED}).raise_for_status().json()
+    headers = {"accept": "text/event-stream"}
+    with client.stream("GET", f"{served}/runs/{made['id']}/events", headers=headers) as stream:
+        found = {event["type"]: event["data"] for event in _events(stream)}
+    (tool,) = found["tools.listed"]["tools"]
+    function = {name: tool[name] for name in ("name", "description", "parameters")}
+    return {"type": "function", "function": function}
+
+
 def _add_overhead(report: Report, label: str, milliseconds: float) -> None:
     share = milliseconds / STEPS
     report.add(label, "ms", share, aim=f"≤ {AIM_MS} ms", meets=at_most(AIM_MS))
 
 
-def _round(client: httpx.Client, agent: str, served: str) -> tuple[float, float, float]:
+def _round(
+    client: httpx.Client, tool: dict[str, Any], agent: str, served: str
+) -> tuple[float, float, float]:
     """Seconds of the calls alone, of the steps of a run that makes them, and of a whole run."""
-    return _calls(client), _steps(client, served), _run(client, agent)
+    return _calls(client, tool), _steps(client, served), _run(client, agent)
 
 
-def _calls(client: httpx.Client) -> float:
+def _calls(client: httpx.Client, tool: dict[str, Any]) -> float:
     began = time.perf_counter()
     messages: list[dict[str, Any]] = [{"role": "user", "content": ASKED}]
-    asked = _chat(client, messages)
+    asked = _chat(client, tool, messages)
     call = asked["tool_calls"][0]
     messages += [asked, {"role": "tool", "tool_call_id": call["id"], "content": FOUND}]
-    _check(_chat(client, messages)["content"])
+    _check(_chat(client, tool, messages)["content"])
     return time.perf_counter() - began
 
 
-def _chat(client: httpx.Client, messages: list[dict[str, Any]]) -> dict[str, Any]:
-    body = {"model": "chat", "messages": messages, "tools": [TOOL]}
+def _chat(
+    client: httpx.Client, tool: dict[str, Any], messages: list[dict[str, Any]]
+) -> dict[str, Any]:
+    body = {"model": "chat", "messages": messages, "tools": [tool]}
     answer = client.post("/v1/chat/completions", json=body).raise_for_status().json()
     return answer["choices"][0]["message"]
 
@@ -127,6 +136,8 @@ def _steps(client: httpx.Client, agent: str) -> float:
             moment = datetime.fromisoformat(event["created_at"]).timestamp()
             at.setdefault(event["type"], moment)
     _check(event["data"]["output"])
+    # Its goodbye to the tool server is not the next one's.
+    time.sleep(GOODBYE_S)
     tool = at["tool_call.completed"] - at["tool_call.started"]
     return at["run.completed"] - at["step.started"] - tool
 
@@ -142,9 +153,9 @@ def _check(answer: str) -> None:
         raise RuntimeError(f"a wrong answer: {answer}")
 
 
-def _crowd(report: Report, service: Service, agent: str) -> None:
+def _crowd(report: Report, service: Service, tool: dict[str, Any], agent: str) -> None:
     def bare(client: httpx.Client) -> None:
-        _calls(client)
+        _calls(client, tool)
 
     def whole(client: httpx.Client) -> None:
         _run(client, agent)

@@ -11,7 +11,6 @@ from typing import Any
 
 import aiosqlite
 from sqlalchemy import event
-from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 BEGIN = "sqlite_begin"
@@ -30,10 +29,9 @@ _Rows = list[Any]
 
 
 def create_engine(url: str) -> AsyncEngine:
-    path = make_url(url).database or ":memory:"
-
     async def connect() -> Connection:
-        connection = Connection(path)
+        arguments, options = engine.dialect.create_connect_args(engine.url)
+        connection = Connection(*arguments, **options)
         await connection
         return connection
 
@@ -50,11 +48,12 @@ def create_engine(url: str) -> AsyncEngine:
 class Connection(aiosqlite.Connection):
     """A connection that fetches what it executes, and begins with the first statement."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        """They are `sqlite3.connect`'s."""
+
         def connect() -> sqlite3.Connection:
             # The driver's own BEGIN comes too late and is always deferred: we send it ourselves.
-            # It is closed in another thread where it has to be given up.
-            raw = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            raw = sqlite3.connect(*arguments, **options, isolation_level=None)
             for pragma in _PRAGMAS:
                 raw.execute(f"PRAGMA {pragma}")
             return raw

@@ -255,6 +255,10 @@ class Writer:
         """Have columns of the run's row written, together with the events added so far."""
         self._journal.entry(self, urgent=False).values |= values
 
+    def hurry(self) -> None:
+        """Have what was added written at once, without waiting for it."""
+        self._journal.entry(self, urgent=True)
+
     async def take(self) -> list[Event]:
         """What was added and is not written: whoever takes it writes it, and all values anew.
 

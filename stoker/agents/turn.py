@@ -228,7 +228,8 @@ class Turn:
         output = await self._servers.call(server, tool.tool, arguments)
         self._completed(call, output.text, is_error=output.is_error)
         self._set_counted()
-        await self._writer.commit()
+        # Written at once, while the next step begins: a crash may lose it before as well.
+        self._writer.hurry()
 
     def _listed(self, call: ToolCall) -> tuple[McpServer, Listed] | None:
         """The server that has the tool of a call."""

@@ -49,6 +49,7 @@ class Working:
         self._followers = services.runs.followers
         self._price: tuple[int, Price] | None = None
         """The hour, and what is in force in it: versions begin with hours."""
+        self._leaving: set[asyncio.Task[None]] = set()
 
     async def perform(self, row: Run, on_progress: OnProgress) -> Made:
         services = self._services
@@ -71,7 +72,10 @@ class Working:
             # Whoever has it now decides what becomes of it; what is awaited here never comes.
             raise asyncio.CancelledError from None
         finally:
-            await servers.close()
+            # Goodbyes may take a second, for which no run has to wait.
+            leaving = asyncio.create_task(servers.close())
+            self._leaving.add(leaving)
+            leaving.add_done_callback(self._leaving.discard)
 
     async def _known(self, row: Run, sealer: Sealer, asked: Asked) -> tuple[Transcript, Price]:
         """How far a run is, and what memory costs now."""
