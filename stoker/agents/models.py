@@ -7,6 +7,8 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from stoker.db import Base, UtcDateTime
 from stoker.jobs.models import Job
+from stoker.usage import money
+from stoker.usage.models import Kind, Price
 
 
 class RunStatus(StrEnum):
@@ -81,6 +83,19 @@ class Run(Job, Base):
     worked_ms: Mapped[int] = mapped_column(BigInteger, default=0)
     """In steps and tools; not what it waited for a worker of the queue, or for outputs."""
     microcredits: Mapped[int] = mapped_column(BigInteger, default=0)
+    carry: Mapped[int] = mapped_column(BigInteger, default=0)
+    """What rounding left of the cost, in parts of a micro-credit (`money.PARTS`)."""
+
+    def charge(self, mib_ms: int, price: Price) -> None:
+        """Add memory held. A step may cost less than a micro-credit: the rest is kept."""
+        cost = self.carry + money.parts(Kind.MEMORY, mib_ms, price)
+        whole, self.carry = divmod(cost, money.PARTS)
+        self.microcredits += whole
+
+    @property
+    def cost(self) -> int:
+        """In micro-credits, rounded up."""
+        return self.microcredits + (self.carry > 0)
 
 
 class RunEvent(Base):

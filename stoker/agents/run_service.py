@@ -64,6 +64,7 @@ async def create(
         completion_tokens=0,
         worked_ms=0,
         microcredits=0,
+        carry=0,
         created_at=db.now(),
     )
     services.runs.runner.take(session, row)

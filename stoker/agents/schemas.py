@@ -207,8 +207,8 @@ class Usage(BaseModel):
     total_tokens: int
     seconds: float = Field(description="At work: in steps and tools.")
     microcredits: int = Field(
-        description="What one worker of the model costs for the time of the steps. The bill is by "
-        "memory held, which calls at the same time share."
+        description="What one worker of the model costs for the time of the steps, rounded up. The "
+        "bill is by memory held, which calls at the same time share."
     )
 
 

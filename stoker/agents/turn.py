@@ -16,7 +16,7 @@ from stoker.config import MIB
 from stoker.context import Services
 from stoker.errors import RunLimitError
 from stoker.usage import money
-from stoker.usage.models import Kind, Price
+from stoker.usage.models import Price
 
 SAMPLING = (
     "temperature",
@@ -36,6 +36,7 @@ COUNTED = (
     "completion_tokens",
     "worked_ms",
     "microcredits",
+    "carry",
     "tries",
     "losses",
 )
@@ -118,10 +119,9 @@ class Turn:
                 code="token_limit_exceeded",
             )
         limit = config.get("max_credits")
-        if limit is not None and row.microcredits >= limit * money.MICRO:
+        if limit is not None and row.cost >= limit * money.MICRO:
             raise RunLimitError(
-                f"The run has cost {money.in_credits(row.microcredits)} credits; its limit is "
-                f"{limit:g}.",
+                f"The run has cost {money.in_credits(row.cost)} credits; its limit is {limit:g}.",
                 code="cost_limit_exceeded",
             )
 
@@ -180,7 +180,7 @@ class Turn:
         row.completion_tokens += answer.usage.get("completion_tokens", 0)
         stats = self._services.runtime.stats(answer.deployment_id)
         held = -(-stats.memory_bytes // MIB) * round(seconds * 1000) if stats else 0
-        row.microcredits += money.microcredits(Kind.MEMORY, held, self._price)
+        row.charge(held, self._price)
 
     # --- tools ---
 

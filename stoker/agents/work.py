@@ -125,5 +125,5 @@ def usage(row: Run) -> dict[str, Any]:
         "completion_tokens": row.completion_tokens,
         "total_tokens": row.prompt_tokens + row.completion_tokens,
         "seconds": row.worked_ms / 1000,
-        "microcredits": row.microcredits,
+        "microcredits": row.cost,
     }

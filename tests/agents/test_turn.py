@@ -13,6 +13,7 @@ from stoker.agents.outbound import Outbound
 from stoker.agents.tool_servers import ToolServers
 from stoker.agents.transcript import Asked, McpServer, Transcript
 from stoker.agents.work import Turn
+from stoker.usage.models import Price
 from tests.agents.support import FRANCE, SUNNY, WEATHER
 from tests.agents.tools import Tools
 
@@ -87,7 +88,7 @@ def turn(notes: Notes, found: Transcript) -> Turn:
     servers = ToolServers(Outbound(allowed_private=["127.0.0.1"]), 5)
     return Turn(
         cast("Any", None),
-        Run(steps=1, prompt_tokens=0, completion_tokens=0, worked_ms=0, microcredits=0),
+        Run(steps=1, prompt_tokens=0, completion_tokens=0, worked_ms=0, microcredits=0, carry=0),
         found,
         cast("Writer", notes),
         servers,
@@ -166,6 +167,22 @@ class TestCalls:
         assert [name for name, _ in notes.added] == [events.CALL_STARTED, events.CALL_COMPLETED]
         assert notes.durable == 2
         assert weather_tools.cities("weather")[-1] == "Oslo"
+
+
+class TestCost:
+    @pytest.mark.parametrize(
+        ("mib_ms", "steps", "cost"), [(1, 1, 1), (3600, 1024, 1), (4000, 1024, 2)]
+    )
+    def test_many_small_steps_cost_what_they_hold(self, mib_ms: int, steps: int, cost: int) -> None:
+        run, price = Run(microcredits=0, carry=0), Price(memory=1000, storage=0)
+        for _ in range(steps):
+            run.charge(mib_ms, price)
+        assert run.cost == cost
+
+    def test_of_nothing(self) -> None:
+        run = Run(microcredits=0, carry=0)
+        run.charge(0, Price(memory=1000, storage=0))
+        assert run.cost == 0
 
 
 class TestTranscript:

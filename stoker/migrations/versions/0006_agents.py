@@ -55,6 +55,7 @@ def upgrade() -> None:
         sa.Column("completion_tokens", sa.BigInteger(), nullable=False),
         sa.Column("worked_ms", sa.BigInteger(), nullable=False),
         sa.Column("microcredits", sa.BigInteger(), nullable=False),
+        sa.Column("carry", sa.BigInteger(), nullable=False),
         sa.Column("status", sa.String(length=16), nullable=False),
         sa.Column("progress", sa.Float(), nullable=False),
         sa.Column("error_code", sa.String(length=64), nullable=True),
