@@ -338,13 +338,13 @@ class TestLimits:
         found = account.until(run)
         assert (found["status"], found["error"]["code"]) == ("failed", "time_limit_exceeded")
         assert found["usage"]["seconds"] >= 0.05
-        assert found["usage"]["seconds"] < 1
+        assert found["usage"]["seconds"] < 10
         account.wait_idle(1)
 
     def test_waiting_is_no_time_at_work(self, account: Account) -> None:
-        run = account.run(account.agent(tools=[WEATHER], config={"timeout_s": 1.5}))
+        run = account.run(account.agent(tools=[WEATHER], config={"timeout_s": 3}))
         account.until(run, "requires_action")
-        time.sleep(1.6)
+        time.sleep(3.1)
         account.answer(run)
         assert account.until(run)["output"] == ANSWERED
 
@@ -355,7 +355,7 @@ class TestLimits:
         found = account.until(account.run(agent))
         weather_tools.release.set()
         assert found["error"]["code"] == "time_limit_exceeded"
-        assert time.monotonic() - began < 4
+        assert time.monotonic() - began < 15
 
 
 class TestCancel:
