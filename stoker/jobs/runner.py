@@ -234,7 +234,12 @@ class Runner(Generic[Row, Made]):
             log.exception("a job failed", extra={"job": row.id})
             await self._fail(working, InternalError())
             return
-        await self._complete(working, made)
+        completing = asyncio.create_task(self._complete(working, made))
+        try:
+            await asyncio.shield(completing)
+        except asyncio.CancelledError:
+            # Deleted just now, or stopping: what was made is kept or dropped, never forgotten.
+            await completing
 
     async def _complete(self, working: "_Working[Row, Made]", made: Made) -> None:
         row, kind, token = working.row, working.kind, working.token

@@ -43,6 +43,7 @@ class Kind:
         self.cleared: list[str] = []
         self.discarded: list[str] = []
         self.cancelled: list[str] = []
+        self.on_made: Callable[[Video], object] = lambda _row: None
 
     @staticmethod
     async def _at_once(row: Video) -> str:
@@ -58,6 +59,7 @@ class Kind:
             raise
 
     def outcome(self, row: Video, made: str) -> Outcome:
+        self.on_made(row)
         waits_as = "requires_action" if made == "a question" else None
         return Outcome({"size": "64x64"}, waits_as)
 
@@ -331,6 +333,34 @@ class TestParks:
         row = await row_of(database, job)
         assert (row.status, row.lock_token) == ("in_progress", "of another")
         assert (kind.kept, kind.discarded) == ([], ["a question"])
+
+
+class TestCancelledWhenMade:
+    """The work is done, and what was made not yet written down."""
+
+    async def test_of_a_deleted_job_is_dropped(self, database: Database) -> None:
+        kind, one = Kind(), runner(database, Clock())
+
+        async def delete_it(row: Video) -> str:
+            async with database.transaction() as session:
+                await session.execute(delete(Video).where(Video.id == row.id))
+            return "too late"
+
+        kind.work, kind.on_made = delete_it, lambda row: one.cancel(row.id)
+        await add(database)
+        async with at_work(one, kind), asyncio.timeout(10):
+            while not kind.discarded:
+                await asyncio.sleep(0.01)
+        assert (kind.kept, kind.discarded, kind.cancelled) == ([], ["too late"], [])
+
+    async def test_of_a_job_that_is_there_is_kept(self, database: Database) -> None:
+        kind, one = Kind(), runner(database, Clock())
+        kind.on_made = lambda row: one.cancel(row.id)
+        job = await add(database)
+        async with at_work(one, kind):
+            row = await until(database, job, ended)
+        assert (row.status, row.tries) == ("completed", 1)
+        assert (kind.begun, kind.kept, kind.discarded) == ([job], ["made of a boat"], [])
 
 
 class TestLease:
