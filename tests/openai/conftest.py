@@ -10,6 +10,7 @@ import openai
 import pytest
 
 import stoker.demo
+from tests.openai.support import chat_model
 from tests.support.deploying import deploy, deployment
 from tests.support.server import Server
 
@@ -20,6 +21,8 @@ ANY = ENGINES[0]
 """For what does not depend on the engine."""
 CACHING = ENGINES[-1]
 """One that finds the beginnings of prompts computed."""
+RANDOM = "team/chat"
+"""The model id of a chat model with random weights."""
 CONVERSION_S = 300
 
 
@@ -73,3 +76,15 @@ def sdk(base_url: str, key: str) -> openai.OpenAI:
 def model(request: pytest.FixtureRequest, account: httpx.Client) -> str:
     """The model id, which is the name of its engine."""
     return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def random_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return chat_model(tmp_path_factory.mktemp("models") / "chat")
+
+
+@pytest.fixture(scope="session")
+def random_model(request: pytest.FixtureRequest, account: httpx.Client) -> str:
+    if KEY not in os.environ:
+        deploy(account, request.getfixturevalue("random_folder"), RANDOM)
+    return RANDOM

@@ -1,7 +1,7 @@
 """`/v1/responses` through the real openai SDK, against transformers and the chat completions."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,12 +16,10 @@ from stoker.openai.responses import ResponseObject
 from stoker.replica.llm.answers.responses import ResponseWriter
 from stoker.replica.llm.events import CallArguments, CallBegun, Event, Finished, Text, Usage
 from stoker.replica.llm.wire import Generation, Sampling
-from tests.openai.support import chat_model, events, generated
-from tests.support.deploying import deploy
-from tests.support.server import Server
+from tests.openai.conftest import RANDOM as MODEL
+from tests.openai.support import events, generated
 
 PATH = "/v1/responses"
-MODEL = "team/chat"
 QUESTION = "what is the weather in Paris?"
 TOKENS = 24
 WEATHER: dict[str, Any] = {
@@ -62,23 +60,7 @@ class City(BaseModel):
     large: Literal[True]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return chat_model(tmp_path_factory.mktemp("models") / "chat")
-
-
-@pytest.fixture(scope="module")
-def account(server: Server, folder: Path) -> Iterator[httpx.Client]:
-    server.wait_ready()
-    with server.account("responses") as client:
-        deploy(client, folder, MODEL)
-        yield client
-
-
-@pytest.fixture(scope="module")
-def sdk(server: Server, account: httpx.Client) -> openai.OpenAI:
-    key = str(account.headers["authorization"]).removeprefix("Bearer ")
-    return openai.OpenAI(base_url=f"{server.base_url}/v1", api_key=key, max_retries=0)
+pytestmark = pytest.mark.usefixtures("random_model")
 
 
 def ask(account: httpx.Client, **fields: Any) -> dict[str, Any]:
@@ -102,9 +84,9 @@ def kinds(found: Sequence[Any]) -> list[str]:
 
 
 class TestAnswer:
-    def test_text(self, sdk: openai.OpenAI, folder: Path) -> None:
+    def test_text(self, sdk: openai.OpenAI, random_folder: Path) -> None:
         answer = sdk.responses.create(model=MODEL, input=QUESTION, max_output_tokens=TOKENS)
-        text, size = generated(folder, [{"role": "user", "content": QUESTION}], TOKENS)
+        text, size = generated(random_folder, [{"role": "user", "content": QUESTION}], TOKENS)
         assert answer.output_text == text
         assert answer.id.startswith("resp_")
         (message,) = answer.output
