@@ -118,7 +118,7 @@ EXAMPLES: Mapping[str, Example] = {
     "depth-estimation": Example(model="random-depth", body={}, files={"inputs": "circle.png"}),
     "mask-generation": Example(
         model="random-masks",
-        body={"pred_iou_thresh": 0, "stability_score_thresh": 0},
+        body={"points_per_crop": 8, "pred_iou_thresh": 0, "stability_score_thresh": 0},
         files={"inputs": "circle.png"},
     ),
     "image-feature-extraction": Example(
