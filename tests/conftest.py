@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
+from stoker.replica import sandbox
 from tests.support.server import Server, running
 
 # Before torch is loaded anywhere. The models are so small that threads would only wait for one
 # another, which takes twice as much of the cores; spinning takes more of them still.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+sandbox.tell_nobody()
 
 
 DEMO, OPENAI = "tests/demo/", "tests/openai/"

@@ -224,6 +224,7 @@ def main() -> None:
     os.dup2(2, 1)
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
     sandbox.die_with_parent()
+    sandbox.tell_nobody()
     # What is imported stays; looking for garbage among it takes a tenth of the time.
     gc.disable()
     _import_heavy()

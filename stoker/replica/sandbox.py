@@ -8,6 +8,7 @@ import resource
 import signal
 import socket
 import struct
+import sys
 from pathlib import Path
 
 log = logging.getLogger(__name__)
@@ -23,6 +24,13 @@ _IFF_UP = 1
 def die_with_parent() -> None:
     """SIGKILL this process when the one that forked it ends, however it ends."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def tell_nobody() -> None:
+    """Keep libraries from telling their makers that they are used. To be called before imports."""
+    # OpenVINO and NNCF count their users over the network, and number them in the home folder.
+    # They go on where this module is missing.
+    sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]
 
 
 def confine() -> None:

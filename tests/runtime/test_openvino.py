@@ -28,9 +28,14 @@ TEXTS = ["one", "two words", "a somewhat longer sentence about boats", "the pier
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def server(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     data_dir = tmp_path_factory.mktemp("openvino") / "data"
-    with running(data_dir, STOKER_CONVERT_AFTER_S="0.3") as server:
+    with running(data_dir, STOKER_CONVERT_AFTER_S="0.3", HOME=str(home)) as server:
         server.wait_ready()
         yield server
 
@@ -136,6 +141,14 @@ def test_what_is_not_faster_is_for_those_who_ask(
     # Beats come every second, and adoption is tried twice a second.
     time.sleep(2.5)
     assert deployment(client, identifiers[1])["workers"][0]["engine"] == "torch"
+
+
+def test_its_use_is_told_to_nobody(home: Path, client: httpx.Client, embedder: str) -> None:
+    """OpenVINO would tell its maker, as one whose number it keeps in the home folder."""
+    identifier = deployed(client, embedder, "untold", engine="openvino")
+    wait_engine(client, identifier, "openvino")
+    assert vectors(client, "untold", TEXTS[:1]).size
+    assert [*home.rglob("*")] == []
 
 
 def test_pinned_to_torch(client: httpx.Client, embedder: str) -> None:

@@ -10,7 +10,6 @@ import dataclasses
 import logging
 import math
 import os
-import sys
 import time
 from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
@@ -55,8 +54,6 @@ def run(job: Conversion) -> int:
     """Convert, and write the verdict into the job's folder. Returns the process's exit code."""
     sandbox.confine()
     os.nice(NICENESS)
-    # OpenVINO and NNCF would count their users over the network.
-    sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]
     convert(job)
     return 0
 
