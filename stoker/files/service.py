@@ -40,17 +40,23 @@ async def store(
     content_type: str,
 ) -> list[File]:
     """Keep contents as files, for the retention time."""
-    files = [
-        await write(
-            services,
-            account_id=account_id,
-            deployment_id=deployment_id,
-            purpose=purpose,
-            content=content,
-            content_type=content_type,
-        )
-        for content in contents
-    ]
+    files: list[File] = []
+    try:
+        for content in contents:
+            file = await write(
+                services,
+                account_id=account_id,
+                deployment_id=deployment_id,
+                purpose=purpose,
+                content=content,
+                content_type=content_type,
+            )
+            files.append(file)
+    except BaseException:
+        # Whoever asked has gone, or the disk is full.
+        for file in files:
+            services.blobs.discard(file.blob_key)
+        raise
     async with services.database.transaction() as session:
         session.add_all(files)
     return files

@@ -1,5 +1,6 @@
 """Files of generated content: links, ranges, expiry, and nothing left behind."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
@@ -186,6 +187,29 @@ class TestSweeping:
         assert not path.exists()
         async with services.database.reading() as session:
             assert await session.scalar(select(File).where(File.id == file.id)) is None
+
+    async def test_nothing_is_left_of_what_nobody_waits_for(
+        self, services: Services, client: Any
+    ) -> None:
+        folder = Path(services.settings.data_dir) / "blobs" / "files"
+        before = {*folder.iterdir()}
+        storing = asyncio.create_task(
+            service.store(
+                services,
+                account_id=client.account_id,
+                deployment_id="dep_1",
+                purpose=Purpose.IMAGE,
+                contents=[CONTENT] * 500,
+                content_type="image/png",
+            )
+        )
+        async with asyncio.timeout(30):
+            while len({*folder.iterdir()} - before) < 2:
+                await asyncio.sleep(0)
+        storing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await storing
+        assert {*folder.iterdir()} == before
 
     async def test_bytes_without_a_row_go_once_they_are_old(
         self, services: Services, file: File, client: Any
