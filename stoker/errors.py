@@ -39,16 +39,25 @@ class StokerError(Exception):
         param: str | None = None,
         retry_after_s: float | None = None,
         progress: float | None = None,
+        is_lasting: bool = False,
     ) -> None:
+        """
+        Args:
+            is_lasting: asking again changes nothing, for all that the status says.
+        """
         self.message = message or self.default_message
         self.code = code or type(self).code
         self.param = param
         self.retry_after_s = retry_after_s
         self.progress = progress
+        self.is_lasting = is_lasting
         super().__init__(self.message)
 
     @property
     def headers(self) -> dict[str, str]:
+        if self.is_lasting:
+            # The openai SDK would ask twice more.
+            return {"x-should-retry": "false"}
         if self.retry_after_s is None:
             return {}
         # The openai SDK gives up on anything above 120 s.
@@ -100,6 +109,9 @@ class InvalidAPIKeyError(StokerError):
 
     @property
     def headers(self) -> dict[str, str]:
+        if self.is_lasting:
+            # The openai SDK would ask twice more.
+            return {"x-should-retry": "false"}
         return {"www-authenticate": "Bearer"}
 
 

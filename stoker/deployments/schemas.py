@@ -23,8 +23,9 @@ Engine = Annotated[
     Literal["auto", "openvino", "torch", "vllm", "diffusers"],
     Field(
         description="`auto`: torch at once, and OpenVINO on a CPU once the model has worked for a "
-        "while and was converted; `openvino`: converted without waiting for that; `torch`: never. "
-        "What cannot be converted stays with torch; a worker tells what runs it. `vllm`: text "
+        "while, was converted and was found right on this machine; `openvino`: without waiting for "
+        "that, and `failed` where it cannot be; `torch`: never. A worker tells what runs it. "
+        "`vllm`: text "
         "generation on vLLM, where the server's operator has installed it. `diffusers`: images "
         "and video, which nothing else runs."
     ),

@@ -33,12 +33,18 @@ class FlightRecord:
 
 def read(path: Path) -> set[int]:
     """The requests that were being worked on, as the last process of this file left them."""
+    preparing, running = read_slots(path)
+    return preparing | running
+
+
+def read_slots(path: Path) -> tuple[set[int], set[int]]:
+    """Those that were being prepared or finished, and those in the engine."""
     try:
         data = path.read_bytes()
     except OSError:
-        return set()
-    found: set[int] = set()
-    for slot in range(min(SLOTS, len(data) // _SLOT.size)):
-        values = _SLOT.unpack_from(data, slot * _SLOT.size)
-        found.update(values[1 : 1 + min(values[0], CAPACITY)])
-    return found
+        data = b""
+    if len(data) < _SLOT.size * SLOTS:
+        return set(), set()
+    slots = [_SLOT.unpack_from(data, slot * _SLOT.size) for slot in range(SLOTS)]
+    preparing, running = (set(ids[: min(count, CAPACITY)]) for count, *ids in slots)
+    return preparing, running

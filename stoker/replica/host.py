@@ -35,6 +35,8 @@ from stoker.replica.protocol import (
     Preload,
     Preloaded,
     Signal,
+    Trial,
+    Try,
 )
 
 log = logging.getLogger(__name__)
@@ -74,6 +76,8 @@ class Host:
                 self._fork(spec.id, lambda: replica.run(spec))
             case Convert(job=job):
                 self._fork(job.id, lambda: _convert(job))
+            case Try(job=job):
+                self._fork(job.id, lambda: _try_out(job))
             case Signal():
                 # Only a child that has not been reaped yet: its id cannot have been given anew.
                 if pid := self._children.get(command.replica_id):
@@ -125,6 +129,13 @@ def _convert(job: Conversion) -> int:
 
     replica.configure_log(job.id, job.log_path)
     return conversion.run(job)
+
+
+def _try_out(job: Trial) -> int:
+    from stoker.replica.engines import trial
+
+    replica.configure_log(job.id, job.log_path)
+    return trial.run(job)
 
 
 def _noted(_signal: int, _frame: FrameType | None) -> None:

@@ -39,6 +39,11 @@ HEARTBEAT_S = 1.0
 WEIGHING_S = 5.0
 """Between measurements of memory: the kernel walks every page, 12 ms of a core for BERT-base."""
 _COPY_BELOW = 65536
+_REASON_CHARACTERS = 600
+_LASTING = (ImportError, AttributeError, LookupError, NotImplementedError, TypeError, ValueError)
+"""What a load fails with again, however long one waits: a package is missing, a class or a value
+does not fit. Files that cannot be read, memory and devices may be there the next time.
+"""
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -63,7 +68,9 @@ def _serve(spec: ReplicaSpec, link: "Link") -> int:
         worker = _load(spec, link)
     except Exception as error:
         log.exception("the model could not be loaded")
-        link.send_now(LoadFailed(_reason(error), _is_out_of_memory(error)))
+        out_of_memory = _is_out_of_memory(error)
+        is_lasting = not out_of_memory and isinstance(error, _LASTING)
+        link.send_now(LoadFailed(_reason(error), out_of_memory, is_lasting))
         return 0
     worker.start()
     link.send_now(Loaded(time.perf_counter() - started, worker.convertible))
@@ -77,7 +84,7 @@ def _serve(spec: ReplicaSpec, link: "Link") -> int:
                 case Cancel():
                     worker.cancel(message.id)
                 case Adopt():
-                    worker.adopt(Path(message.folder))
+                    worker.adopt(message.execution)
                 case Shutdown():
                     worker.stop()
                     link.flush()
@@ -183,10 +190,13 @@ def configure_log(name: str, path: str) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """The first line of an error, without paths of this machine."""
-    line = (str(error).strip().splitlines() or [""])[0][:500]
-    words = ["…" if "/" in word else word for word in line.split(" ")]
-    return f"{type(error).__name__}: {' '.join(words)}"
+    """An error in one line, without paths of this machine; a long one ends with a word."""
+    words = ["…" if "/" in word else word for word in str(error).split()]
+    line = " ".join(words)
+    if len(line) > _REASON_CHARACTERS:
+        line = line[:_REASON_CHARACTERS].rpartition(" ")[0] + " …"
+    line = f"{type(error).__name__}: {line}" if line else f"{type(error).__name__}"
+    return line if line.endswith((".", "!", "?", "…")) else f"{line}."
 
 
 def _is_out_of_memory(error: Exception) -> bool:

@@ -18,6 +18,8 @@ Frame = bytes | memoryview
 
 _MediaHead = tuple[MediaKind, int | None, int]
 WeightFormat = Literal["int8", "int4"]
+Precision = Literal["f32", "bf16"]
+"""What OpenVINO computes in, as it names them."""
 VERDICT = "verdict.json"
 """In a conversion's folder, written last: without it the conversion did not end."""
 
@@ -40,6 +42,16 @@ class OwnEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     """The part of a GPU's memory that a replica may take."""
 
 
+class Execution(msgspec.Struct, frozen=True):
+    """How a model is run on OpenVINO, as a `Trial` has found right."""
+
+    folder: str
+    """Of the model as it was converted."""
+    precision: Precision
+    cache_dir: str
+    """For what is compiled: of this processor, as the trial is."""
+
+
 class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
     """All that a replica learns about its deployment."""
 
@@ -56,8 +68,8 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
     batch_budgets: dict[str, int]
     """Engine → cost of a batch as measured earlier; those that lack are measured."""
     limits: MediaLimits
-    converted: str = ""
-    """Folder of the model as it was converted for OpenVINO, if that was done already."""
+    execution: Execution | None = None
+    """On OpenVINO, if the model was converted and tried already."""
     environment: OwnEnvironment | None = None
     """Of an engine that needs one."""
 
@@ -77,6 +89,37 @@ class Conversion(msgspec.Struct, frozen=True, kw_only=True):
     """Of a language model: its weights are rounded to that."""
 
 
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """A converted model to be run as it would serve, in a process that may die of it."""
+
+    id: str
+    pipeline: str
+    model_dir: str
+    execution: Execution
+    verdict_path: str
+    """Where the `TrialVerdict` is to be put. A sign of life lies beside it (see `sign_of`)."""
+    log_path: str
+    threads: int
+    limits: MediaLimits
+
+
+class TrialVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What a trial came to."""
+
+    passed: bool
+    reason: str = ""
+    """Why it did not pass, a sentence for the deployment's owner."""
+    difference: float | None = None
+    """The largest from the reference, as a share of the reference's largest output."""
+    speedup: float | None = None
+    """Over torch, for one sample and for a batch: the geometric mean. None: not measured."""
+
+
+def sign_of(verdict_path: str) -> str:
+    """The file that a trial touches after each step, once the model is compiled."""
+    return f"{verdict_path}.running"
+
+
 # --- engine host: commands and events, one JSON line each ---
 
 
@@ -86,6 +129,10 @@ class Fork(msgspec.Struct, frozen=True, tag="fork"):
 
 class Convert(msgspec.Struct, frozen=True, tag="convert"):
     job: Conversion
+
+
+class Try(msgspec.Struct, frozen=True, tag="try"):
+    job: Trial
 
 
 class Signal(msgspec.Struct, frozen=True, tag="signal"):
@@ -118,12 +165,12 @@ class Forked(msgspec.Struct, frozen=True, tag="forked"):
 
 class Exited(msgspec.Struct, frozen=True, tag="exited"):
     replica_id: str
-    """Of a conversion, its id."""
+    """Of a conversion or a trial, its id."""
     status: int
     """Exit code, or minus the signal's number."""
 
 
-HostCommand = Fork | Convert | Signal | Preload
+HostCommand = Fork | Convert | Try | Signal | Preload
 HostEvent = HostReady | Preloaded | Forked | Exited
 
 
@@ -160,7 +207,7 @@ class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
 class Adopt(msgspec.Struct, frozen=True, tag="adopt"):
     """Go on with the converted model."""
 
-    folder: str
+    execution: Execution
 
 
 class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
@@ -184,6 +231,8 @@ class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
 class LoadFailed(msgspec.Struct, frozen=True, tag="load_failed"):
     message: str
     out_of_memory: bool = False
+    lasting: bool = False
+    """Whether waiting cannot change it: a package is missing, a class does not fit the files."""
 
 
 class Result(msgspec.Struct, frozen=True, tag="result"):

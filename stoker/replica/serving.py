@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from stoker.replica.engines.interface import Progress
 from stoker.replica.flight import FlightRecord
-from stoker.replica.protocol import Batches, ReplicaSpec, Send
+from stoker.replica.protocol import Batches, Execution, ReplicaSpec, Send
 
 
 class Serving(Protocol):
@@ -61,7 +61,7 @@ class Serving(Protocol):
         """Drop a request and tell what was done for it; one that has ended is no error."""
         ...
 
-    def adopt(self, folder: Path) -> None:
+    def adopt(self, execution: Execution) -> None:
         """Go on with the converted model, between two passes."""
         ...
 

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,7 +19,17 @@ from stoker.replica.calibration import Calibration
 from stoker.replica.engines.interface import AbandonedError, Engine, Watch
 from stoker.replica.flight import FlightRecord
 from stoker.replica.phases import Phases
-from stoker.replica.protocol import Batches, Cancelled, Failure, Parts, Progress, Result, Send, Work
+from stoker.replica.protocol import (
+    Batches,
+    Cancelled,
+    Execution,
+    Failure,
+    Parts,
+    Progress,
+    Result,
+    Send,
+    Work,
+)
 from stoker.replica.stages import InputError, Sample, Stages, StreamWriter
 from stoker.tasks.registry import WORKS
 
@@ -74,7 +83,7 @@ class Worker:
         self._flight = flight
         self._calibration = calibration
         calibration.begin(engine.name)
-        self._converted: Path | None = None
+        self._adopting: Execution | None = None
         self.busy_s = 0.0
         self.batches = Batches()
         self._queue = BatchQueue(calibration.budget)
@@ -131,9 +140,9 @@ class Worker:
         for index in range(len(work.items)):
             self._side.put(lambda index=index: self._prepare(request, index))
 
-    def adopt(self, folder: Path) -> None:
+    def adopt(self, execution: Execution) -> None:
         """Have the engine go on with the converted model, after the batch that it is at."""
-        self._converted = folder
+        self._adopting = execution
 
     def cancel(self, request_id: int) -> None:
         """Drop what the engine has not begun; what it has begun is not answered."""
@@ -308,17 +317,17 @@ class Worker:
             if batch:
                 self._run_batch(batch)
                 self.progress += 1
-            if self._converted:
+            if self._adopting:
                 self._adopt()
             elif not batch and self._calibration.step(self._engine, self._stages):
                 self._queue.budget = self._calibration.budget
 
     def _adopt(self) -> None:
-        folder, self._converted = self._converted, None
-        if folder is None:
+        execution, self._adopting = self._adopting, None
+        if execution is None:
             return
         try:
-            self._engine.adopt(folder)
+            self._engine.adopt(execution)
         except Exception:
             log.exception("the converted model could not be taken; going on without it")
             return

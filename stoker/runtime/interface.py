@@ -53,6 +53,10 @@ class Reason(StrEnum):
     LOAD_TIMEOUT = "load_timeout"
     WORKER_LOST = "worker_lost"
     STALLED = "stalled"
+    ENGINE_SET_ASIDE = "engine_set_aside"
+    """An engine crashed, hung or was wrong with this model on this machine: another one serves."""
+    ENGINE_FAILED = "engine_failed"
+    """And no other one may take its place."""
     INSUFFICIENT_MEMORY = "insufficient_memory"
     OUT_OF_MEMORY = "out_of_memory"
 

@@ -1,6 +1,7 @@
-"""The machine's memory, as the kernel tells of it."""
+"""The machine's memory and processor, as the kernel tells of them."""
 
 import os
+import platform
 from pathlib import Path
 
 import psutil
@@ -78,3 +79,15 @@ def read_ahead(folder: Path) -> None:
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
         finally:
             os.close(descriptor)
+
+
+def processor() -> str:
+    """The processor's kind and what it can: where this differs, libraries choose other kernels."""
+    kept = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags", "Features")
+    try:
+        # Those of one core: all are alike where it matters.
+        core, _, _ = Path("/proc/cpuinfo").read_text().partition("\n\n")
+    except OSError:
+        return f"{platform.machine()} {platform.processor()}"
+    lines = [line for line in core.splitlines() if line.partition("\t")[0].strip(": ") in kept]
+    return "\n".join([platform.machine(), *lines])

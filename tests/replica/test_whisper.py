@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 import transformers
@@ -16,6 +17,7 @@ from stoker.media.media import Media
 from stoker.openai.transcriptions import TranscriptionRequest
 from stoker.replica.engines.openvino import OpenVinoEngine
 from stoker.replica.engines.torch import TorchEngine
+from stoker.replica.protocol import Execution
 from stoker.replica.stages import Sample, Stages
 from stoker.runtime.interface import Call
 from stoker.tasks.registry import STAGES
@@ -43,7 +45,7 @@ class Pair:
     """One model in both engines."""
 
     folder: Path
-    converted: Path
+    converted: Execution
     stages: Stages
     torch: TorchEngine
     openvino: OpenVinoEngine
@@ -178,9 +180,9 @@ class TestAdoption:
     def test_damaged(self, local: Local, random: Pair, tmp_path: Path) -> None:
         """What cannot be read leaves torch in place."""
         before = self.answers(local)
-        converted = shutil.copytree(random.converted, tmp_path / "converted")
-        (converted / "decoder.xml").write_text("<net")
-        local.adopt(converted)
+        broken = shutil.copytree(random.converted.folder, tmp_path / "converted")
+        (broken / "decoder.xml").write_text("<net")
+        local.adopt(msgspec.structs.replace(random.converted, folder=str(broken)))
         for _ in range(2):
             self.check_same(self.answers(local), before)
         assert local.engine == "torch"

@@ -9,7 +9,16 @@ import msgspec
 import pytest
 
 from stoker.errors import CapacityError, ConflictError, ModelLoadingError, RateLimitError
-from stoker.replica.protocol import Cancelled, FromReplica, Loading, Result, Shutdown, pack
+from stoker.replica.flight import FlightRecord
+from stoker.replica.protocol import (
+    Cancelled,
+    Execution,
+    FromReplica,
+    Loading,
+    Result,
+    Shutdown,
+    pack,
+)
 from stoker.runtime.interface import (
     CANCELLED,
     Call,
@@ -20,15 +29,16 @@ from stoker.runtime.interface import (
     Served,
     Status,
 )
-from stoker.runtime.local.backoff import FIRST_S
+from stoker.runtime.local.backoff import FIRST_S, MOST_ENDS
 from stoker.runtime.local.launcher import Limits
-from stoker.runtime.local.pool import Pool
-from stoker.runtime.local.replica import LoadError, Replica
+from stoker.runtime.local.pool import EARLY_END_S, Pool
+from stoker.runtime.local.replica import PROVED_ANSWERS, PROVED_S, LoadError, Replica
 from stoker.runtime.local.routing import CLAIM_KEPT_S, SCALE_UP_AT
 
 CALL = Call(task="fill-mask", items=["a"], parameters={}, single=True)
 SPEC = DeploymentSpec(id="dep_1", account_id="acct_1", model="m", pipeline="fill-mask", source="s")
 SHUTDOWN = pack(Shutdown())
+EXECUTION = Execution("/converted", "bf16", "/compiled")
 LIMITS = Limits(load_timeout_s=5, heartbeat_timeout_s=10, stall_timeout_s=30, stop_grace_s=5)
 
 
@@ -66,8 +76,10 @@ class Launcher:
         self.launched: list[Replica] = []
         self.killed: list[str] = []
         self.fail: str | None = None
+        self.lasting = False
         self.too_large = False
         self.funded = True
+        self.aside: list[tuple[Execution, str]] = []
         self.memory = asyncio.Event()
         self.memory.set()
 
@@ -92,7 +104,7 @@ class Launcher:
 
     async def launch(self, spec: DeploymentSpec, generation: int, replica_id: str) -> Replica:
         if self.fail:
-            raise LoadError(self.fail)
+            raise LoadError(self.fail, lasting=self.lasting)
         channel: Any = Wire()
         replica = Replica(
             id=replica_id,
@@ -103,6 +115,10 @@ class Launcher:
         )
         self.launched.append(replica)
         return replica
+
+    def set_aside(self, execution: Execution, reason: str) -> str:
+        self.aside.append((execution, reason))
+        return f"{reason} It is set aside."
 
     def kill(self, replica_id: str) -> None:
         self.killed.append(replica_id)
@@ -242,6 +258,168 @@ class TestFailingLoad:
         call = world.call()
         world.answer(await world.loaded())
         assert await call == b"[]"
+
+    async def test_what_waiting_cannot_change_is_not_tried_again(self, world: World) -> None:
+        world.launcher.fail, world.launcher.lasting = "ImportError: it needs timm.", True
+        with pytest.raises(ModelLoadingError):
+            await world.call()
+        world.launcher.fail = None
+        world.clock.now += 1e6
+        world.pool.tick()
+        again = r"needs timm\. It is tried again once"
+        with pytest.raises(ModelLoadingError, match=again) as caught:
+            await world.call()
+        assert caught.value.headers == {"x-should-retry": "false"}
+        assert world.pool.stats().status is Status.FAILED
+        assert not world.launcher.launched
+        world.pool.apply(world.pool.spec, running=True)
+        call = world.call()
+        world.answer(await world.loaded())
+        assert await call == b"[]"
+
+
+class TestCrashLoop:
+    async def ended(self, world: World, status: int, *, answers: int = 1, lived: float = 6) -> None:
+        """A replica was started, has answered a little and ended by itself."""
+        call = world.call()
+        replica = await world.loaded()
+        world.answer(replica)
+        await call
+        replica.answered = answers
+        world.clock.now += lived
+        world.pool.exited(replica, status)
+        await settle()
+
+    async def test_ends_in_failed(self, world: World) -> None:
+        for _ in range(MOST_ENDS - 1):
+            await self.ended(world, -11)
+            assert world.pool.stats().status is Status.IDLE
+        await self.ended(world, -11)
+        stats = world.pool.stats()
+        assert (stats.status, stats.reason) == (Status.FAILED, Reason.WORKER_LOST)
+        assert "replica after replica ended soon after its start" in stats.message
+        assert "signal 11 (SIGSEGV)" in stats.message
+        with pytest.raises(ModelLoadingError, match="tried again in 10 s"):
+            await world.call()
+        # It is tried again, and the next pause is longer.
+        world.clock.now += FIRST_S
+        await self.ended(world, -11)
+        with pytest.raises(ModelLoadingError, match="tried again in 20 s"):
+            await world.call()
+
+    @pytest.mark.parametrize(("answers", "lived"), [(PROVED_ANSWERS, 6), (1, PROVED_S)])
+    async def test_one_that_has_proved_itself_begins_anew(
+        self, world: World, answers: int, lived: float
+    ) -> None:
+        for _ in range(MOST_ENDS - 1):
+            await self.ended(world, -11)
+        await self.ended(world, -11, answers=answers, lived=lived)
+        for _ in range(MOST_ENDS - 1):
+            await self.ended(world, -11)
+            assert world.pool.stats().status is Status.IDLE
+
+    async def test_what_others_end_is_no_loop(self, world: World) -> None:
+        for _ in range(2 * MOST_ENDS):
+            await self.ended(world, -9)
+        assert world.pool.stats().status is Status.IDLE
+
+    async def test_ending_at_the_first_pass_doubles_the_pause(self, world: World) -> None:
+        """A load that succeeds is no reason to forget it."""
+        for pause in (FIRST_S, 2 * FIRST_S, 4 * FIRST_S):
+            call = world.call()
+            replica = await world.loaded()
+            FlightRecord(replica.flight_path).set(1, replica.pending)
+            world.pool.exited(replica, -8)
+            with pytest.raises(CapacityError):
+                await call
+            with pytest.raises(ModelLoadingError, match=f"tried again in {pause:.0f} s"):
+                await world.call()
+            world.clock.now += pause
+
+
+class TestConverted:
+    async def ended(self, world: World, status: int, **fields: Any) -> Replica:
+        """A replica has begun with a conversion, and ended."""
+        call = world.call()
+        replica = await world.loaded()
+        world.answer(replica)
+        await call
+        replica.begin_with(EXECUTION)
+        for name, value in fields.items():
+            setattr(replica, name, value)
+        world.pool.exited(replica, status)
+        await settle()
+        return replica
+
+    async def test_is_set_aside_by_a_crash(self, world: World) -> None:
+        await self.ended(world, -8)
+        ((execution, reason),) = world.launcher.aside
+        assert execution is EXECUTION
+        assert reason == "A replica ended by signal 8 (SIGFPE) soon after it began to use it."
+        assert Reason.ENGINE_SET_ASIDE in [reason for _, reason in world.ear.changes]
+        # The next one starts at once.
+        call = world.call()
+        world.answer(await world.loaded())
+        assert await call == b"[]"
+
+    async def test_is_set_aside_by_a_hang(self, world: World) -> None:
+        await self.ended(world, -9, condemned=Reason.STALLED)
+        ((_, reason),) = world.launcher.aside
+        assert reason.startswith("A replica hung and was ended soon after")
+
+    async def test_is_not_to_blame_for_what_others_end(self, world: World) -> None:
+        await self.ended(world, -9)
+        assert not world.launcher.aside
+
+    async def test_is_not_to_blame_once_it_has_served(self, world: World) -> None:
+        await self.ended(world, -11, answered=1 + PROVED_ANSWERS)
+        assert not world.launcher.aside
+
+    async def test_is_not_to_blame_for_an_input_that_is_decoded(self, world: World) -> None:
+        call = world.call()
+        replica = await world.loaded()
+        replica.begin_with(EXECUTION)
+        FlightRecord(replica.flight_path).set(0, replica.pending)
+        world.clock.now += EARLY_END_S
+        world.pool.exited(replica, -11)
+        assert not world.launcher.aside
+        with pytest.raises(CapacityError):
+            await call
+
+    async def test_that_dies_while_it_is_loaded_costs_no_pause(self, world: World) -> None:
+        call = world.call()
+        await settle()
+        (first,) = world.launcher.launched
+        first.begin_with(EXECUTION)
+        world.pool.exited(first, -8)
+        await settle()
+        assert len(world.launcher.aside) == 1
+        world.answer(await world.loaded())
+        assert await call == b"[]"
+        assert Status.FAILED not in [status for status, _ in world.ear.changes]
+
+    async def test_that_hangs_while_it_is_loaded(self, tmp_path: Path) -> None:
+        world = World(tmp_path)
+        world.pool._starts._limits = replace(LIMITS, load_timeout_s=0.01)
+        call = world.call()
+        await settle()
+        (first,) = world.launcher.launched
+        first.begin_with(EXECUTION)
+        with pytest.raises(ModelLoadingError, match="not loaded in"):
+            await call
+        assert world.launcher.killed == [first.id]
+        world.pool.exited(first, -9)
+        assert len(world.launcher.aside) == 1
+
+    async def test_no_other_engine_may_take_its_place(self, world: World) -> None:
+        call = world.call()
+        replica = await world.loaded()
+        world.pool.refuse("OpenVINO cannot run it. Set 'engine' to 'auto'.")
+        assert (Status.FAILED, Reason.ENGINE_FAILED) in world.ear.changes
+        with pytest.raises(ModelLoadingError, match="Set 'engine' to 'auto'"):
+            await world.call()
+        world.answer(replica)
+        assert await call == b"[]", "what was begun is finished"
 
 
 class TestLimits:
@@ -613,8 +791,6 @@ class TestCancelled:
 
 class TestLostWorker:
     async def test_what_it_worked_on_is_not_retried(self, world: World) -> None:
-        from stoker.replica.flight import FlightRecord
-
         begun = world.call()
         replica = await world.loaded()
         replica.answered = 1

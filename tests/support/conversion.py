@@ -2,14 +2,16 @@
 
 from pathlib import Path
 
+import msgspec
+
 from stoker.media.limits import MediaLimits
-from stoker.replica.engines import conversion
+from stoker.replica.engines import conversion, trial
 from stoker.replica.engines.openvino import Verdict
-from stoker.replica.protocol import Conversion
+from stoker.replica.protocol import Conversion, Execution, Precision, Trial, TrialVerdict
 
 
-def conversion_of(model: Path, pipeline: str) -> Path:
-    """The folder that a model was converted into, next to its own; it was found equal."""
+def conversion_of(model: Path, pipeline: str) -> Execution:
+    """A model converted into a folder next to its own; it was found equal."""
     folder = model.with_name(f"{model.name}-openvino")
     conversion.convert(
         Conversion(
@@ -24,4 +26,30 @@ def conversion_of(model: Path, pipeline: str) -> Path:
     )
     verdict = Verdict.read(folder)
     assert verdict.forms, verdict.reason
-    return folder
+    tried = tried_out(model, folder, pipeline)
+    assert tried.passed, tried.reason
+    return execution_of(folder)
+
+
+def execution_of(folder: Path, precision: Precision = "f32") -> Execution:
+    return Execution(str(folder), precision, str(folder / "compiled"))
+
+
+def tried_out(
+    model: Path, folder: Path, pipeline: str, precision: Precision = "f32"
+) -> TrialVerdict:
+    """What a trial in this process comes to."""
+    path = folder / f"trial-{precision}.json"
+    trial.try_out(
+        Trial(
+            id="tried",
+            pipeline=pipeline,
+            model_dir=str(model),
+            execution=execution_of(folder, precision),
+            verdict_path=str(path),
+            log_path="",
+            threads=1,
+            limits=MediaLimits(),
+        )
+    )
+    return msgspec.json.decode(path.read_bytes(), type=TrialVerdict)

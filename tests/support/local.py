@@ -14,7 +14,16 @@ from stoker.replica.engines.interface import UNWATCHED, Watch
 from stoker.replica.engines.openvino import OpenVinoEngine
 from stoker.replica.engines.torch import TorchEngine
 from stoker.replica.flight import FlightRecord
-from stoker.replica.protocol import Failure, FromReplica, Parts, Result, Work, pack, unpack
+from stoker.replica.protocol import (
+    Execution,
+    Failure,
+    FromReplica,
+    Parts,
+    Result,
+    Work,
+    pack,
+    unpack,
+)
 from stoker.replica.stages import Stages
 from stoker.replica.worker import Worker
 from stoker.runtime.interface import Call
@@ -120,9 +129,9 @@ class Local:
         """What runs the model."""
         return self._engine.name
 
-    def adopt(self, converted: Path) -> None:
+    def adopt(self, execution: Execution) -> None:
         """Go on with a converted model after the next batch."""
-        self._worker.adopt(converted)
+        self._worker.adopt(execution)
 
     def forward(self, samples: Sequence[Any]) -> Any:
         """Their outputs, past the queue."""

@@ -10,6 +10,7 @@ import torch
 from stoker.replica.diffusion import DiffusionStages
 from stoker.replica.engines.interface import UNWATCHED, Progress, Watch
 from stoker.replica.engines.torch import device_of, dtype_of
+from stoker.replica.protocol import Execution
 from stoker.replica.stages import Sample, Stages
 
 MODEL_INDEX = "model_index.json"
@@ -37,7 +38,7 @@ class DiffusersEngine:
     def convertible(self) -> bool:
         return False
 
-    def adopt(self, folder: Path) -> None:
+    def adopt(self, execution: Execution) -> None:
         """There is nothing better than what is loaded."""
 
     def enter_thread(self) -> None:

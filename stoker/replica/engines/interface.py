@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from stoker.replica.protocol import Execution
 from stoker.replica.stages import Sample, Stages
 
 Progress = Callable[[float, str], None]
@@ -58,6 +59,6 @@ class Engine(Protocol):
         """Whether a conversion of the loaded model may be tried."""
         ...
 
-    def adopt(self, folder: Path) -> None:
-        """Go on with the model as it was converted into a folder, where that can be used."""
+    def adopt(self, execution: Execution) -> None:
+        """Go on with the model as it was converted, where that can be used."""
         ...

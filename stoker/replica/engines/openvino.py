@@ -1,7 +1,7 @@
 """The OpenVINO engine: torch until the model was converted, then OpenVINO where a batch fits.
 
-On a CPU it runs encoders faster than torch, short inputs above all. `stoker.replica.conversion`
-makes what is adopted here, and has compared it with torch.
+On a CPU it runs encoders faster than torch, short inputs above all. `conversion` makes what is
+adopted here, `trial` has compared it with torch.
 """
 
 import functools
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from stoker.replica.engines.torch import TorchEngine
-from stoker.replica.protocol import VERDICT
+from stoker.replica.protocol import VERDICT, Execution
 from stoker.replica.stages import Stages, Steps
 
 if TYPE_CHECKING:
@@ -35,10 +35,6 @@ class Form:
     inputs: dict[str, list[int | None]]
     """Feature → its shape, in the order of the IR's inputs; None: any size."""
     outputs: list[str]
-    difference: float
-    """The largest from torch that was seen, as a share of torch's largest output."""
-    speedup: float | None = None
-    """Over torch, for one sample and for a batch: the geometric mean. None: not measured."""
 
     def fits(self, batch: Mapping[str, torch.Tensor]) -> bool:
         return list(batch) == list(self.inputs) and all(
@@ -54,8 +50,6 @@ class Verdict:
 
     forms: list[Form]
     reason: str = ""
-    faster: bool = True
-    """Than torch. If not, the forms are for those who ask for OpenVINO."""
 
     def write(self, folder: Path) -> None:
         part = folder / f"{VERDICT}.part"
@@ -113,26 +107,31 @@ class InSteps:
         return self._stages.run(self._model, call, batch)
 
 
-def opened(folder: Path, form: Form, stages: Stages, threads: int) -> Converted:
-    """A form of a folder, compiled."""
-    if stages.steps is None:
-        return Whole(form, _compiled(folder, form.file, threads))
-    model = stages.steps.opened(lambda file: _compiled(folder, file, threads))
-    return InSteps(stages, stages.steps, model)
+def opened(execution: Execution, stages: Stages, threads: int) -> list[Converted]:
+    """The forms of a converted model, compiled. None where it could not be converted."""
+
+    def compiled(file: str) -> "CompiledModel":
+        return _compiled(execution, file, threads)
+
+    steps = stages.steps
+    forms = Verdict.read(Path(execution.folder)).forms
+    if steps is None:
+        return [Whole(form, compiled(form.file)) for form in forms]
+    return [InSteps(stages, steps, steps.opened(compiled)) for _ in forms]
 
 
-def _compiled(folder: Path, file: str, threads: int) -> "CompiledModel":
-    """Compile an IR; a second time it comes from the cache in the folder."""
+def _compiled(execution: Execution, file: str, threads: int) -> "CompiledModel":
+    """Compile an IR; a second time it comes from the cache."""
     return _core().compile_model(
-        folder / file,
+        Path(execution.folder) / file,
         "CPU",
         {
-            "CACHE_DIR": str(folder / "compiled"),
+            "CACHE_DIR": execution.cache_dir,
             "INFERENCE_NUM_THREADS": threads,
             # It would take bfloat16 by itself where the processor has it.
-            "INFERENCE_PRECISION_HINT": "f32",
+            "INFERENCE_PRECISION_HINT": execution.precision,
             # By itself it would keep keys and values in eight bits.
-            "KV_CACHE_PRECISION": "f32",
+            "KV_CACHE_PRECISION": execution.precision,
             "PERFORMANCE_HINT": "LATENCY",
         },
     )
@@ -154,9 +153,8 @@ class OpenVinoEngine(TorchEngine):
     def convertible(self) -> bool:
         return self.device.type == "cpu" and self.dtype == torch.float32
 
-    def adopt(self, folder: Path) -> None:
-        verdict = Verdict.read(folder)
-        found = [opened(folder, one, self.stages, self.threads) for one in verdict.forms]
+    def adopt(self, execution: Execution) -> None:
+        found = opened(execution, self.stages, self.threads)
         if not found:
             return
         self._converted = found

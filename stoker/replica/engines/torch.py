@@ -8,6 +8,7 @@ import torch
 import transformers
 
 from stoker.replica.engines.interface import UNWATCHED, Progress, Watch
+from stoker.replica.protocol import Execution
 from stoker.replica.stages import Sample, Stages
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -39,7 +40,7 @@ class TorchEngine:
     def convertible(self) -> bool:
         return False
 
-    def adopt(self, folder: Path) -> None:
+    def adopt(self, execution: Execution) -> None:
         """There is nothing better than what is loaded."""
 
     def enter_thread(self) -> None:

@@ -15,8 +15,10 @@ from typing import Any
 import torch
 
 from stoker.replica.engines.stateful import NotExportableError, cache_of, make_stateful, parts_of
+from stoker.replica.llm import probes
 from stoker.replica.llm.files import load_config, load_model
 from stoker.replica.llm.ir import IR, Facts
+from stoker.replica.llm.probes import Probes
 from stoker.replica.protocol import WeightFormat
 
 log = logging.getLogger(__name__)
@@ -25,12 +27,8 @@ TOLERANCE = 1e-3
 """Largest difference from torch, as a share of torch's largest logit."""
 _BATCH, _LENGTH, _PAST = 2, 3, 5
 """Sizes to export with; all of them stay open in the result."""
-_PROBE_BYTES = 64 << 20
-"""Room for the comparison, which short models would not have by themselves."""
 _GROUP = 128
 """Numbers that share a scale where they have four bits, or fewer where a row does not divide so."""
-_PROBES = (7, 48, 200)
-"""Lengths to compare at, tokens; in chunks and in one batch."""
 
 
 class _Step(torch.nn.Module):
@@ -103,14 +101,20 @@ def export(
     openvino.save_model(ir, folder / IR, compress_to_fp16=False)
     Facts(max_length=text.max_position_embeddings, vocabulary=text.vocab_size).write(folder)
     log.info("exported in %.1f s", time.perf_counter() - started)
-    difference = _difference(model, folder, threads)
+    prompts = probes.drawn(text.vocab_size, text.max_position_embeddings)
+    known = Probes(prompts, torch.stack([_logits(model, one) for one in prompts]))
+    difference = known.difference(_computed(folder, prompts, threads))
     if not difference <= TOLERANCE:
         raise NotExportableError(f"It differs from torch by {difference:.1e}.")
     if weight_format:
         _round_weights(folder / IR, weight_format)
-        difference = _difference(model, folder, threads)
+        rounded = _computed(folder, prompts, threads)
+        difference = known.difference(rounded)
         if not math.isfinite(difference):
             raise NotExportableError(f"Its weights cannot be kept in {weight_format}.")
+        # What a trial has to find again is this, not what the weights were rounded from.
+        known = Probes(prompts, rounded)
+    known.write(folder)
     return difference
 
 
@@ -153,33 +157,16 @@ def _round_weights(path: Path, weight_format: WeightFormat) -> None:
         rounded.with_suffix(suffix).replace(path.with_suffix(suffix))
 
 
-def _difference(model: Any, folder: Path, threads: int) -> float:
-    """Between the logits after prompts of several lengths that are computed in two chunks each."""
-    from stoker.replica.llm.engines.openvino import OpenVinoRunner
-    from stoker.replica.llm.scheduler import Chunk
+def _logits(model: Any, prompt: Sequence[int]) -> torch.Tensor:
+    """After a prompt, as torch computes them."""
+    return model(torch.tensor([prompt])).logits[0, -1].float()
 
-    runner = OpenVinoRunner(folder, threads=threads, precision="f32", cache_bytes=_PROBE_BYTES)
-    drawn = torch.Generator().manual_seed(0)
-    longest = min(max(_PROBES), runner.max_length)
-    prompts: list[list[int]] = [
-        [int(one) for one in torch.randint(0, runner.vocabulary, (size,), generator=drawn)][
-            :longest
-        ]
-        for size in _PROBES
-    ]
-    parts = [(prompt[: len(prompt) // 2], prompt[len(prompt) // 2 :]) for prompt in prompts]
-    for number, (prompt, (first, _)) in enumerate(zip(prompts, parts, strict=True)):
-        if runner.admit(number, prompt) is None or not runner.reserve(number, len(prompt)):
-            raise NotExportableError("Its cache has no room for the comparison.")
-        runner.forward([Chunk(number, first, 0, sampled=False)])
-    ours = runner.forward(
-        [
-            Chunk(number, rest, len(first), sampled=True)
-            for number, (first, rest) in enumerate(parts)
-        ]
+
+def _computed(folder: Path, prompts: Sequence[Sequence[int]], threads: int) -> torch.Tensor:
+    """The logits after prompts, as the conversion computes them."""
+    from stoker.replica.llm.engines.openvino import OpenVinoRunner
+
+    runner = OpenVinoRunner(
+        folder, threads=threads, precision="f32", cache_bytes=probes.CACHE_BYTES
     )
-    worst = 0.0
-    for row, prompt in zip(ours, prompts, strict=True):
-        theirs = model(torch.tensor([prompt])).logits[0, -1]
-        worst = max(worst, float((row - theirs).abs().max() / theirs.abs().max().clamp(min=1e-6)))
-    return worst
+    return probes.computed(runner, prompts)

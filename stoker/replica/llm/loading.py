@@ -8,7 +8,6 @@ import psutil
 import torch
 
 from stoker.replica.engines.interface import Progress
-from stoker.replica.engines.openvino import Verdict
 from stoker.replica.engines.torch import device_of, dtype_of
 from stoker.replica.flight import FlightRecord
 from stoker.replica.llm.engines import openvino as openvino_engine
@@ -21,7 +20,7 @@ from stoker.replica.llm.images import architecture
 from stoker.replica.llm.prompts import Prompts
 from stoker.replica.llm.scheduler import Runner, Scheduler
 from stoker.replica.llm.worker import LanguageWorker
-from stoker.replica.protocol import VERDICT, OwnEnvironment, ReplicaSpec, Send
+from stoker.replica.protocol import Execution, OwnEnvironment, ReplicaSpec, Send
 
 log = logging.getLogger(__name__)
 
@@ -51,9 +50,8 @@ def load_language_model(
     )
     scheduler = Scheduler(runner, prompts.defaults.ends)
 
-    def adopt(converted: Path) -> None:
-        if Verdict.read(converted).forms:
-            scheduler.adopt(_converted(spec, converted))
+    def adopt(execution: Execution) -> None:
+        scheduler.adopt(_converted(spec, execution))
 
     convertible = (
         runner.name == "torch"
@@ -90,10 +88,9 @@ def _below(
 
 
 def _runner(spec: ReplicaSpec, progress: Progress) -> Runner:
-    converted = Path(spec.converted)
-    if spec.converted and (converted / VERDICT).exists() and Verdict.read(converted).forms:
+    if spec.execution:
         progress(0.1, "compiling")
-        return _converted(spec, converted)
+        return _converted(spec, spec.execution)
     progress(0.1, "reading weights")
     device = device_of(spec.device)
     folder = Path(spec.model_dir)
@@ -104,11 +101,11 @@ def _runner(spec: ReplicaSpec, progress: Progress) -> Runner:
     )
 
 
-def _converted(spec: ReplicaSpec, folder: Path) -> Runner:
+def _converted(spec: ReplicaSpec, execution: Execution) -> Runner:
     return openvino_engine.OpenVinoRunner(
-        folder,
+        Path(execution.folder),
         threads=spec.threads,
-        precision=openvino_engine.precision_of(spec.dtype),
+        precision=execution.precision,
         cache_bytes=_cache_bytes(),
     )
 

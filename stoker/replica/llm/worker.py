@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 
 from stoker.replica.flight import FlightRecord
 from stoker.replica.llm.answers import writer
@@ -24,7 +23,16 @@ from stoker.replica.llm.reading import Dialect, Reader
 from stoker.replica.llm.text import Detokenizer, Stops
 from stoker.replica.llm.wire import Conversation, Generation
 from stoker.replica.phases import Phases
-from stoker.replica.protocol import Batches, Cancelled, Failure, Generate, Parts, Result, Send
+from stoker.replica.protocol import (
+    Batches,
+    Cancelled,
+    Execution,
+    Failure,
+    Generate,
+    Parts,
+    Result,
+    Send,
+)
 from stoker.replica.stages import InputError
 
 log = logging.getLogger(__name__)
@@ -79,11 +87,11 @@ class LanguageWorker:
         prompts: Prompts,
         send: Send,
         flight: FlightRecord,
-        adopt: Callable[[Path], None] | None = None,
+        adopt: Callable[[Execution], None] | None = None,
     ) -> None:
         """
         Args:
-            adopt: has the model go on with a folder that it was converted into; None: it cannot.
+            adopt: has the model go on as it was converted; None: it cannot.
         """
         self._adopt = adopt
         self._model = model
@@ -100,7 +108,7 @@ class LanguageWorker:
         self._stopping = False
         self._waiting: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self._outputs: queue.SimpleQueue[list[Output] | None] = queue.SimpleQueue()
-        self._adopting: Path | None = None
+        self._adopting: Execution | None = None
         self.progress = 0
         self.busy_s = 0.0
         self.batches = Batches()
@@ -167,8 +175,8 @@ class LanguageWorker:
     def measured(self) -> tuple[str, int] | None:
         return None
 
-    def adopt(self, folder: Path) -> None:
-        self._adopting = folder
+    def adopt(self, execution: Execution) -> None:
+        self._adopting = execution
         self._wake()
 
     @cached_property
@@ -287,9 +295,9 @@ class LanguageWorker:
                 self._news.wait(_IDLE_S)
             self._news.clear()
             self._take_in()
-            if folder := self._adopting:
+            if execution := self._adopting:
                 self._adopting = None
-                self._go_on_with(folder)
+                self._go_on_with(execution)
             if self._model.running:
                 self._step()
 
@@ -301,10 +309,10 @@ class LanguageWorker:
             else:
                 self._model.submit(message)
 
-    def _go_on_with(self, folder: Path) -> None:
+    def _go_on_with(self, execution: Execution) -> None:
         try:
             if self._adopt:
-                self._adopt(folder)
+                self._adopt(execution)
         except Exception:
             log.exception("the converted model could not be taken; going on without it")
 

@@ -9,7 +9,7 @@ from stoker.runtime.local.state import State
 
 log = logging.getLogger(__name__)
 
-_PATIENT = frozenset({Reason.EVICTED, Reason.CHANGED})
+_PATIENT = frozenset({Reason.EVICTED, Reason.CHANGED, Reason.ENGINE_FAILED})
 """A replica that ends for one of these may finish what it has, however long that takes."""
 
 

@@ -1,12 +1,11 @@
 """How pools get replicas on this machine: memory first, then a fork with all that it needs."""
 
-import os
 from collections.abc import Callable, Collection
 
 from stoker import environments
 from stoker.config import Settings
 from stoker.ids import Prefix, new_id
-from stoker.replica.protocol import OwnEnvironment, ReplicaSpec
+from stoker.replica.protocol import Execution, OwnEnvironment, ReplicaSpec
 from stoker.runtime.interface import DeploymentSpec
 from stoker.runtime.local.budgets import BatchBudgets
 from stoker.runtime.local.conversions import Conversions
@@ -17,6 +16,7 @@ from stoker.runtime.local.processes import Processes
 from stoker.runtime.local.replica import LoadError, Replica
 from stoker.runtime.local.residents import Resident
 from stoker.runtime.memory import Memory
+from stoker.tasks.registry import GENERATING
 
 
 class ForkingLauncher:
@@ -33,7 +33,12 @@ class ForkingLauncher:
         processes: Processes,
         conversions: Conversions,
         logs: Logs,
+        threads: int,
     ) -> None:
+        """
+        Args:
+            threads: of each replica's engine, on a CPU.
+        """
         self._settings = settings
         self._folders = folders
         self._unfunded = unfunded
@@ -42,7 +47,7 @@ class ForkingLauncher:
         self._processes = processes
         self._conversions = conversions
         self._logs = logs
-        self._threads = settings.replica_threads or len(os.sched_getaffinity(0))
+        self._threads = threads
         self._budgets = BatchBudgets(settings.data_dir.resolve() / "cache")
 
     # --- memory ---
@@ -86,8 +91,15 @@ class ForkingLauncher:
         def calibrated(engine: str, budget: int) -> None:
             self._budgets.keep(spec.source, f"{engine}-{budget_key}", budget)
 
-        replica = await self._processes.connect(replica_id, generation, calibrated)
         conversion = self._conversions.place(spec, folder)
+        if problem := self._conversions.problem(spec, conversion):
+            raise LoadError(problem, lasting=True)
+        replica = await self._processes.connect(replica_id, generation, calibrated)
+        # All others go on with it once they are loaded.
+        execution = self._conversions.chosen(spec, conversion)
+        execution = execution if spec.pipeline in GENERATING else None
+        if execution:
+            replica.begin_with(execution)
         self._processes.fork(
             Resident(replica, self._pools.find(spec.id), spec, folder, conversion),
             ReplicaSpec(
@@ -103,11 +115,14 @@ class ForkingLauncher:
                 threads=self._threads,
                 batch_budgets=self._budgets.known(spec.source, budget_key),
                 limits=self._settings.media_limits,
-                converted=self._conversions.done(spec, conversion),
+                execution=execution,
                 environment=environment,
             ),
         )
         return replica
+
+    def set_aside(self, execution: Execution, reason: str) -> str:
+        return self._conversions.set_aside(execution, reason)
 
     def kill(self, replica_id: str) -> None:
         self._processes.kill(replica_id)

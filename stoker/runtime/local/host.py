@@ -24,6 +24,8 @@ from stoker.replica.protocol import (
     Preloaded,
     ReplicaSpec,
     Signal,
+    Trial,
+    Try,
 )
 
 log = logging.getLogger(__name__)
@@ -98,6 +100,11 @@ class EngineHost:
         """Convert a model for OpenVINO. The end is told through `on_exit`, under the job's id."""
         self._pids[job.id] = 0
         self._send(Convert(job))
+
+    def try_out(self, job: Trial) -> None:
+        """Try a converted model. The end is told through `on_exit`, under the job's id."""
+        self._pids[job.id] = 0
+        self._send(Try(job))
 
     def preload(self, wanted: Preload) -> None:
         """Have an architecture's code imported before the first fork that needs it."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+from stoker.replica.protocol import Execution
 from stoker.runtime.interface import DeploymentSpec
 from stoker.runtime.local.replica import Replica
 
@@ -45,6 +46,10 @@ class Launcher(Protocol):
 
     def is_funded(self, spec: DeploymentSpec) -> bool:
         """Whether its account can pay for what it holds."""
+        ...
+
+    def set_aside(self, execution: Execution, reason: str) -> str:
+        """Have later replicas go without what one of them ran on. Returns that in words."""
         ...
 
     def kill(self, replica_id: str) -> None: ...

@@ -19,6 +19,7 @@ from stoker.runtime.interface import (
     Status,
 )
 from stoker.runtime.local.draining import Draining
+from stoker.runtime.local.ends import how_it_ended, is_crash
 from stoker.runtime.local.launcher import Launcher, Limits
 from stoker.runtime.local.queue import CallQueue
 from stoker.runtime.local.replica import LoadError, Replica
@@ -116,6 +117,16 @@ class Pool:
         self._state.observe(reason, "Stopped.")
         self._state.news.announce()
 
+    def note(self, reason: Reason, message: str) -> None:
+        """Something is worth an event."""
+        self._state.note(reason, message)
+
+    def refuse(self, problem: str) -> None:
+        """The engine that its owner wants cannot run it, and no other one may."""
+        for replica in self._state.of_status(Status.READY):
+            self._draining.retire(replica, Reason.ENGINE_FAILED)
+        self._starts.failed(Reason.ENGINE_FAILED, LoadError(problem, lasting=True))
+
     def evict(self, replica: Replica) -> None:
         """Have a replica give way: it finishes what it has and gets nothing more."""
         self._draining.retire(replica, Reason.EVICTED)
@@ -147,27 +158,49 @@ class Pool:
         state.replicas.pop(replica.id, None)
         self._queue.pace.forget()
         self._ended += replica.batches
-        how = f"signal {-status}" if status < 0 else f"exit code {status}"
+        if replica.has_proved_itself:
+            state.backoff.proved()
+        how = how_it_ended(status)
         if out_of_memory:
             how = f"the kernel ended it for want of memory, it held {in_words(replica.own_bytes)}"
-        replica.lost(how, out_of_memory=out_of_memory)
+        # Whoever else ends it, ends it for reasons of their own.
+        is_faulty = is_crash(status) or replica.condemned is not None
+        is_aside = is_faulty and self._set_aside(replica, how)
+        replica.lost(how, out_of_memory=out_of_memory, has_another_way=is_aside)
         if replica.status is Status.READY:
-            self._lost(replica, how, out_of_memory=out_of_memory)
+            reason = replica.condemned or Reason.WORKER_LOST
+            message = f"A replica ended unexpectedly ({how})."
+            log.warning(message, extra={"deployment": self.spec.id, "replica": replica.id})
+            if out_of_memory:
+                problem = LoadError(f"{how}.", out_of_memory=True)
+                self._starts.failed(Reason.OUT_OF_MEMORY, problem)
+            elif not is_aside and (problem := self._of_its_start(replica, how, is_faulty)):
+                self._starts.failed(reason, problem)
+            else:
+                state.observe(reason, message)
         elif replica.status is Status.STOPPING:
             state.observe(state.reason, "" if state.running else "Stopped.")
         state.news.announce()
 
-    def _lost(self, replica: Replica, how: str, *, out_of_memory: bool) -> None:
-        reason = replica.condemned or Reason.WORKER_LOST
-        message = f"A replica ended unexpectedly ({how})."
-        log.warning(message, extra={"deployment": self.spec.id, "replica": replica.id})
-        if out_of_memory:
-            problem = LoadError(f"{how}.", out_of_memory=True)
-            self._starts.failed(Reason.OUT_OF_MEMORY, problem)
-        elif self._is_fresh(replica):
-            self._starts.failed(reason, LoadError(f"it ended right after loading ({how})."))
-        else:
-            self._state.observe(reason, message)
+    def _set_aside(self, replica: Replica, how: str) -> bool:
+        """Whether the end of a replica is laid to what it had just begun to run on."""
+        if replica.execution is None or replica.has_proved_its_execution or replica.was_preparing:
+            return False
+        what = "hung and was ended" if replica.condemned else f"ended by {how}"
+        reason = f"A replica {what} soon after it began to use it."
+        message = self._launcher.set_aside(replica.execution, reason)
+        self._state.note(Reason.ENGINE_SET_ASIDE, message)
+        return True
+
+    def _of_its_start(self, replica: Replica, how: str, is_faulty: bool) -> LoadError | None:
+        """The problem, where the next one would end as this one has."""
+        if self._is_fresh(replica):
+            return LoadError(f"it ended right after loading ({how}).")
+        if not is_faulty or replica.has_proved_itself or not self._state.backoff.ended_soon():
+            return None
+        return LoadError(
+            f"replica after replica ended soon after its start, the last one by {how}."
+        )
 
     def _is_fresh(self, replica: Replica) -> bool:
         return not replica.answered and self._clock() - replica.ready_at < EARLY_END_S

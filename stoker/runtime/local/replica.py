@@ -21,6 +21,7 @@ from stoker.replica.protocol import (
     Calibrated,
     Cancel,
     Cancelled,
+    Execution,
     Failure,
     FromReplica,
     Generate,
@@ -46,15 +47,32 @@ _decode = msgspec.msgpack.Decoder(FromReplica).decode
 KEEP_ALIVE_S = 10.0
 """Between signs of life in a stream that has nothing else to send."""
 
+PROVED_S, PROVED_ANSWERS = 60.0, 16
+"""A replica that has answered so much, or lived so long, does not end of how it was started."""
+
 _call_ids = itertools.count(1)
 
 
 class LoadError(Exception):
     """The model could not be loaded; the message is for its owner."""
 
-    def __init__(self, message: str, *, out_of_memory: bool = False) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        out_of_memory: bool = False,
+        lasting: bool = False,
+        has_another_way: bool = False,
+    ) -> None:
+        """
+        Args:
+            lasting: waiting changes nothing.
+            has_another_way: what it was loaded with was set aside, the next start takes another.
+        """
         super().__init__(message)
         self.out_of_memory = out_of_memory
+        self.lasting = lasting
+        self.has_another_way = has_another_way
 
 
 class WorkerLostError(Exception):
@@ -120,12 +138,17 @@ class Replica:
     """It ends once it has answered what it has."""
     answered: int = 0
     on_calibrated: Callable[[str, int], None] = lambda _engine, _budget: None
+    execution: Execution | None = None
+    """What it runs on, where that is OpenVINO."""
     condemned: Reason | None = None
     """Why the pool is killing it."""
     pending: dict[int, "Answer"] = field(default_factory=dict[int, "Answer"])
     _cancelled: dict[int, Told] = field(default_factory=dict[int, Told])
     """Calls that were cancelled, of which it has not told yet what they came to."""
     _beat_at: float = 0.0
+    _began_with_it: float = 0.0
+    """With the execution."""
+    _answered_before: int = 0
     _work_done: int = 0
     _moved_at: float = 0.0
 
@@ -206,10 +229,33 @@ class Replica:
             if self.is_draining and not self.pending:
                 self.shut_down()
 
-    def adopt(self, folder: Path) -> None:
+    def adopt(self, execution: Execution) -> None:
         """Have it go on with the converted model. Once: it stays as it is where that fails."""
         self.convertible = False
-        self._send(Adopt(str(folder)))
+        self.begin_with(execution)
+        self._send(Adopt(execution))
+
+    def begin_with(self, execution: Execution) -> None:
+        """From now on, it runs on this."""
+        self.execution = execution
+        self._began_with_it, self._answered_before = self.clock(), self.answered
+
+    @property
+    def has_proved_its_execution(self) -> bool:
+        """Whether it has run on it for so long that what happens now has another cause."""
+        answers = self.answered - self._answered_before
+        return _is_proved(self.clock() - self._began_with_it, answers)
+
+    @property
+    def was_preparing(self) -> bool:
+        """Of one that has ended: whether it did over an input, with nothing in the engine."""
+        preparing, running = flight.read_slots(self.flight_path)
+        return bool(preparing) and not running
+
+    @property
+    def has_proved_itself(self) -> bool:
+        """Whether it was ready for so long that its end is not that of a start."""
+        return _is_proved(self.clock() - self.ready_at, self.answered)
 
     def shut_down(self) -> None:
         self.is_draining = False
@@ -229,9 +275,15 @@ class Replica:
             return f"no progress on accepted work for {now - self._moved_at:.0f} s"
         return None
 
-    def lost(self, how: str, *, out_of_memory: bool = False) -> None:
+    def lost(self, how: str, *, out_of_memory: bool = False, has_another_way: bool = False) -> None:
         """The process has ended: fail what was in flight, telling what it was working on."""
-        self._fail_load(f"the process ended while loading ({how}).", out_of_memory=out_of_memory)
+        self._fail_load(
+            LoadError(
+                f"the process ended while loading ({how}).",
+                out_of_memory=out_of_memory,
+                has_another_way=has_another_way,
+            )
+        )
         begun = flight.read(self.flight_path)
         for identifier, answer in list(self.pending.items()):
             answer.fail(WorkerLostError(begun=identifier in begun))
@@ -273,7 +325,13 @@ class Replica:
                 if not self.loaded.done():
                     self.loaded.set_result(None)
             case LoadFailed():
-                self._fail_load(message.message, out_of_memory=message.out_of_memory)
+                self._fail_load(
+                    LoadError(
+                        message.message,
+                        out_of_memory=message.out_of_memory,
+                        lasting=message.lasting,
+                    )
+                )
             case Calibrated():
                 self.on_calibrated(message.engine, message.batch_budget)
 
@@ -308,9 +366,9 @@ class Replica:
                 answer.add(content[start : start + size])
             start += size
 
-    def _fail_load(self, message: str, *, out_of_memory: bool = False) -> None:
+    def _fail_load(self, problem: LoadError) -> None:
         if not self.loaded.done():
-            self.loaded.set_exception(LoadError(message, out_of_memory=out_of_memory))
+            self.loaded.set_exception(problem)
 
     def _send(self, message: ToReplica) -> None:
         self.channel.send(pack(message))
@@ -385,6 +443,10 @@ class Answer:
     def _wake(self) -> None:
         if self._waiter and not self._waiter.done():
             self._waiter.set_result(None)
+
+
+def _is_proved(seconds: float, answers: int) -> bool:
+    return answers >= PROVED_ANSWERS or (answers > 0 and seconds >= PROVED_S)
 
 
 def _late(waiter: "asyncio.Future[None]") -> None:

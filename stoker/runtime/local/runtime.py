@@ -1,6 +1,7 @@
 """The local runtime: replicas are processes of this machine, forked by an engine host."""
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from stoker.runtime.local.pool import Pool
 from stoker.runtime.local.pools import Pools
 from stoker.runtime.local.preparations import ModelFolders, Preparations
 from stoker.runtime.local.processes import Processes
-from stoker.runtime.local.residents import Residents
+from stoker.runtime.local.residents import Resident, Residents
 from stoker.runtime.local.weighing import Weighing
 from stoker.runtime.machine import machine_bytes
 from stoker.runtime.memory import SHARE, Memory
@@ -64,12 +65,16 @@ class LocalRuntime:
         self._weighing = Weighing(self._memory, self._meter, self._listeners)
         self._host = EngineHost(self._logs.folder / "host.log", self._exited)
         self._preparations = Preparations(folders, self._host)
+        threads = settings.replica_threads or len(os.sched_getaffinity(0))
         self._conversions = Conversions(
             folder=data_dir / "cache" / "openvino",
             logs=self._logs.folder,
             host=self._host,
             after_s=settings.convert_after_s,
-            limits=settings.media_limits,
+            media=settings.media_limits,
+            threads=threads,
+            limits=self._limits,
+            on_set_aside=self._set_aside,
         )
         self._processes = Processes(
             self._host, self._residents, self._memory, self._meter, self._weighing
@@ -83,6 +88,7 @@ class LocalRuntime:
             processes=self._processes,
             conversions=self._conversions,
             logs=self._logs,
+            threads=threads,
         )
         self._background: set[asyncio.Task[None]] = set()
 
@@ -192,15 +198,26 @@ class LocalRuntime:
         while True:
             self._pools.tend()
             for resident in list(self._residents.values()):
-                replica, spec = resident.replica, resident.pool.spec
-                if replica.status is Status.READY:
-                    self._conversions.offer(replica, spec, resident.model_dir, resident.conversion)
+                self._offer(resident)
                 self._weighing.weigh(resident)
+            self._conversions.tend()
             self._memory.settle()
             await asyncio.sleep(TICK_S)
 
+    def _offer(self, resident: Resident) -> None:
+        replica, spec, pool = resident.replica, resident.spec, resident.pool
+        if replica.status is not Status.READY or not spec.runs_like(pool.spec):
+            return
+        self._conversions.offer(replica, spec, resident.model_dir, resident.conversion)
+        if problem := self._conversions.problem(spec, resident.conversion):
+            pool.refuse(problem)
+
+    def _set_aside(self, deployment_id: str, message: str) -> None:
+        if pool := self._pools.get(deployment_id):
+            pool.note(Reason.ENGINE_SET_ASIDE, message)
+
     def _exited(self, process_id: str, status: int) -> None:
-        """A replica's process has ended, or a conversion's."""
+        """A replica's process has ended, or a conversion's, or a trial's."""
         self._processes.exited(process_id, status)
         self._conversions.exited(process_id, status)
 

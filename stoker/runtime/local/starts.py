@@ -77,9 +77,14 @@ class Starts:
         except CapacityError as error:
             self._refused(error)
         except LoadError as error:
+            if error.has_another_way:
+                self.begin(start.reason)
+                return
             self.failed(Reason.OUT_OF_MEMORY if error.out_of_memory else Reason.LOAD_FAILED, error)
         except TimeoutError:
             problem = LoadError(f"not loaded in {self._limits.load_timeout_s:g} s.")
+            for one in state.of_status(Status.STARTING):
+                one.condemned = Reason.LOAD_TIMEOUT
             self.failed(Reason.LOAD_TIMEOUT, problem)
         except Exception:
             log.exception("a replica could not be started")
@@ -124,7 +129,7 @@ class Starts:
         state = self._state
         replica.status = Status.READY
         replica.ready_at = replica.last_used = state.clock()
-        state.backoff.forget()
+        state.backoff.loaded()
         self._pace.forget()
         state.observe(Reason.LOADED, "Ready.")
         self._draining.retire_older(replica.generation)

@@ -102,6 +102,11 @@ class State:
             return Status.FAILED
         return Status.STOPPING if Status.STOPPING in states else Status.IDLE
 
+    def note(self, reason: Reason, message: str) -> None:
+        """Something has happened that changes no status, and is worth an event."""
+        log.info("deployment event", extra={"deployment": self.spec.id, "reason": reason})
+        self.listener.changed(self.spec.id, self.status, reason, message)
+
     def observe(self, reason: Reason, message: str) -> None:
         """Something has happened: tell of it, where it has changed the status."""
         status = self.status

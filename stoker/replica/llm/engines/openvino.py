@@ -15,6 +15,7 @@ import torch
 
 from stoker.replica.llm.blocks import BlockCache
 from stoker.replica.llm.ir import IR, Facts
+from stoker.replica.protocol import Precision
 
 if TYPE_CHECKING:
     from stoker.replica.llm.scheduler import Chunk
@@ -31,10 +32,12 @@ class OpenVinoRunner:
 
     name = "openvino"
 
-    def __init__(self, folder: Path, *, threads: int, precision: str, cache_bytes: int) -> None:
+    def __init__(
+        self, folder: Path, *, threads: int, precision: Precision, cache_bytes: int
+    ) -> None:
         """
         Args:
-            precision: `f32` or `bf16`, of products and of the cache.
+            precision: of products and of the cache.
             cache_bytes: what the key-value cache may take.
         """
         self._threads = threads
@@ -118,17 +121,7 @@ def _ints(values: Any) -> Ints:
     return np.asarray(values, dtype=np.int32)
 
 
-def precision_of(dtype: str) -> str:
-    """What a deployment's `dtype` means here: bfloat16 by itself where the processor has it."""
-    if dtype == "auto":
-        import openvino
-
-        capable = openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-        return "bf16" if "BF16" in capable else "f32"
-    return {"bfloat16": "bf16"}.get(dtype, "f32")
-
-
-def _compiled(folder: Path, threads: int, precision: str) -> tuple[Any, Any]:
+def _compiled(folder: Path, threads: int, precision: Precision) -> tuple[Any, Any]:
     import openvino
 
     core: Any = openvino.Core()

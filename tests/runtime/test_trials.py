@@ -1,0 +1,250 @@
+"""What is to serve is tried first: an engine that dies, hangs or lies costs no answer."""
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import stoker.demo
+from tests.support import faulty
+from tests.support.deploying import deployment, push, wait_for
+from tests.support.models import tiny_bert
+from tests.support.server import Server, running
+
+CHAT, FEATURES = "/v1/chat/completions", "/v1/feature-extraction"
+WAYS = ("sigfpe", "sigsegv", "hang", "wrong")
+STALL_S = 5
+QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
+ANSWER = "The capital of France is Paris."
+
+
+class World:
+    """A server whose engines go wrong as a test says, and an account of it."""
+
+    def __init__(self, server: Server, plan: Path) -> None:
+        self.client = server.account()
+        self._cache = server.data_dir / "cache" / "openvino"
+        self._plan = plan
+        self._number = 0
+        self._made: list[str] = []
+        self._artifacts: dict[str, str] = {}
+
+    def add(self, pipeline: str, folder: Path) -> None:
+        """Push a model, and have it converted for all tests by a deployment that stays, stopped."""
+        artifact = self._artifacts[pipeline] = push(self.client, folder, pipeline=pipeline)["id"]
+        body = {"model": f"kept-{pipeline}", "artifact_id": artifact, "readiness": "warm"}
+        made = self.client.post("/v1/deployments", json=body).raise_for_status().json()
+        self.wait_engine(made["id"], "openvino")
+        self.client.post(f"/v1/deployments/{made['id']}/stop").raise_for_status()
+
+    def goes_wrong(self, where: str, engines: Sequence[str], how: str) -> None:
+        """From now on; nothing was tried before."""
+        for identifier in self._made:
+            self.client.delete(f"/v1/deployments/{identifier}").raise_for_status()
+        self._made.clear()
+        for verdict in self._cache.glob("*/*/trial-*.json"):
+            verdict.unlink()
+        self._plan.write_text(json.dumps({"where": where, "engines": engines, "how": how}))
+
+    def deploy(self, pipeline: str = "text-generation", **fields: Any) -> dict[str, Any]:
+        self._number += 1
+        body = {
+            "model": f"{pipeline}-{self._number}",
+            "artifact_id": self._artifacts[pipeline],
+            "readiness": "warm",
+            **fields,
+        }
+        made = self.client.post("/v1/deployments", json=body).raise_for_status().json()
+        self._made.append(made["id"])
+        return made
+
+    def wait_engine(self, identifier: str, engine: str) -> None:
+        deadline = time.monotonic() + 120
+        while engine not in [
+            one["engine"] for one in deployment(self.client, identifier)["workers"]
+        ]:
+            assert time.monotonic() < deadline, deployment(self.client, identifier)
+            time.sleep(0.1)
+
+    def engines(self, identifier: str) -> list[str]:
+        """What its workers run on."""
+        return [one["engine"] for one in deployment(self.client, identifier)["workers"]]
+
+    def ask(self, model: str) -> httpx.Response:
+        body = {"model": model, "messages": QUESTION, "temperature": 0, "max_tokens": 12}
+        return self.client.post(CHAT, json=body)
+
+    def verdicts(self) -> dict[str, Any]:
+        """Precision → what was found, of the one model that was tried."""
+        found = self._cache.glob("*/*/trial-*.json")
+        return {path.name.split("-")[1]: json.loads(path.read_text()) for path in found}
+
+    def events(self, identifier: str, reason: str) -> list[str]:
+        """Messages of the events of a reason, the oldest first."""
+        path = f"/v1/deployments/{identifier}/events"
+        found = self.client.get(path, params={"order": "asc", "limit": 100}).raise_for_status()
+        return [one["message"] for one in found.json()["data"] if one["reason"] == reason]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """A server of its own: its engines are faulty, and hang for a short time only."""
+    folder = tmp_path_factory.mktemp("trials")
+    plan = folder / "plan.json"
+    plan.write_text("{}")
+    settings = {
+        "PYTHONPATH": str(Path(faulty.__path__[0])),
+        "PYTHONFAULTS": str(plan),
+        "STOKER_CONVERT_AFTER_S": "0",
+        "STOKER_STALL_TIMEOUT_S": str(STALL_S),
+    }
+    with running(folder / "data", **settings) as server:
+        server.wait_ready()
+        made = World(server, plan)
+        made.add("text-generation", Path(stoker.demo.__file__).parent / "models" / "tiny-chat")
+        made.add("feature-extraction", tiny_bert(folder / "bert", "Model"))
+        yield made
+
+
+class Asking:
+    """Asks a model all the time, until the block ends."""
+
+    def __init__(self, world: World, model: str) -> None:
+        self._world = world
+        self._model = model
+        self._ends = False
+        self.answers: list[httpx.Response] = []
+
+    def __enter__(self) -> "Asking":
+        self._pool = ThreadPoolExecutor(1)
+        self._done = self._pool.submit(self._ask)
+        return self
+
+    def _ask(self) -> None:
+        while not self._ends:
+            self.answers.append(self._world.ask(self._model))
+            time.sleep(0.02)
+
+    def __exit__(self, *_: object) -> None:
+        self._ends = True
+        self._done.result()
+        self._pool.shutdown()
+
+    @property
+    def failed(self) -> list[Any]:
+        return [one.json()["error"] for one in self.answers if one.status_code != 200]
+
+    @property
+    def texts(self) -> set[str]:
+        answers = [one.json() for one in self.answers if one.status_code == 200]
+        return {one["choices"][0]["message"]["content"] for one in answers}
+
+
+class TestAtTheTrial:
+    @pytest.mark.parametrize("how", WAYS)
+    def test_the_next_precision_serves(self, world: World, how: str) -> None:
+        world.goes_wrong("trial", ["bf16"], how)
+        made = world.deploy()
+        with Asking(world, made["model"]) as asking:
+            world.wait_engine(made["id"], "openvino")
+            world.ask(made["model"])
+        assert asking.failed == []
+        assert asking.texts == {ANSWER}
+        found = world.verdicts()
+        assert (found["bf16"]["passed"], found["f32"]["passed"]) == (False, True)
+        (event,) = world.events(made["id"], "engine_set_aside")
+        assert event.startswith("OpenVINO in bfloat16 is not used on this machine. It ")
+        telling = {"sigfpe": "SIGFPE", "sigsegv": "SIGSEGV", "hang": "hung", "wrong": "differs"}
+        assert telling[how] in event
+        # Whoever starts now goes there directly.
+        world.client.post(f"/v1/deployments/{made['id']}/stop").raise_for_status()
+        wait_for(world.client, made["id"], "stopped")
+        world.client.post(f"/v1/deployments/{made['id']}/start").raise_for_status()
+        wait_for(world.client, made["id"], "ready")
+        world.wait_engine(made["id"], "openvino")
+        assert len(world.events(made["id"], "engine_set_aside")) == 1
+
+    def test_torch_serves_where_nothing_else_is_right(self, world: World) -> None:
+        world.goes_wrong("trial", ["bf16", "f32"], "sigsegv")
+        made = world.deploy()
+        with Asking(world, made["model"]) as asking:
+            deadline = time.monotonic() + 60
+            while len(world.events(made["id"], "engine_set_aside")) < 2:
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+        assert asking.failed == []
+        assert asking.texts == {ANSWER}
+        assert {one["engine"] for one in deployment(world.client, made["id"])["workers"]} == {
+            "torch"
+        }
+
+    @pytest.mark.parametrize("how", ["sigfpe", "wrong"])
+    def test_encoders_stay_with_torch(self, world: World, how: str) -> None:
+        world.goes_wrong("trial", ["encoder"], how)
+        made = world.deploy("feature-extraction")
+        body = {"model": made["model"], "inputs": "a boat"}
+        before = world.client.post(FEATURES, json=body).raise_for_status().json()
+        deadline = time.monotonic() + 60
+        while not (events := world.events(made["id"], "engine_set_aside")):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert events[0].startswith("OpenVINO in float32 is not used on this machine.")
+        assert world.client.post(FEATURES, json=body).json() == pytest.approx(before, abs=1e-6)
+        assert world.engines(made["id"]) == ["torch"]
+
+    def test_who_pins_it_is_told(self, world: World) -> None:
+        world.goes_wrong("trial", ["bf16"], "sigfpe")
+        made = world.deploy(engine="openvino", dtype="bfloat16")
+        failed = wait_for(world.client, made["id"], "failed")
+        assert failed["reason"] == "engine_failed"
+        assert failed["message"] == (
+            "OpenVINO cannot run it on this machine. In bfloat16: It ended by signal 8 (SIGFPE). "
+            "Set 'engine' to 'auto' or 'torch', or 'dtype' to 'auto'."
+        )
+        refused = world.ask(made["model"])
+        assert refused.status_code == 503
+        assert refused.json()["error"]["code"] == "model_loading"
+        assert "In bfloat16: It ended by signal 8" in refused.json()["error"]["message"]
+        assert refused.headers["x-should-retry"] == "false"
+        # What it says helps.
+        body = {"engine": "auto"}
+        world.client.patch(f"/v1/deployments/{made['id']}", json=body).raise_for_status()
+        assert world.ask(made["model"]).status_code == 200
+
+
+class TestInService:
+    """What has passed its trial may still die of what comes later."""
+
+    @pytest.mark.parametrize("how", ["sigfpe", "sigsegv", "hang"])
+    def test_only_what_was_in_hand_is_lost(self, world: World, how: str) -> None:
+        world.goes_wrong("serving", ["bf16"], how)
+        made = world.deploy()
+        with Asking(world, made["model"]) as asking:
+            deadline = time.monotonic() + 60
+            while not world.events(made["id"], "engine_set_aside"):
+                assert time.monotonic() < deadline, deployment(world.client, made["id"])
+                time.sleep(0.1)
+            world.wait_engine(made["id"], "openvino")
+            world.ask(made["model"])
+        assert [one["code"] for one in asking.failed] == ["worker_lost"]
+        assert asking.texts == {ANSWER}
+        (event,) = world.events(made["id"], "engine_set_aside")
+        assert "soon after it began to use it. OpenVINO in bfloat16 is set aside" in event
+        found = world.verdicts()
+        assert (found["bf16"]["passed"], found["f32"]["passed"]) == (False, True)
+
+    def test_a_crash_loop_ends_in_failed(self, world: World) -> None:
+        """Of an engine beside which there is none."""
+        world.goes_wrong("serving", ["torch"], "sigsegv")
+        made = world.deploy(engine="torch", readiness="cold")
+        codes = [world.ask(made["model"]).json()["error"]["code"] for _ in range(4)]
+        failed = deployment(world.client, made["id"])
+        assert failed["status"] == "failed"
+        assert "SIGSEGV" in failed["message"]
+        assert codes[-1] == "model_loading"
+        assert codes.count("worker_lost") <= 3

@@ -1,0 +1,103 @@
+"""Makes engines die, hang or lie at their first pass, in the processes of a test's own server.
+
+Python imports a module of this name when it starts, where the server's PYTHONPATH has this folder.
+PYTHONFAULTS names a file that says what is to go wrong: `{"where": "trial" | "serving", "engines":
+["bf16", "f32", "encoder", "torch"], "how": "sigfpe" | "sigsegv" | "hang" | "wrong"}`. It is read at
+each pass, so that one server does for all.
+"""
+
+import importlib.abc
+import importlib.util
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+_PLAN = os.environ.get("PYTHONFAULTS", "")
+_SIGNALS = {"sigfpe": signal.SIGFPE, "sigsegv": signal.SIGSEGV}
+
+
+def _fault(engine: str) -> str | None:
+    """How this engine is to go wrong in this process, if it is."""
+    plan = json.loads(Path(_PLAN).read_text() or "{}")
+    here = "trial" if "stoker.replica.engines.trial" in sys.modules else "serving"
+    is_meant = plan.get("where") == here and engine in plan.get("engines", ())
+    return plan["how"] if is_meant else None
+
+
+def _faulty(engine: str, run: Any, lie: Any) -> Any:
+    how = _fault(engine)
+    if how in _SIGNALS:
+        os.kill(os.getpid(), _SIGNALS[how])
+    if how == "hang":
+        time.sleep(3600)
+    found = run()
+    return lie(found) if how == "wrong" else found
+
+
+def _language_models(module: Any) -> None:
+    runner = module.OpenVinoRunner
+    prepare, forward = runner.__init__, runner.forward
+
+    def prepared(self: Any, folder: Path, *, precision: str, **others: Any) -> None:
+        self.faulty = precision
+        prepare(self, folder, precision=precision, **others)
+
+    runner.__init__ = prepared
+    runner.forward = lambda self, chunks: _faulty(
+        self.faulty, lambda: forward(self, chunks), lambda logits: logits.flip(-1)
+    )
+
+
+def _torch(module: Any) -> None:
+    forward = module.TorchRunner.forward
+    module.TorchRunner.forward = lambda self, chunks: _faulty(
+        "torch", lambda: forward(self, chunks), lambda logits: logits.flip(-1)
+    )
+
+
+def _encoders(module: Any) -> None:
+    run = module.Whole.__call__
+    module.Whole.__call__ = lambda self, call, batch: _faulty(
+        "encoder",
+        lambda: run(self, call, batch),
+        lambda outputs: {name: value.flip(-1) for name, value in outputs.items()},
+    )
+
+
+def _trial(module: Any) -> None:
+    # On every machine, whatever its processor computes in.
+    module._computes_in_bf16 = lambda: True
+
+
+_CHANGES = {
+    "stoker.replica.llm.engines.openvino": _language_models,
+    "stoker.replica.llm.engines.torch": _torch,
+    "stoker.replica.engines.openvino": _encoders,
+    "stoker.replica.engines.trial": _trial,
+}
+
+
+class _Changing(importlib.abc.MetaPathFinder):
+    """Changes a module once it was imported in the usual way."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        change = _CHANGES.pop(name, None)
+        if change is None:
+            return None
+        spec: Any = importlib.util.find_spec(name)
+        execute = spec.loader.exec_module
+
+        def executed(module: Any) -> None:
+            execute(module)
+            change(module)
+
+        spec.loader.exec_module = executed
+        return spec
+
+
+if _PLAN:
+    sys.meta_path.insert(0, _Changing())
