@@ -73,7 +73,7 @@ def _serve(spec: ReplicaSpec, link: "Link") -> int:
         link.send_now(LoadFailed(_reason(error), out_of_memory, is_lasting))
         return 0
     worker.start()
-    link.send_now(Loaded(time.perf_counter() - started, worker.convertible))
+    link.send_now(Loaded(time.perf_counter() - started, worker.convertible, worker.sharing))
     next_beat = next_weighing = 0.0
     memory = Weight()
     while True:

@@ -6,6 +6,7 @@ replica side imports nothing beyond the standard library, msgspec, pydantic, pyz
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from enum import StrEnum
 from typing import Any, Literal
 
 import msgspec
@@ -42,6 +43,17 @@ class OwnEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     """The part of a GPU's memory that a replica may take."""
 
 
+class Sharing(StrEnum):
+    """What samples of a model may share a forward pass: with others, no answer is to change."""
+
+    PADDED = "padded"
+    """Those of any length, padded; lengths are rounded up."""
+    SAME_LENGTH = "same_length"
+    """Those of one length, as they are."""
+    ALONE = "alone"
+    """None."""
+
+
 class Execution(msgspec.Struct, frozen=True):
     """How a model is run on OpenVINO, as a `Trial` has found right."""
 
@@ -68,6 +80,8 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
     batch_budgets: dict[str, int]
     """Engine → cost of a batch as measured earlier; those that lack are measured."""
     limits: MediaLimits
+    sharing: Sharing | None = None
+    """What may share a forward pass, where that was found earlier."""
     execution: Execution | None = None
     """On OpenVINO, if the model was converted and tried already."""
     environment: OwnEnvironment | None = None
@@ -226,6 +240,8 @@ class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
     seconds: float
     convertible: bool
     """Whether a conversion may be tried."""
+    sharing: Sharing | None = None
+    """What may share a forward pass, where that was looked for."""
 
 
 class LoadFailed(msgspec.Struct, frozen=True, tag="load_failed"):

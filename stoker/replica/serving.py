@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from stoker.replica.engines.interface import Progress
 from stoker.replica.flight import FlightRecord
-from stoker.replica.protocol import Batches, Execution, ReplicaSpec, Send
+from stoker.replica.protocol import Batches, Execution, ReplicaSpec, Send, Sharing
 
 
 class Serving(Protocol):
@@ -32,6 +32,11 @@ class Serving(Protocol):
     @property
     def convertible(self) -> bool:
         """Whether a conversion of the model may be tried."""
+        ...
+
+    @property
+    def sharing(self) -> Sharing | None:
+        """What may share a forward pass, where that was looked for."""
         ...
 
     @property
@@ -83,8 +88,10 @@ def serving(spec: ReplicaSpec, send: Send, flight: FlightRecord, progress: Progr
 
 
 def _stages(spec: ReplicaSpec, send: Send, flight: FlightRecord, progress: Progress) -> Serving:
+    from stoker.replica import sharing
     from stoker.replica.calibration import Calibration
     from stoker.replica.engines.registry import create
+    from stoker.replica.engines.torch import TorchEngine
     from stoker.replica.worker import Worker
     from stoker.tasks.registry import STAGES
 
@@ -93,4 +100,10 @@ def _stages(spec: ReplicaSpec, send: Send, flight: FlightRecord, progress: Progr
     stages.limits = spec.limits
     engine = create(spec, stages)
     stages.attach(engine.load(folder, stages, progress))
+    if spec.sharing:
+        stages.sharing = spec.sharing
+    elif isinstance(engine, TorchEngine):
+        progress(0.9, "looking what may share a batch")
+        engine.enter_thread()
+        stages.sharing = sharing.find(engine, stages)
     return Worker(engine, stages, send, flight, Calibration(spec.batch_budgets))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from stoker.media.limits import MediaLimits
 from stoker.media.media import Media
+from stoker.replica.protocol import Sharing
 
 if TYPE_CHECKING:
     import torch
@@ -117,6 +118,8 @@ class Stages(ABC):
     Those not named must agree in shape to share a batch.
     """
     padding_side: str = "right"
+    sharing: Sharing = Sharing.PADDED
+    """See `stoker.replica.sharing`, which finds it out."""
     limits: MediaLimits = MediaLimits()
 
     def __init__(self, folder: Path) -> None:
@@ -180,12 +183,16 @@ class Stages(ABC):
     def padded_length(self, longest: int) -> int:
         """What samples are padded to, in a batch whose longest has so many tokens."""
         # Rounded up only where it is padding that makes the length.
-        return bucket(longest) if self.padding else longest
+        is_padded = self.padding and self.sharing is Sharing.PADDED
+        return bucket(longest) if is_padded else longest
 
     def batch_key(self, sample: Sample) -> Hashable:
         """Samples share a batch only where this is the same."""
+        if self.sharing is Sharing.ALONE:
+            return object()
+        is_padded = self.sharing is Sharing.PADDED
         shapes = {
-            name: None if name in self.padding else value.shape
+            name: None if is_padded and name in self.padding else value.shape
             for name, value in sample.features.items()
         }
         return (sample.call, frozenset(shapes.items()))

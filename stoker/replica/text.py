@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     import torch
 
 
+_PROBED_WORDS = 1000
+
+
 class TextStages(Stages):
     """A tokenizer in front of the model."""
 
@@ -72,16 +75,34 @@ class TextStages(Stages):
         )
 
     def probe(self, length: int) -> Sample:
+        import torch
+
         length = min(length, self.max_tokens())
-        word = self.tokenizer.unk_token_id or self.tokenizer.pad_token_id or 0
+        # The features of a real input, stretched to the wished length.
         text = self.tokenizer("a", return_tensors="pt")
-        # The features of a real input, its one word repeated to the wished length.
-        return Sample(
-            {
-                name: _stretched(name, text[name], length, word)
-                for name in self.tokenizer.model_input_names
-            }
-        )
+        features = {
+            name: torch.full(
+                (1, length), 1 if name == "attention_mask" else 0, dtype=text[name].dtype
+            )
+            for name in self.tokenizer.model_input_names
+        }
+        return Sample(features | {"input_ids": self._probed(text["input_ids"][0], length)})
+
+    def _probed(self, framed: "torch.Tensor", length: int) -> "torch.Tensor":
+        """So many tokens: words of all kinds, between those that frame a text. (1, length)"""
+        import torch
+
+        special = set(self.tokenizer.all_special_ids)
+        known = range(min(len(self.tokenizer), _PROBED_WORDS))
+        words = [one for one in known if one not in special] or [0]
+        tokens = [words[place % len(words)] for place in range(length)]
+        if length >= len(framed):
+            ids = [int(one) for one in framed]
+            before = next((at for at, one in enumerate(ids) if one not in special), len(ids))
+            after = next((at for at, one in enumerate(ids[::-1]) if one not in special), 0)
+            tokens[:before] = ids[:before]
+            tokens[length - after :] = ids[len(ids) - after :]
+        return torch.tensor([tokens])
 
 
 def _position_offset(config: Any) -> int:
@@ -89,10 +110,3 @@ def _position_offset(config: Any) -> int:
     if getattr(config, "model_type", "") not in families:
         return 0
     return (getattr(config, "pad_token_id", None) or 0) + 1
-
-
-def _stretched(name: str, value: "torch.Tensor", length: int, word: int) -> "torch.Tensor":
-    import torch
-
-    fill = {"input_ids": word, "attention_mask": 1}.get(name, 0)
-    return torch.full((1, length), fill, dtype=value.dtype)

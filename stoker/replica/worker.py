@@ -28,6 +28,7 @@ from stoker.replica.protocol import (
     Progress,
     Result,
     Send,
+    Sharing,
     Work,
 )
 from stoker.replica.stages import InputError, Sample, Stages, StreamWriter
@@ -117,6 +118,10 @@ class Worker:
     @property
     def convertible(self) -> bool:
         return self._engine.convertible
+
+    @property
+    def sharing(self) -> Sharing | None:
+        return self._stages.sharing
 
     @property
     def cache_usage(self) -> float | None:

@@ -18,6 +18,7 @@ from stoker.replica import sandbox
 from stoker.replica.engines.openvino import IN_STEPS, Form, Verdict
 from stoker.replica.engines.probing import EXPORTED_TOKENS, batch_of, tensors
 from stoker.replica.engines.stateful import NotExportableError
+from stoker.replica.engines.stateless import shortest_sparse
 from stoker.replica.engines.torch import TorchEngine
 from stoker.replica.llm.export import export
 from stoker.replica.llm.ir import IR
@@ -69,6 +70,8 @@ def _form(job: Conversion, folder: Path) -> Form:
     engine = TorchEngine("cpu", "float32", job.threads)
     stages.attach(engine.load(model_dir, stages, lambda _fraction, _step: None))
     engine.enter_thread()
+    if shortest_sparse(stages.config):
+        raise NotExportableError("What it computes depends on an input's length.")
     if stages.steps:
         stages.steps.export(engine.model, folder)
         return Form(IN_STEPS, "", {}, [])

@@ -11,6 +11,8 @@ from stoker.replica.engines.torch import TorchEngine
 from stoker.replica.stages import Sample
 
 EXPORTED_TOKENS, PROBED_TOKENS = 24, (8, 24, 72)
+LONG_TOKENS = 270
+"""Of a probe that is compared once: what depends on length may show late."""
 
 
 def batch_of(engine: TorchEngine, sample: Sample, size: int) -> dict[str, torch.Tensor]:

@@ -8,6 +8,7 @@ import torch
 import transformers
 
 from stoker.replica.engines.interface import UNWATCHED, Progress, Watch
+from stoker.replica.engines.stateless import make_stateless
 from stoker.replica.protocol import Execution
 from stoker.replica.stages import Sample, Stages
 
@@ -34,7 +35,9 @@ class TorchEngine:
         model = _model_class(self.stages, self.folder).from_pretrained(
             str(self.folder), local_files_only=True, use_safetensors=True, dtype=self.dtype
         )
-        return model.to(self.device).eval()
+        model = model.to(self.device).eval()
+        make_stateless(model)
+        return model
 
     @property
     def convertible(self) -> bool:

@@ -10,7 +10,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -19,7 +19,7 @@ import torch
 from stoker.replica import sandbox
 from stoker.replica.engines.conversion import NICENESS
 from stoker.replica.engines.openvino import Converted, opened
-from stoker.replica.engines.probing import PROBED_TOKENS, batch_of, difference, tensors
+from stoker.replica.engines.probing import LONG_TOKENS, PROBED_TOKENS, batch_of, difference, tensors
 from stoker.replica.engines.stateful import NotExportableError
 from stoker.replica.engines.torch import TorchEngine
 from stoker.replica.llm import probes
@@ -126,19 +126,25 @@ def _stages(job: Trial, alive: Callable[[], None]) -> TrialVerdict:
         raise FailedError("There is no sample to compare it by.")
     forms = opened(job.execution, stages, job.threads)
     alive()
-    worst = max(_differs(form, engine, samples, alive) for form in forms)
+    worst = max(_differs(form, engine, samples, PROBED_BATCHES, alive) for form in forms)
+    if stages.padding and (long := stages.probe(LONG_TOKENS)):
+        worst = max(worst, *(_differs(form, engine, [long], (1,), alive) for form in forms))
     found = _accepted(worst, job.execution.precision)
     speedup = math.prod(_speedup(form, engine, samples[0], alive) for form in forms)
     return TrialVerdict(passed=True, difference=found, speedup=speedup ** (1 / len(forms)))
 
 
 def _differs(
-    form: Converted, engine: TorchEngine, samples: list[Sample], alive: Callable[[], None]
+    form: Converted,
+    engine: TorchEngine,
+    samples: Sequence[Sample],
+    sizes: Sequence[int],
+    alive: Callable[[], None],
 ) -> float:
     """The largest difference from torch."""
     worst = 0.0
     for sample in samples:
-        for size in PROBED_BATCHES:
+        for size in sizes:
             batch = batch_of(engine, sample, size)
             if not form.fits(sample.call, batch):
                 raise FailedError("It takes one size only once it is converted.")

@@ -32,6 +32,7 @@ from stoker.replica.protocol import (
     Parts,
     Result,
     Send,
+    Sharing,
 )
 from stoker.replica.stages import InputError
 
@@ -159,6 +160,10 @@ class LanguageWorker:
     @property
     def convertible(self) -> bool:
         return self._adopt is not None
+
+    @property
+    def sharing(self) -> Sharing | None:
+        return None
 
     @property
     def cache_usage(self) -> float | None:

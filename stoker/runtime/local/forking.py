@@ -7,8 +7,8 @@ from stoker.config import Settings
 from stoker.ids import Prefix, new_id
 from stoker.replica.protocol import Execution, OwnEnvironment, ReplicaSpec
 from stoker.runtime.interface import DeploymentSpec
-from stoker.runtime.local.budgets import BatchBudgets
 from stoker.runtime.local.conversions import Conversions
+from stoker.runtime.local.findings import Findings
 from stoker.runtime.local.logs import Logs
 from stoker.runtime.local.pools import Pools
 from stoker.runtime.local.preparations import ModelFolders
@@ -48,7 +48,7 @@ class ForkingLauncher:
         self._conversions = conversions
         self._logs = logs
         self._threads = threads
-        self._budgets = BatchBudgets(settings.data_dir.resolve() / "cache")
+        self._findings = Findings(settings.data_dir.resolve() / "cache")
 
     # --- memory ---
 
@@ -89,12 +89,17 @@ class ForkingLauncher:
         budget_key = f"{spec.device}-{spec.dtype}-{self._threads}"
 
         def calibrated(engine: str, budget: int) -> None:
-            self._budgets.keep(spec.source, f"{engine}-{budget_key}", budget)
+            self._findings.keep_budget(spec.source, f"{engine}-{budget_key}", budget)
 
         conversion = self._conversions.place(spec, folder)
         if problem := self._conversions.problem(spec, conversion):
             raise LoadError(problem, lasting=True)
-        replica = await self._processes.connect(replica_id, generation, calibrated)
+        replica = await self._processes.connect(replica_id, generation)
+        replica.on_calibrated = calibrated
+        sharing_key = f"{spec.pipeline}-{spec.device}-{spec.dtype}"
+        replica.on_sharing = lambda found: self._findings.keep_sharing(
+            spec.source, sharing_key, found
+        )
         # All others go on with it once they are loaded.
         execution = self._conversions.chosen(spec, conversion)
         execution = execution if spec.pipeline in GENERATING else None
@@ -113,7 +118,8 @@ class ForkingLauncher:
                 device=spec.device,
                 dtype=spec.dtype,
                 threads=self._threads,
-                batch_budgets=self._budgets.known(spec.source, budget_key),
+                batch_budgets=self._findings.budgets(spec.source, budget_key),
+                sharing=self._findings.sharing(spec.source, sharing_key),
                 limits=self._settings.media_limits,
                 execution=execution,
                 environment=environment,

@@ -4,7 +4,6 @@ import asyncio
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import zmq
@@ -52,9 +51,7 @@ class Processes:
     def address(self, replica_id: str) -> str:
         return f"ipc://{self._run_dir}/{replica_id}"
 
-    async def connect(
-        self, replica_id: str, generation: int, on_calibrated: Callable[[str, int], None]
-    ) -> Replica:
+    async def connect(self, replica_id: str, generation: int) -> Replica:
         """The gateway's end of a replica to come, once the host can fork it."""
         await self._host.wait_ready()
         return Replica(
@@ -62,7 +59,6 @@ class Processes:
             flight_path=self._run_dir / f"{replica_id}.flight",
             generation=generation,
             channel=Channel(self._context, self.address(replica_id)),
-            on_calibrated=on_calibrated,
         )
 
     def fork(self, resident: Resident, replica_spec: ReplicaSpec) -> None:

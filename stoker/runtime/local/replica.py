@@ -32,6 +32,7 @@ from stoker.replica.protocol import (
     Parts,
     Progress,
     Result,
+    Sharing,
     Shutdown,
     ToReplica,
     Work,
@@ -138,6 +139,7 @@ class Replica:
     """It ends once it has answered what it has."""
     answered: int = 0
     on_calibrated: Callable[[str, int], None] = lambda _engine, _budget: None
+    on_sharing: Callable[[Sharing], None] = lambda _sharing: None
     execution: Execution | None = None
     """What it runs on, where that is OpenVINO."""
     condemned: Reason | None = None
@@ -319,11 +321,7 @@ class Replica:
             case Loading():
                 self.progress = message.progress
             case Loaded():
-                self.progress = 1.0
-                self.convertible = message.convertible
-                self._moved_at = self._beat_at
-                if not self.loaded.done():
-                    self.loaded.set_result(None)
+                self._load(message)
             case LoadFailed():
                 self._fail_load(
                     LoadError(
@@ -334,6 +332,15 @@ class Replica:
                 )
             case Calibrated():
                 self.on_calibrated(message.engine, message.batch_budget)
+
+    def _load(self, loaded: Loaded) -> None:
+        self.progress = 1.0
+        self.convertible = loaded.convertible
+        self._moved_at = self._beat_at
+        if loaded.sharing:
+            self.on_sharing(loaded.sharing)
+        if not self.loaded.done():
+            self.loaded.set_result(None)
 
     def _answer(self, result: Result, content: bytes) -> None:
         self.answered += 1

@@ -1,0 +1,191 @@
+"""What may share a forward pass is found by asking the model: no answer depends on company."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from stoker.replica import sharing
+from stoker.replica.engines.torch import TorchEngine
+from stoker.replica.protocol import Sharing
+from stoker.replica.sharing import UnfitError
+from stoker.replica.stages import Sample
+from stoker.tasks.registry import STAGES
+from tests.support.conversion import conversion_of
+from tests.support.deploying import deploy
+from tests.support.language import tokenizer
+from tests.support.server import Server
+
+PIPELINE = "feature-extraction"
+SIZES = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "max_position_embeddings": 160,
+}
+BIG_BIRD = {"attention_type": "block_sparse", "block_size": 4, "num_random_blocks": 1}
+FAMILIES: dict[str, tuple[str, dict[str, Any], Sharing]] = {
+    "bert": ("BertConfig", {}, Sharing.PADDED),
+    "electra": ("ElectraConfig", {"embedding_size": 32}, Sharing.PADDED),
+    "fnet": ("FNetConfig", {}, Sharing.SAME_LENGTH),
+    "nystromformer": (
+        "NystromformerConfig",
+        {"num_landmarks": 8, "segment_means_seq_len": 8},
+        Sharing.SAME_LENGTH,
+    ),
+    "convbert": ("ConvBertConfig", {"embedding_size": 32}, Sharing.SAME_LENGTH),
+    "yoso": ("YosoConfig", {"use_expectation": True}, Sharing.SAME_LENGTH),
+    "big_bird": ("BigBirdConfig", BIG_BIRD, Sharing.SAME_LENGTH),
+}
+TEXTS = [
+    "clara",
+    "the tower in berlin is 34 metres tall",
+    "my name is maria and i live in paris",
+    "the tower in london is 56 metres tall",
+    "who built this " + "tower where the river is " * 9,
+]
+"""Some have as many tokens as another; for the longest, BigBird's attention is block-sparse."""
+
+
+def made(folder: Path, config: str, **fields: Any) -> Path:
+    """A model of random weights with its tokenizer, and the reference: itself in transformers."""
+    words = tokenizer("bert")
+    words.save_pretrained(folder)
+    transformers.set_seed(1)
+    kind: Any = getattr(transformers, config)
+    known = kind(vocab_size=len(words), **(SIZES | fields))
+    transformers.AutoModel.from_config(known).eval().save_pretrained(folder)
+    return folder
+
+
+def reference(folder: Path, text: str) -> torch.Tensor:
+    """The mean of a text's token vectors, of a model that has seen nothing else."""
+    model: Any = transformers.AutoModel.from_pretrained(folder).eval()
+    words = transformers.AutoTokenizer.from_pretrained(folder)
+    with torch.inference_mode():
+        return model(**words(text, return_tensors="pt")).last_hidden_state.mean(1)[0]
+
+
+class Model:
+    """A model's stages and engine, and what it may share."""
+
+    def __init__(self, folder: Path) -> None:
+        self.stages = STAGES[PIPELINE](folder)
+        self.engine = TorchEngine("cpu", "float32", 1)
+        self.stages.attach(self.engine.load(folder, self.stages, lambda *_: None))
+        self.stages.sharing = sharing.find(self.engine, self.stages)
+
+    def samples(self) -> list[Sample]:
+        return [one for text in TEXTS for one in self.stages.preprocess(text, {})]
+
+    def batches(self, samples: Sequence[Sample]) -> list[list[Sample]]:
+        """As large as they may be."""
+        found: dict[Any, list[Sample]] = {}
+        for one in samples:
+            found.setdefault(self.stages.batch_key(one), []).append(one)
+        return list(found.values())
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def family(request: pytest.FixtureRequest, tmp_path_factory: Any) -> tuple[Path, Sharing]:
+    config, fields, expected = FAMILIES[request.param]
+    return made(tmp_path_factory.mktemp(request.param), config, **fields), expected
+
+
+def test_is_found(family: tuple[Path, Sharing]) -> None:
+    folder, expected = family
+    assert Model(folder).stages.sharing is expected
+
+
+def test_no_answer_depends_on_company(family: tuple[Path, Sharing]) -> None:
+    folder, expected = family
+    model = Model(folder)
+    batches = model.batches(model.samples())
+    lengths = {one.features["input_ids"].shape[1] for one in model.samples()}
+    assert len(batches) == (1 if expected is Sharing.PADDED else len(lengths)) < len(TEXTS)
+    answers = {
+        tuple(sample.features["input_ids"][0].tolist()): model.stages.postprocess([output], {})
+        for batch in batches
+        for sample, output in zip(batch, model.engine.forward(batch), strict=True)
+    }
+    for text, sample in zip(TEXTS, model.samples(), strict=True):
+        found = answers[tuple(sample.features["input_ids"][0].tolist())]
+        known = reference(folder, text)
+        assert torch.allclose(torch.as_tensor(found), known, atol=1e-5), text
+
+
+def test_nothing_depends_on_what_was_asked_before(tmp_path: Path) -> None:
+    """BigBird goes over to full attention for a short text, and would never come back."""
+    folder = made(tmp_path, "BigBirdConfig", **BIG_BIRD)
+    model = Model(folder)
+    *_, long = model.samples()
+    for sample in (long, model.samples()[0], long):
+        (output,) = model.engine.forward([sample])
+    found = torch.as_tensor(model.stages.postprocess([output], {}))
+    known = reference(folder, TEXTS[-1])
+    assert torch.allclose(found, known, atol=1e-5)
+    full = made(
+        tmp_path / "full", "BigBirdConfig", **(BIG_BIRD | {"attention_type": "original_full"})
+    )
+    assert not torch.allclose(reference(full, TEXTS[-1]), known, atol=1e-4), "it tells nothing"
+
+
+def test_what_changes_its_neighbours_runs_alone(tmp_path: Path) -> None:
+    """No architecture is known that does; one is made of BERT by adding the batch's mean."""
+    model = Model(made(tmp_path, "BertConfig"))
+    own = model.stages.run
+
+    def mixed(module: Any, call: Any, batch: Any) -> Any:
+        outputs = own(module, call, batch)
+        hidden = outputs["last_hidden_state"]
+        return {"last_hidden_state": hidden + hidden.mean(0, keepdim=True)}
+
+    model.stages.run = mixed
+    model.stages.sharing = sharing.find(model.engine, model.stages)
+    assert model.stages.sharing is Sharing.ALONE
+    assert len(model.batches(model.samples())) == len(TEXTS)
+
+
+def test_a_converted_one_is_run_in_the_same_way(tmp_path: Path) -> None:
+    folder = made(tmp_path / "convbert", "ConvBertConfig", embedding_size=32)
+    execution = conversion_of(folder, PIPELINE)
+    assert execution.precision == "f32"
+
+
+def test_what_depends_on_length_is_not_converted(tmp_path: Path) -> None:
+    folder = made(tmp_path / "big_bird", "BigBirdConfig", **BIG_BIRD)
+    with pytest.raises(AssertionError, match="depends on an input's length"):
+        conversion_of(folder, PIPELINE)
+
+
+def test_one_that_fails_on_what_is_in_order_is_refused(tmp_path: Path) -> None:
+    """Nyströmformer with fewer landmarks than tokens takes texts of one length only."""
+    landmarks = {"num_landmarks": 8, "segment_means_seq_len": 64}
+    folder = made(tmp_path, "NystromformerConfig", **landmarks)
+    with pytest.raises(UnfitError, match=r"fails on an input of the shape input_ids \(1, 5\)"):
+        Model(folder)
+
+
+def test_over_http(server: Server, tmp_path: Path) -> None:
+    """Twelve at once, of all lengths: each as alone; and a later replica knows already."""
+    folder = made(tmp_path / "fnet", "FNetConfig")
+    with server.account("sharing") as client:
+        deploy(client, folder, "fnet")
+        texts = [f"{text} {letter}" for text in TEXTS[:4] for letter in "abc"]
+
+        def ask(text: str) -> Any:
+            body = {"model": "fnet", "inputs": text}
+            return client.post("/v1/feature-extraction", json=body).raise_for_status().json()
+
+        ask(texts[0])
+        with ThreadPoolExecutor(len(texts)) as pool:
+            answers = list(pool.map(ask, texts))
+    for text, answer in zip(texts, answers, strict=True):
+        assert torch.allclose(torch.tensor(answer), reference(folder, text), atol=1e-5)
+    kept = [path.read_text() for path in (server.data_dir / "cache").glob("batch-*.json")]
+    assert any('"same_length"' in one for one in kept)
