@@ -221,6 +221,9 @@ class ToyRunner:
         assert length <= self.max_length
         return self.cache.reserve(identifier, length)
 
+    def outgrown(self, identifier: int, length: int) -> bool:
+        return False
+
     def release(self, identifier: int) -> None:
         self.length.pop(identifier, None)
         self.cache.release(identifier)

@@ -12,7 +12,7 @@ import transformers
 from stoker.replica.engines.stateful import NotExportableError
 from stoker.replica.llm import scheduler as scheduling
 from stoker.replica.llm.engines.openvino import BLOCK_TOKENS, OpenVinoRunner
-from stoker.replica.llm.engines.torch import TorchRunner, cache_tokens, load
+from stoker.replica.llm.engines.torch import TorchRunner, load
 from stoker.replica.llm.export import TOLERANCE, check, export
 from stoker.replica.llm.ir import IR, Facts
 from stoker.replica.llm.scheduler import Chunk, Runner, Scheduler
@@ -55,7 +55,7 @@ Expected = Callable[..., list[int]]
 def runner(request: pytest.FixtureRequest) -> Runner:
     """One with nothing in its cache."""
     if request.param == "torch":
-        return TorchRunner(request.getfixturevalue("model"), threads=1, cache_tokens=2000)
+        return TorchRunner(request.getfixturevalue("model"), threads=1, cache_bytes=1 << 20)
     folder: Path = request.getfixturevalue("converted")
     return OpenVinoRunner(folder, threads=1, precision="f32", cache_bytes=1 << 20)
 
@@ -208,15 +208,24 @@ class TestCache:
             assert answers.tokens[number] == expected(tokens)
 
     def test_torch_takes_no_more_than_its_cache_holds(self, model: Any, expected: Expected) -> None:
-        runner = TorchRunner(model, threads=1, cache_tokens=0)
+        runner = TorchRunner(model, threads=1, cache_bytes=0)
         prompts = [prompt(length, seed) for seed, length in enumerate((65, 90, 62, 33, 58))]
         answers = answered(runner, prompts)
         for number, tokens in enumerate(prompts):
             assert answers.tokens[number] == expected(tokens)
 
-    def test_tokens_that_fit_into_memory(self, model: Any) -> None:
+    def test_what_a_sequence_takes_of_torchs_cache(self, model: Any) -> None:
         """Two layers of keys and values of two heads of 16 float32: 512 bytes a token."""
-        assert cache_tokens(model, 512 * 1000 + 511) == 1000
+        runner = TorchRunner(model, threads=1, cache_bytes=512 * 1000)
+        assert runner.admit(1, prompt(100)) == 0
+        assert runner.usage == 0, "nobody knows what a token takes before one was computed"
+        runner.forward([Chunk(1, prompt(100)[:7], 0, sampled=False)])
+        assert runner.usage == pytest.approx(0.1)
+        assert runner.reserve(1, 320)
+        assert runner.admit(2, prompt(320)) == 0
+        assert runner.admit(3, prompt(320)) == 0
+        assert runner.admit(4, prompt(41)) is None
+        assert runner.usage == pytest.approx(0.96)
 
 
 GPT2 = {"n_positions": 128, "n_embd": 32, "n_layer": 2, "n_head": 2, "initializer_range": 0.3}
@@ -251,7 +260,7 @@ class TestOtherArchitectures:
         config = getattr(library, config_class)(vocab_size=VOCABULARY, **sizes)
         other = getattr(library, model_class)(config).eval()
         monkeypatch.setattr(scheduling, "STEP_TOKENS", 16)
-        runner = TorchRunner(other, threads=1, cache_tokens=1000)
+        runner = TorchRunner(other, threads=1, cache_bytes=1 << 20)
         prompts = [prompt(length) for length in (1, 3, 9, 40, 20)]
         answers = answered(runner, prompts)
         found = [answers.tokens[number] for number in range(len(prompts))]

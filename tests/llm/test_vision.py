@@ -40,8 +40,8 @@ class Served:
     def prepared(self, text: str, *pictures: Image.Image) -> Prepared:
         return self.prompts.prepare(talk(text, *map(png, pictures)), "messages")
 
-    def runner(self, cache_tokens: int = 4000) -> TorchRunner:
-        return TorchRunner(self.model, threads=1, cache_tokens=cache_tokens)
+    def runner(self, cache_bytes: int = 1 << 24) -> TorchRunner:
+        return TorchRunner(self.model, threads=1, cache_bytes=cache_bytes)
 
     def expected(self, prepared: Prepared, count: int = COUNT) -> list[int]:
         features = {
@@ -148,7 +148,7 @@ class TestAnswers:
         self, served: Served, prepared: list[Prepared], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Room for one sequence of full length, and more than that asked for."""
-        runner = served.runner(cache_tokens=0)
+        runner = served.runner(cache_bytes=0)
         admitted: list[int] = []
         admit = runner.admit
 

@@ -487,7 +487,7 @@ class TestForms:
     def test_are_followed_as_by_our_own_engines(
         self, model: VllmModel, reference: Any, grammars: Grammars, after: bool, count: int
     ) -> None:
-        ours = Scheduler(TorchRunner(reference, threads=1, cache_tokens=2000), ())
+        ours = Scheduler(TorchRunner(reference, threads=1, cache_bytes=1 << 24), ())
         behind = generated(reference, prompt(30), 6)[3] if after else None
         asked = asking(max_tokens=count)
 

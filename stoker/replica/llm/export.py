@@ -9,13 +9,17 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
+from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from stoker.replica.engines.stateful import NotExportableError, cache_of, make_stateful, parts_of
 from stoker.replica.llm import probes
+from stoker.replica.llm.engines.positions import long_borders, longest
 from stoker.replica.llm.files import load_config, load_model
 from stoker.replica.llm.ir import IR, Facts
 from stoker.replica.llm.probes import Probes
@@ -68,6 +72,14 @@ def check(config: Any) -> None:
         raise NotExportableError(f"Its layers are not all of full attention: {sorted(kinds)}.")
     if getattr(text, "sliding_window", None) and getattr(text, "use_sliding_window", True):
         raise NotExportableError("Its attention has a sliding window.")
+    if any(type(layer) is not DynamicLayer for layer in DynamicCache(config=config).layers):
+        raise NotExportableError("It keeps more of a sequence than keys and values.")
+    if long_borders(text):
+        raise NotExportableError("Its positions depend on a sequence's whole length (LongRoPE).")
+    library: Any = transformers
+    model_class = library.AutoModelForCausalLM._model_mapping[type(config)]
+    if not {"position_ids", "past_key_values"} <= set(signature(model_class.forward).parameters):
+        raise NotExportableError("It takes no positions, or keeps no keys and values.")
 
 
 @torch.no_grad()
@@ -99,9 +111,9 @@ def export(
     import openvino
 
     openvino.save_model(ir, folder / IR, compress_to_fp16=False)
-    Facts(max_length=text.max_position_embeddings, vocabulary=text.vocab_size).write(folder)
+    Facts(max_length=longest(text), vocabulary=text.vocab_size).write(folder)
     log.info("exported in %.1f s", time.perf_counter() - started)
-    prompts = probes.drawn(text.vocab_size, text.max_position_embeddings)
+    prompts = probes.drawn(text.vocab_size, longest(text))
     known = Probes(prompts, torch.stack([_logits(model, one) for one in prompts]))
     difference = known.difference(_computed(folder, prompts, threads))
     if not difference <= TOLERANCE:

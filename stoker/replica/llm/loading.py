@@ -96,9 +96,7 @@ def _runner(spec: ReplicaSpec, progress: Progress) -> Runner:
     folder = Path(spec.model_dir)
     kind = architecture(folder) if spec.pipeline == IMAGE_TEXT_TO_TEXT else torch_engine.TEXT
     model = torch_engine.load(folder, dtype_of(spec.dtype, device), device, kind)
-    return torch_engine.TorchRunner(
-        model, threads=spec.threads, cache_tokens=torch_engine.cache_tokens(model, _cache_bytes())
-    )
+    return torch_engine.TorchRunner(model, threads=spec.threads, cache_bytes=_cache_bytes())
 
 
 def _converted(spec: ReplicaSpec, execution: Execution) -> Runner:

@@ -67,6 +67,10 @@ class Runner(Protocol):
         """Have room for so many tokens of a sequence; False where there is none."""
         ...
 
+    def outgrown(self, identifier: int, length: int) -> bool:
+        """Whether a sequence, once it has so many tokens, is to be computed anew from its first."""
+        ...
+
     def forward(self, chunks: Sequence[Chunk]) -> "torch.Tensor":
         """The logits after each sampled chunk, float32 (sampled, vocabulary), on the CPU.
 
@@ -272,14 +276,18 @@ class Scheduler:
         while not one.runner.reserve(one.id, length):
             others = [other for other in self._active if other.runner is one.runner]
             youngest = others[-1]
-            self._active.remove(youngest)
-            youngest.runner.release(youngest.id)
-            youngest.computed = 0
-            self._waiting.appendleft(youngest)
+            self._put_back(youngest)
             log.info("the cache is full: a sequence of %d tokens waits", len(youngest.tokens))
             if youngest is one:
                 return False
         return True
+
+    def _put_back(self, one: Running) -> None:
+        """Have a sequence wait, first in line, to be computed again from its first token."""
+        self._active.remove(one)
+        one.runner.release(one.id)
+        one.computed = 0
+        self._waiting.appendleft(one)
 
     def _see(self, runner: Runner, pair: tuple[Running, Chunk]) -> list[Output]:
         """Compute a prompt with its images. They are the client's: a failure is theirs alone."""
@@ -323,4 +331,6 @@ class Scheduler:
             finish = "length"
         if finish:
             self.cancel(one.id)
+        elif one.runner.outgrown(one.id, len(one.tokens)):
+            self._put_back(one)
         return Output(one.id, [token], [logprob] if logprob else [], finish, cached)

@@ -80,6 +80,10 @@ class OpenVinoRunner:
     def reserve(self, identifier: int, length: int) -> bool:
         return self._cache.reserve(identifier, length)
 
+    def outgrown(self, identifier: int, length: int) -> bool:
+        """What depends on a sequence's length is not converted."""
+        return False
+
     def release(self, identifier: int) -> None:
         self._cache.release(identifier)
 

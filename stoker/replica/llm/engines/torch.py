@@ -9,19 +9,25 @@ other, but for its positions.
 """
 
 import inspect
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers.cache_utils import DynamicCache, DynamicLayer
 
+from stoker.replica.llm.engines.caches import Caches, Footprint, footprint, kept, merged, shareable
+from stoker.replica.llm.engines.positions import Positions, longest
 from stoker.replica.llm.files import TEXT, load_model
 from stoker.replica.llm.interface import Features
 
 if TYPE_CHECKING:
     from stoker.replica.llm.scheduler import Chunk
+
+_BIASED = frozenset({"bloom", "mpt"})
+"""Kinds that take no positions and yet may be padded: their biases count from the mask."""
+_IN_ONE_PIECE = frozenset({"falcon_mamba", "jamba", "mamba", "minimax", "zamba"})
+"""Kinds whose state goes on by one token only: their prompts are computed in one pass."""
 
 
 @dataclass(eq=False)
@@ -43,14 +49,20 @@ class _Group:
 
 @dataclass(eq=False)
 class _Alone:
-    """A sequence that is not in the group: at its prompt, or of a kind that shares no cache."""
+    """A sequence that is not in a group: at its prompt, or of a kind that shares no cache."""
 
     cache: Any
+    whole: int
+    """Its tokens when it was admitted."""
+    kind: int
+    """See `Positions.kind`."""
     length: int = 0
     shift: int = 0
     """What its positions are beyond its length: an image may take fewer than it has tokens."""
     media: Features | None = None
     """Until they are computed."""
+    held: list[int] = field(default_factory=list[int])
+    """Tokens that wait to be computed with those that follow."""
 
 
 class TorchRunner:
@@ -58,23 +70,32 @@ class TorchRunner:
 
     name = "torch"
 
-    def __init__(self, model: Any, *, threads: int, cache_tokens: int) -> None:
+    def __init__(self, model: Any, *, threads: int, cache_bytes: int) -> None:
         """
         Args:
             model: of transformers, with a language modelling head.
-            cache_tokens: most tokens that all sequences together may have.
+            cache_bytes: most that the caches of all sequences together may take; a sequence of full
+                length has room in any case.
         """
         self._model = model
         self._threads = threads
         text = model.config.get_text_config(decoder=True)
-        self.max_length = int(text.max_position_embeddings)
+        self.max_length = longest(text)
         self.vocabulary = int(text.vocab_size)
-        self._cache_tokens = max(cache_tokens, self.max_length)
+        self._cache_bytes = cache_bytes
+        self._footprint: Footprint | None = None
+        """Known from the first pass on."""
         self._reserved: dict[int, int] = {}
+        """Sequence → tokens."""
         self._alone: dict[int, _Alone] = {}
-        self._group: _Group | None = None
-        self._shares = True
+        self._groups: dict[int, _Group] = {}
+        """By `Positions.kind`."""
         self._accepted = frozenset(inspect.signature(model.forward).parameters)
+        kinds = {model.config.model_type, text.model_type}
+        self._shares = "position_ids" in self._accepted or not _BIASED.isdisjoint(kinds)
+        self._in_one_piece = not _IN_ONE_PIECE.isdisjoint(kinds)
+        self._caches = Caches(model)
+        self._rotary = Positions(model)
         self._axes = self._positions_of(torch.zeros(1, 1, dtype=torch.long), {}).shape[:-2]
 
     def enter_thread(self) -> None:
@@ -88,28 +109,47 @@ class TorchRunner:
         if not self.reserve(identifier, len(tokens)):
             del self._reserved[identifier]
             return None
-        cache = DynamicCache(config=self._model.config)
-        self._alone[identifier] = _Alone(cache, media=media)
+        whole = len(tokens)
+        kind = self._rotary.kind(whole)
+        self._alone[identifier] = _Alone(self._caches.empty(), whole, kind, media=media)
         return 0
 
     def reserve(self, identifier: int, length: int) -> bool:
-        others = sum(self._reserved.values()) - self._reserved[identifier]
-        if others + length > self._cache_tokens:
+        others = [one for other, one in self._reserved.items() if other != identifier]
+        if self._taken([*others, length]) > 1:
             return False
         self._reserved[identifier] = length
         return True
 
+    def outgrown(self, identifier: int, length: int) -> bool:
+        if own := self._alone.get(identifier):
+            return own.kind != self._rotary.kind(length)
+        kind = next(kind for kind, group in self._groups.items() if identifier in group.ids)
+        return kind != self._rotary.kind(length)
+
     def release(self, identifier: int) -> None:
         self._reserved.pop(identifier, None)
         self._alone.pop(identifier, None)
-        group = self._group
-        if group and identifier in group.ids:
-            kept = [place for place, one in enumerate(group.ids) if one != identifier]
-            self._group = _kept(group, kept) if kept else None
+        for kind, group in list(self._groups.items()):
+            if identifier not in group.ids:
+                continue
+            rows = [row for row, one in enumerate(group.ids) if one != identifier]
+            if rows:
+                self._groups[kind] = _without(group, rows)
+            else:
+                del self._groups[kind]
 
     @property
     def usage(self) -> float:
-        return sum(self._reserved.values()) / self._cache_tokens
+        return self._taken(self._reserved.values())
+
+    def _taken(self, lengths: Iterable[int]) -> float:
+        """The share of the cache that sequences of such lengths take; none while it is unknown."""
+        size = self._footprint
+        if size is None:
+            return 0.0
+        room = max(self._cache_bytes, size.of(self.max_length))
+        return sum(size.of(length) for length in lengths) / room
 
     @torch.inference_mode()
     def forward(self, chunks: "Sequence[Chunk]") -> torch.Tensor:
@@ -119,8 +159,9 @@ class TorchRunner:
         if self._shares and len(stepping) > 1:
             self._join(stepping)
         grouped = [one for one in stepping if one.id not in self._alone]
-        if grouped:
-            rows |= self._together(grouped)
+        for group in self._groups.values():
+            if members := [one for one in grouped if one.id in group.ids]:
+                rows |= self._together(group, members)
         for chunk in chunks:
             if chunk.id in self._alone:
                 rows[chunk.id] = self._by_itself(chunk)
@@ -129,22 +170,24 @@ class TorchRunner:
 
     def _by_itself(self, chunk: "Chunk") -> torch.Tensor:
         own = self._alone[chunk.id]
-        ids = torch.tensor([list(chunk.tokens)], device=self._model.device)
-        if own.media is None:
-            lengths = torch.arange(own.length, own.length + ids.shape[1], device=ids.device)
-            found = self._run(ids, self._positions(lengths[None], [own.shift]), own.cache)
-        else:
-            found = self._see(ids, own)
+        if self._in_one_piece:
+            own.held += chunk.tokens
+            if not chunk.sampled:
+                return torch.empty(0)
+        tokens, own.held = own.held or list(chunk.tokens), []
+        ids = torch.tensor([tokens], device=self._model.device)
+        with self._rotary.of(own.whole):
+            found = self._read(ids, own) if own.media is None else self._see(ids, own)
         own.length += ids.shape[1]
-        if self._shares and not all(type(one) is DynamicLayer for one in own.cache.layers):
-            self._shares = False
+        if self._footprint is None:
+            self._footprint = footprint(own.cache)
+            self._shares = self._shares and shareable(own.cache)
         return found[0]
 
-    def _together(self, chunks: "Sequence[Chunk]") -> dict[int, torch.Tensor]:
-        """One token of each sequence of the group; all of the group are among the chunks."""
-        group = self._group
+    def _together(self, group: _Group, chunks: "Sequence[Chunk]") -> dict[int, torch.Tensor]:
+        """One token of each sequence of a group; all of the group are among the chunks."""
         given = {chunk.id: chunk.tokens[0] for chunk in chunks}
-        if group is None or set(given) != set(group.ids):
+        if set(given) != set(group.ids):
             raise RuntimeError("a step leaves out a sequence that is drawing")
         device = self._model.device
         ids = torch.tensor([[given[one]] for one in group.ids], device=device)
@@ -152,9 +195,14 @@ class TorchRunner:
         places = torch.arange(group.longest + 1, device=device)
         mask = (places[None, :] >= group.longest - lengths[:, None]).long()
         positions = self._positions(lengths[:, None], group.shifts)
-        found = self._run(ids, positions, group.cache, {"attention_mask": mask})
+        found = self._run(ids, positions, group, {"attention_mask": mask})
         group.lengths = [length + 1 for length in group.lengths]
         return dict(zip(group.ids, found, strict=True))
+
+    def _read(self, ids: torch.Tensor, own: _Alone) -> torch.Tensor:
+        """Compute tokens that stand behind one another."""
+        lengths = torch.arange(own.length, own.length + ids.shape[1], device=ids.device)
+        return self._run(ids, self._positions(lengths[None], [own.shift]), own)
 
     def _see(self, ids: torch.Tensor, own: _Alone) -> torch.Tensor:
         """Compute a prompt with its images, and how far it moves what comes after it."""
@@ -165,7 +213,7 @@ class TorchRunner:
             if name in self._accepted
         }
         positions = self._positions_of(ids, features)
-        found = self._run(ids, positions, own.cache, features)
+        found = self._run(ids, positions, own, features)
         # With several axes, the first counts the tokens.
         placed = positions[1:] if self._axes else positions
         own.shift = int(placed.max()) + 1 - ids.shape[1]
@@ -187,64 +235,45 @@ class TorchRunner:
         self,
         ids: torch.Tensor,
         positions: torch.Tensor,
-        cache: Any,
+        of: _Alone | _Group,
         features: Mapping[str, torch.Tensor] = {},
     ) -> torch.Tensor:
         """Logits after the last token of each row, float32 (rows, vocabulary), on the CPU."""
-        options: dict[str, Any] = {"past_key_values": cache, "use_cache": True, **features}
+        name = self._caches.name
+        options: dict[str, Any] = {name: of.cache, "use_cache": True, **features}
         if "position_ids" in self._accepted:
             options["position_ids"] = positions
         if "logits_to_keep" in self._accepted:
             options["logits_to_keep"] = 1
-        return self._model(input_ids=ids, **options).logits[:, -1].float().cpu()
+        found = self._model(input_ids=ids, **options)
+        if of.cache is None:
+            of.cache = found[name]
+        return found.logits[:, -1].float().cpu()
 
     def _join(self, chunks: "Sequence[Chunk]") -> None:
-        """Move sequences that begin to draw into the group."""
+        """Move sequences that begin to draw into the groups of their kinds."""
         joining = [one.id for one in chunks if one.id in self._alone]
-        if not joining:
-            return
-        members = [self._alone.pop(one) for one in joining]
-        caches = [one.cache for one in members]
-        lengths = [one.length for one in members]
-        shifts = [one.shift for one in members]
-        if group := self._group:
-            caches.insert(0, group.cache)
-            joining = [*group.ids, *joining]
-            lengths, shifts = [*group.lengths, *lengths], [*group.shifts, *shifts]
-        self._group = _Group(joining, lengths, shifts, _merged(caches, max(lengths)))
+        for kind in {self._alone[one].kind for one in joining}:
+            ids = [one for one in joining if self._alone[one].kind == kind]
+            members = [self._alone[one] for one in ids]
+            caches = [one.cache for one in members]
+            lengths = [one.length for one in members]
+            shifts = [one.shift for one in members]
+            if group := self._groups.get(kind):
+                caches.insert(0, group.cache)
+                ids = [*group.ids, *ids]
+                lengths, shifts = [*group.lengths, *lengths], [*group.shifts, *shifts]
+            self._groups[kind] = _Group(ids, lengths, shifts, merged(caches, max(lengths)))
+        for one in joining:
+            del self._alone[one]
 
 
-def _merged(caches: Sequence[Any], longest: int) -> Any:
-    """Caches below one another, padded on the left to the longest."""
-    merged: Any = DynamicCache()
-    for layers in zip(*(cache.layers for cache in caches), strict=True):
-        keys = torch.cat([_stretched(layer.keys, longest) for layer in layers])
-        values = torch.cat([_stretched(layer.values, longest) for layer in layers])
-        merged.layers.append(_layer(keys, values))
-    return merged
-
-
-def _kept(group: _Group, rows: Sequence[int]) -> _Group:
+def _without(group: _Group, rows: Sequence[int]) -> _Group:
+    """A group of which only some rows are left."""
     lengths = [group.lengths[row] for row in rows]
-    longest = max(lengths)
-    cache: Any = DynamicCache()
-    for layer in group.cache.layers:
-        start = layer.keys.shape[2] - longest
-        cache.layers.append(_layer(layer.keys[rows, :, start:], layer.values[rows, :, start:]))
     shifts = [group.shifts[row] for row in rows]
-    return _Group([group.ids[row] for row in rows], lengths, shifts, cache)
-
-
-def _stretched(part: torch.Tensor, longest: int) -> torch.Tensor:
-    return torch.nn.functional.pad(part, (0, 0, longest - part.shape[2], 0))
-
-
-def _layer(keys: torch.Tensor, values: torch.Tensor) -> Any:
-    layer: Any = DynamicLayer()
-    layer.keys, layer.values = keys, values
-    layer.dtype, layer.device = keys.dtype, keys.device
-    layer.is_initialized = True
-    return layer
+    ids = [group.ids[row] for row in rows]
+    return _Group(ids, lengths, shifts, kept(group.cache, rows, max(lengths)))
 
 
 def load(folder: Path, dtype: torch.dtype, device: torch.device, kind: str = TEXT) -> Any:
@@ -254,12 +283,3 @@ def load(folder: Path, dtype: torch.dtype, device: torch.device, kind: str = TEX
         kind: transformers' class that loads it.
     """
     return load_model(folder, kind, dtype=dtype).to(device).eval()
-
-
-def cache_tokens(model: Any, memory_bytes: int) -> int:
-    """How many tokens' keys and values fit into memory, by the model's configuration."""
-    text = model.config.get_text_config(decoder=True)
-    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
-    size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-    a_token = 2 * text.num_hidden_layers * heads * size * model.dtype.itemsize
-    return memory_bytes // a_token
