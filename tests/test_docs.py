@@ -55,7 +55,7 @@ def tasks_page() -> str:
     summaries = {convention.path: convention.summary for convention in (*CONVENTIONS, CREATE)}
     for path, example in MEDIA_CALLS.items():
         calls += _call(summaries[path], path, example)
-    return "\n".join([TASKS_HEAD, *rows, "", *_media_table(), TASKS_CALLS, "", *calls])
+    return "\n".join([TASKS_HEAD, *rows, "", *_media_table(), _company() + TASKS_CALLS, "", *calls])
 
 
 def _media_table() -> list[str]:
@@ -64,6 +64,12 @@ def _media_table() -> list[str]:
         paths = ", ".join(f"`{path}`" for path in one.paths)
         rows.append(f"| `{one.name}` | {paths} | {', '.join(one.families)} |")
     return [MEDIA_HEAD, *rows, ""]
+
+
+def _company() -> str:
+    """The section that is written by hand, as it is."""
+    page = (DOCS / "tasks.md").read_text()
+    return page[page.index("## Company") : page.index("## Calls")]
 
 
 def _call(summary: str, path: str, example: Example) -> list[str]:

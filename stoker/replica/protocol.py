@@ -52,6 +52,8 @@ class Sharing(StrEnum):
     """Those of one length, as they are."""
     ALONE = "alone"
     """None."""
+    ONE_PIECE = "one_piece"
+    """None; and of a language model, a prompt is computed in one pass."""
 
 
 class Execution(msgspec.Struct, frozen=True):

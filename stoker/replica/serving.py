@@ -16,6 +16,8 @@ class Serving(Protocol):
     """Grows with every step of work done."""
     busy_s: float
     """Time spent in forward passes."""
+    sharing: Sharing | None
+    """What may share a forward pass, where that was looked for."""
     batches: Batches
     """The passes that worked for requests; of language models, those that gave them tokens."""
 
@@ -32,11 +34,6 @@ class Serving(Protocol):
     @property
     def convertible(self) -> bool:
         """Whether a conversion of the model may be tried."""
-        ...
-
-    @property
-    def sharing(self) -> Sharing | None:
-        """What may share a forward pass, where that was looked for."""
         ...
 
     @property

@@ -85,6 +85,7 @@ class Worker:
         self._calibration = calibration
         calibration.begin(engine.name)
         self._adopting: Execution | None = None
+        self.sharing: Sharing | None = stages.sharing
         self.busy_s = 0.0
         self.batches = Batches()
         self._queue = BatchQueue(calibration.budget)
@@ -118,10 +119,6 @@ class Worker:
     @property
     def convertible(self) -> bool:
         return self._engine.convertible
-
-    @property
-    def sharing(self) -> Sharing | None:
-        return self._stages.sharing
 
     @property
     def cache_usage(self) -> float | None:

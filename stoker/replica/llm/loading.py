@@ -10,6 +10,7 @@ import torch
 from stoker.replica.engines.interface import Progress
 from stoker.replica.engines.torch import device_of, dtype_of
 from stoker.replica.flight import FlightRecord
+from stoker.replica.llm import sharing
 from stoker.replica.llm.engines import openvino as openvino_engine
 from stoker.replica.llm.engines import torch as torch_engine
 from stoker.replica.llm.engines.vllm.model import Child, VllmModel
@@ -59,7 +60,9 @@ def load_language_model(
         and device_of(spec.device).type == "cpu"
         and dtype_of(spec.dtype, device_of("cpu")) is not torch.float16
     )
-    return LanguageWorker(scheduler, prompts, send, flight, adopt if convertible else None)
+    worker = LanguageWorker(scheduler, prompts, send, flight, adopt if convertible else None)
+    worker.sharing = runner.sharing
+    return worker
 
 
 def _below(
@@ -96,7 +99,14 @@ def _runner(spec: ReplicaSpec, progress: Progress) -> Runner:
     folder = Path(spec.model_dir)
     kind = architecture(folder) if spec.pipeline == IMAGE_TEXT_TO_TEXT else torch_engine.TEXT
     model = torch_engine.load(folder, dtype_of(spec.dtype, device), device, kind)
-    return torch_engine.TorchRunner(model, threads=spec.threads, cache_bytes=_cache_bytes())
+    runner = torch_engine.TorchRunner(model, threads=spec.threads, cache_bytes=_cache_bytes())
+    if spec.sharing:
+        runner.restrict(spec.sharing)
+    else:
+        progress(0.9, "looking what may share a batch")
+        runner.enter_thread()
+        sharing.find(runner)
+    return runner
 
 
 def _converted(spec: ReplicaSpec, execution: Execution) -> Runner:

@@ -5,7 +5,7 @@ They lie in the folder of the conversion, so that a trial on another machine nee
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 CACHE_BYTES = 64 << 20
 """Room for the comparison, which short models would not have by themselves."""
-_LENGTHS = (7, 48, 200, 33)
+LENGTHS = (7, 48, 200, 33)
 """Of the prompts, tokens. The last one is computed at once and by itself, the others in pieces that
 share passes: no two of them begin alike, so none is taken from a cache.
 """
@@ -52,13 +52,17 @@ class Probes:
         return worst
 
 
-def drawn(vocabulary: int, most: int) -> list[list[int]]:
-    """Prompts of several lengths, of `most` tokens at most; the same ones each time."""
+def drawn(
+    vocabulary: int,
+    most: int,
+    lengths: Sequence[int] = LENGTHS,
+    without: Collection[int] = frozenset(),
+) -> list[list[int]]:
+    """Prompts of these lengths, of `most` tokens at most; the same ones each time."""
     generator = torch.Generator().manual_seed(0)
-    return [
-        [int(one) for one in torch.randint(0, vocabulary, (size,), generator=generator)][:most]
-        for size in _LENGTHS
-    ]
+    tokens = torch.tensor([one for one in range(vocabulary) if one not in without])
+    places = [torch.randint(0, len(tokens), (size,), generator=generator) for size in lengths]
+    return [[int(one) for one in tokens[some]][:most] for some in places]
 
 
 def computed(
@@ -80,7 +84,7 @@ def computed(
     rows = torch.empty(0)
     for place in range(3):
         pieces = [
-            _chunk(number, prompts[number], start[place], end[place], sampled=place == 2)
+            _chunk(number, prompts[number], start[place], end[place], sampled=place > 0)
             for number, start, end in zip(shared, starts, ends, strict=True)
             if start[place] < end[place]
         ]

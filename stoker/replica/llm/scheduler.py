@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from stoker.replica.llm.errors import DrawError, FormError
 from stoker.replica.llm.interface import Features, Finish, Logprob, Output, Submission
 from stoker.replica.llm.sampling import Draws, draw
+from stoker.replica.protocol import Sharing
 
 if TYPE_CHECKING:
     import torch
@@ -43,6 +44,8 @@ class Runner(Protocol):
     """A model that computes chunks of sequences and keeps their keys and values."""
 
     name: str
+    sharing: Sharing | None
+    """What was found of how sequences may be computed; None: nobody has looked."""
     max_length: int
     vocabulary: int
 

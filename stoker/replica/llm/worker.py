@@ -110,6 +110,7 @@ class LanguageWorker:
         self._waiting: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self._outputs: queue.SimpleQueue[list[Output] | None] = queue.SimpleQueue()
         self._adopting: Execution | None = None
+        self.sharing: Sharing | None = None
         self.progress = 0
         self.busy_s = 0.0
         self.batches = Batches()
@@ -160,10 +161,6 @@ class LanguageWorker:
     @property
     def convertible(self) -> bool:
         return self._adopt is not None
-
-    @property
-    def sharing(self) -> Sharing | None:
-        return None
 
     @property
     def cache_usage(self) -> float | None:

@@ -15,7 +15,7 @@ import torch
 
 from stoker.replica.llm.blocks import BlockCache
 from stoker.replica.llm.ir import IR, Facts
-from stoker.replica.protocol import Precision
+from stoker.replica.protocol import Precision, Sharing
 
 if TYPE_CHECKING:
     from stoker.replica.llm.scheduler import Chunk
@@ -31,6 +31,7 @@ class OpenVinoRunner:
     """See `Runner`."""
 
     name = "openvino"
+    sharing: Sharing | None = None
 
     def __init__(
         self, folder: Path, *, threads: int, precision: Precision, cache_bytes: int

@@ -20,6 +20,7 @@ from stoker.replica.llm.engines.caches import Caches, Footprint, footprint, kept
 from stoker.replica.llm.engines.positions import Positions, longest
 from stoker.replica.llm.files import TEXT, load_model
 from stoker.replica.llm.interface import Features
+from stoker.replica.protocol import Sharing
 
 if TYPE_CHECKING:
     from stoker.replica.llm.scheduler import Chunk
@@ -77,7 +78,9 @@ class TorchRunner:
             cache_bytes: most that the caches of all sequences together may take; a sequence of full
                 length has room in any case.
         """
-        self._model = model
+        self.model = model
+        self.sharing: Sharing | None = None
+        """What was found of it; None: nobody has looked."""
         self._threads = threads
         text = model.config.get_text_config(decoder=True)
         self.max_length = longest(text)
@@ -97,6 +100,18 @@ class TorchRunner:
         self._caches = Caches(model)
         self._rotary = Positions(model)
         self._axes = self._positions_of(torch.zeros(1, 1, dtype=torch.long), {}).shape[:-2]
+
+    def restrict(self, sharing: Sharing) -> None:
+        """Compute sequences in no other way than this."""
+        self.sharing = sharing
+        self._shares = self._shares and sharing is Sharing.PADDED
+        self._in_one_piece = self._in_one_piece or sharing is Sharing.ONE_PIECE
+
+    @torch.inference_mode()
+    def direct(self, tokens: Sequence[int]) -> torch.Tensor:
+        """The logits after a prompt, by the model itself: float32 (vocabulary), on the CPU."""
+        ids = torch.tensor([list(tokens)], device=self.model.device)
+        return self.model(input_ids=ids).logits[0, -1].float().cpu()
 
     def enter_thread(self) -> None:
         # OpenMP keeps the number for each thread that opens parallel regions.
@@ -175,7 +190,7 @@ class TorchRunner:
             if not chunk.sampled:
                 return torch.empty(0)
         tokens, own.held = own.held or list(chunk.tokens), []
-        ids = torch.tensor([tokens], device=self._model.device)
+        ids = torch.tensor([tokens], device=self.model.device)
         with self._rotary.of(own.whole):
             found = self._read(ids, own) if own.media is None else self._see(ids, own)
         own.length += ids.shape[1]
@@ -189,7 +204,7 @@ class TorchRunner:
         given = {chunk.id: chunk.tokens[0] for chunk in chunks}
         if set(given) != set(group.ids):
             raise RuntimeError("a step leaves out a sequence that is drawing")
-        device = self._model.device
+        device = self.model.device
         ids = torch.tensor([[given[one]] for one in group.ids], device=device)
         lengths = torch.tensor(group.lengths, device=device)
         places = torch.arange(group.longest + 1, device=device)
@@ -206,7 +221,7 @@ class TorchRunner:
 
     def _see(self, ids: torch.Tensor, own: _Alone) -> torch.Tensor:
         """Compute a prompt with its images, and how far it moves what comes after it."""
-        model = self._model
+        model = self.model
         features = {
             name: value.to(model.device, model.dtype if value.is_floating_point() else None)
             for name, value in (own.media or {}).items()
@@ -222,7 +237,7 @@ class TorchRunner:
 
     def _positions_of(self, ids: torch.Tensor, features: Mapping[str, torch.Tensor]) -> Any:
         """Where `generate` puts the tokens of a prompt: ([axes,] rows, tokens)."""
-        return self._model._prepare_position_ids_for_generation(ids, {"input_ids": ids, **features})
+        return self.model._prepare_position_ids_for_generation(ids, {"input_ids": ids, **features})
 
     def _positions(self, lengths: torch.Tensor, shifts: Sequence[int]) -> torch.Tensor:
         """Where tokens stand that come after so many others."""
@@ -245,7 +260,7 @@ class TorchRunner:
             options["position_ids"] = positions
         if "logits_to_keep" in self._accepted:
             options["logits_to_keep"] = 1
-        found = self._model(input_ids=ids, **options)
+        found = self.model(input_ids=ids, **options)
         if of.cache is None:
             of.cache = found[name]
         return found.logits[:, -1].float().cpu()
