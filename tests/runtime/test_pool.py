@@ -14,6 +14,7 @@ from stoker.replica.protocol import (
     Cancelled,
     Execution,
     FromReplica,
+    LoadFailed,
     Loading,
     Result,
     Shutdown,
@@ -397,6 +398,21 @@ class TestConverted:
         world.answer(await world.loaded())
         assert await call == b"[]"
         assert Status.FAILED not in [status for status, _ in world.ear.changes]
+
+    async def test_that_cannot_be_loaded_any_more(self, world: World) -> None:
+        """Its cache is broken, say."""
+        call = world.call()
+        await settle()
+        (first,) = world.launcher.launched
+        first.begin_with(EXECUTION)
+        wire: Any = first.channel
+        wire.heard(LoadFailed("RuntimeError: no such file."))
+        await settle()
+        ((_, reason),) = world.launcher.aside
+        assert reason == "It could not be loaded: RuntimeError: no such file."
+        world.pool.exited(first, 0)
+        world.answer(await world.loaded())
+        assert await call == b"[]"
 
     async def test_that_hangs_while_it_is_loaded(self, tmp_path: Path) -> None:
         world = World(tmp_path)

@@ -107,10 +107,22 @@ class Starts:
             async with asyncio.timeout(self._limits.load_timeout_s):
                 replica = await self._launcher.launch(spec, generation, replica_id)
                 state.replicas[replica.id] = replica
-                await replica.loaded
+                try:
+                    await replica.loaded
+                except LoadError as error:
+                    raise self._with_another_way(replica, error) from error
             return replica
         finally:
             state.starts.discard(start)
+
+    def _with_another_way(self, replica: Replica, problem: LoadError) -> LoadError:
+        """What ended a load, having set aside what it was loaded with: it has served on torch."""
+        if replica.execution is None or problem.out_of_memory or problem.has_another_way:
+            return problem
+        reason = f"It could not be loaded: {problem}"
+        message = self._launcher.set_aside(replica.execution, reason)
+        self._state.note(Reason.ENGINE_SET_ASIDE, message)
+        return LoadError(str(problem), has_another_way=True)
 
     async def _claimed(self, spec: DeploymentSpec, start: Start) -> str | None:
         start.is_claiming = True
