@@ -32,7 +32,7 @@ _HUB_NAMES = {
 }
 
 # Pipelines that turn a text into tokens.
-_TEXT_PIPELINES = frozenset(
+TEXT_PIPELINES = frozenset(
     {
         "document-question-answering",
         "feature-extraction",
@@ -57,9 +57,10 @@ _TEXT_PIPELINES = frozenset(
     }
 )
 # Pipelines whose models may spell character by character, with a vocab.json and no merges.
-_SPEECH_PIPELINES = frozenset({"automatic-speech-recognition", "text-to-audio", "text-to-speech"})
+SPEECH_PIPELINES = frozenset({"automatic-speech-recognition", "text-to-audio", "text-to-speech"})
 _TOKENIZER_FILES = frozenset({"tokenizer.json", "tekken.json", "vocab.txt"})
-_TOKENIZER_SUFFIXES = frozenset({".model", ".spm", ".tiktoken"})
+_TOKENIZER_SUFFIXES = frozenset({".model", ".spm"})
+_PAIRED_VOCABULARIES = frozenset({"vocab-src.json", "vocab-tgt.json", "merges.txt"})
 # These read bytes or characters and have no vocabulary.
 _PLAIN_TOKENIZERS = frozenset({"ByT5Tokenizer", "CanineTokenizer", "PerceiverTokenizer"})
 
@@ -187,20 +188,23 @@ def refuse_missing_tokenizer(pipeline: str, files: FileSet, documents: Mapping[s
     """Refuse a model for text that has no tokenizer in its top folder.
 
     A tokenizer is one of tokenizer.json, tekken.json, vocab.txt, a SentencePiece or tiktoken
-    model, or vocab.json with merges.txt; for speech, vocab.json alone will do. Tokenizers of
-    bytes or characters need no more than their tokenizer_config.json.
+    model, or vocab.json with merges.txt (FSMT has a vocabulary for each language); for speech,
+    vocab.json alone will do. Tokenizers of bytes or characters need no more than their
+    tokenizer_config.json.
 
     Raises:
         InspectionError: `MISSING_TOKENIZER`.
     """
-    if pipeline not in _TEXT_PIPELINES | _SPEECH_PIPELINES:
+    if pipeline not in TEXT_PIPELINES | SPEECH_PIPELINES:
         return
-    names = [path for path in files.sizes if "/" not in path and files.sizes[path] > 0]
+    names = {path for path in files.sizes if "/" not in path and files.sizes[path] > 0}
     if not _TOKENIZER_FILES.isdisjoint(names):
         return
     if any(PurePosixPath(name).suffix.lower() in _TOKENIZER_SUFFIXES for name in names):
         return
-    if "vocab.json" in names and ("merges.txt" in names or pipeline in _SPEECH_PIPELINES):
+    if names.issuperset(_PAIRED_VOCABULARIES):
+        return
+    if "vocab.json" in names and ("merges.txt" in names or pipeline in SPEECH_PIPELINES):
         return
     tokenizer = documents.get("tokenizer_config.json")
     kind = tokenizer.get("tokenizer_class") if isinstance(tokenizer, dict) else None

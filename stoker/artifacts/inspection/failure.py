@@ -25,6 +25,7 @@ class FailureCode(StrEnum):
     LFS_POINTER = "lfs_pointer"
     MISSING_CONFIG = "missing_config"
     MISSING_INDEX = "missing_index"
+    MISSING_PACKAGE = "missing_package"
     MISSING_SHARD = "missing_shard"
     MISSING_TOKENIZER = "missing_tokenizer"
     MISSING_WEIGHTS = "missing_weights"

@@ -25,6 +25,11 @@ from stoker.artifacts.inspection.files import FileReader, FileSet
 from stoker.artifacts.inspection.gguf import GgufHeader, read_gguf
 from stoker.artifacts.inspection.gguf_model import TOKENIZER, find_model, refuse_shards
 from stoker.artifacts.inspection.names import refuse_clashes, validate_path
+from stoker.artifacts.inspection.packages import (
+    DOCUMENTS,
+    refuse_components,
+    refuse_missing_packages,
+)
 from stoker.artifacts.inspection.recognise import FileKind
 from stoker.artifacts.inspection.safetensors import Header, read_header
 from stoker.artifacts.inspection.weights import MODULES, TRANSFORMERS, Weights, find_weights
@@ -38,7 +43,7 @@ MIN_WORKING_BYTES = 128 << 20
 
 # The parsed documents that later steps ask for. The others, a tokenizer among them, can be large
 # and are dropped once they have been searched.
-_KEPT = frozenset({"config.json", "tokenizer_config.json", MODULES, TRANSFORMERS.index})
+_KEPT = DOCUMENTS | {MODULES, TRANSFORMERS.index}
 _ADAPTER_CONFIG = "adapter_config.json"
 _TEXT_GENERATION = "text-generation"
 _TEMPLATES = frozenset({"chat_template.jinja", "tokenizer_config.json"})
@@ -114,9 +119,10 @@ def inspect(
     found = find_pipeline(config.architecture, pipeline, hints, pipelines)
     refuse_missing_tokenizer(found, file_set, documents)
     refuse_unspeakable(config.architecture, file_set, documents)
-    unused = tuple(f"{path} is not loaded: there are safetensors." for path in gguf_paths)
+    warnings = refuse_missing_packages(found, file_set, documents)
+    warnings += tuple(f"{path} is not loaded: there are safetensors." for path in gguf_paths)
     return _of_weights(
-        weights, found, config.architecture, config.model_type, engine="torch", warnings=unused
+        weights, found, config.architecture, config.model_type, engine="torch", warnings=warnings
     )
 
 
@@ -128,6 +134,7 @@ def _inspect_diffusers(
 ) -> Inspection:
     architecture, components = read_index(files)
     found = find_pipeline(architecture, pipeline, find_hints(files, {}), pipelines)
+    refuse_components(components)
     weights = find_pipeline_weights(files, headers, components)
     return _of_weights(weights, found, architecture, "diffusers", engine="diffusers")
 

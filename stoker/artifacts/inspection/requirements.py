@@ -1,0 +1,162 @@
+"""What classes of transformers and diffusers need beside the packages of every install.
+
+The libraries say it only when they make an object, and the gateway imports neither, so it stands
+here; `tests/artifacts/inspection/test_requirements.py` compares it with the libraries.
+"""
+
+from collections.abc import Mapping
+
+EXTRAS: Mapping[str, tuple[str, ...]] = {
+    "japanese": ("fugashi", "ipadic", "unidic-lite"),
+    "languages": ("emoji", "rjieba", "sacremoses", "tiktoken", "uroman"),
+    "tables": ("pandas",),
+}
+"""Extras of Stoker that bring what some models need → its packages, by their index's names."""
+
+TOKENIZERS: Mapping[str, str] = {
+    "BioGptTokenizer": "sacremoses",
+    "CpmAntTokenizer": "rjieba",
+    "CpmTokenizer": "rjieba",
+    "FSMTTokenizer": "sacremoses",
+    "FlaubertTokenizer": "sacremoses",
+    "RoFormerTokenizer": "rjieba",
+    "TapasTokenizer": "pandas",
+    "XLMTokenizer": "sacremoses",
+}
+"""Tokenizer's class → what it always needs. Other classes need something by their settings."""
+
+DICTIONARIES: Mapping[str, str] = {"ipadic": "ipadic", "unidic_lite": "unidic-lite"}
+"""Dictionaries of Japanese words → the package of each."""
+
+BY_MODEL_TYPE: Mapping[str, str] = {
+    "biogpt": "BioGptTokenizer",
+    "cpmant": "CpmAntTokenizer",
+    "flaubert": "FlaubertTokenizer",
+    "fsmt": "FSMTTokenizer",
+    "roformer": "RoFormerTokenizer",
+    "tapas": "TapasTokenizer",
+    "vits": "VitsTokenizer",
+    "xlm": "XLMTokenizer",
+}
+"""Model type → the tokenizer's class where no file names one."""
+
+WITHOUT_PLACES = frozenset(
+    {
+        "BartphoTokenizer",
+        "BertGenerationTokenizer",
+        "BertJapaneseTokenizer",
+        "BertweetTokenizer",
+        "BioGptTokenizer",
+        "BlenderbotSmallTokenizer",
+        "ByT5Tokenizer",
+        "CTRLTokenizer",
+        "CanineTokenizer",
+        "ClvpTokenizer",
+        "CpmAntTokenizer",
+        "CpmTokenizer",
+        "DiaTokenizer",
+        "EsmTokenizer",
+        "FSMTTokenizer",
+        "FlaubertTokenizer",
+        "GPTNeoXJapaneseTokenizer",
+        "GPTSw3Tokenizer",
+        "M2M100Tokenizer",
+        "MarianTokenizer",
+        "MgpstrTokenizer",
+        "MyT5Tokenizer",
+        "PLBartTokenizer",
+        "PerceiverTokenizer",
+        "PhobertTokenizer",
+        "ProphetNetTokenizer",
+        "RagTokenizer",
+        "RoCBertTokenizer",
+        "SiglipTokenizer",
+        "Speech2TextTokenizer",
+        "SpeechT5Tokenizer",
+        "TapasTokenizer",
+        "VitsTokenizer",
+        "Wav2Vec2CTCTokenizer",
+        "Wav2Vec2PhonemeCTCTokenizer",
+        "XLMTokenizer",
+    }
+)
+"""Tokenizers that do not tell which characters a token stands for."""
+
+MODELS: Mapping[str, str] = {
+    "dinat": "natten",
+    "layoutlmv2": "detectron2",
+    "timm_backbone": "timm",
+    "timm_wrapper": "timm",
+}
+"""Model type, of the model or of a part of it → what it needs."""
+
+TIMM_BY_DEFAULT = frozenset(
+    {"conditional_detr", "dab-detr", "deformable_detr", "detr", "table-transformer"}
+)
+"""Model types whose backbone is timm's where the configuration describes none."""
+
+NEEDS_TORCHVISION = frozenset(
+    {
+        "CHMv2ImageProcessor",
+        "Cohere2VisionImageProcessor",
+        "DINOv3ViTImageProcessor",
+        "DepthProImageProcessor",
+        "Gemma4UnifiedImageProcessor",
+        "Inkling2ImageProcessor",
+        "InklingImageProcessor",
+        "Kimi_K25ImageProcessor",
+        "Lfm2VlImageProcessor",
+        "Llama4ImageProcessor",
+        "MiniCPMOcrImageProcessor",
+        "MiniMaxM3VLImageProcessor",
+        "Molmo2ImageProcessor",
+        "MuseGlimmerImageProcessor",
+        "NemotronH_Omni_Reasoning_V3ImageProcessor",
+        "NeoMMEImageProcessor",
+        "PI0ImageProcessor",
+        "PPDocLayoutV2ImageProcessor",
+        "PPDocLayoutV3ImageProcessor",
+        "PPDocLayoutV4ImageProcessor",
+        "PPFormulaNetImageProcessor",
+        "PPLCNetImageProcessor",
+        "PPOCRV5ServerDetImageProcessor",
+        "PPOCRV5ServerRecImageProcessor",
+        "PPOCRV6SmallRecImageProcessor",
+        "PerceptionLMImageProcessor",
+        "Phi4MultimodalImageProcessor",
+        "RfDetrImageProcessor",
+        "SLANeXtImageProcessor",
+        "Sam2ImageProcessor",
+        "Sam3ImageProcessor",
+        "Sapiens2ImageProcessor",
+        "Step3p7ImageProcessor",
+        "Tipsv2DptImageProcessor",
+        "Tipsv2ImageProcessor",
+        "UVDocImageProcessor",
+        "UltraVBertImageProcessor",
+        "UnlimitedOcrImageProcessor",
+    }
+)
+"""Image processors that have no variant for Pillow."""
+
+QUANTIZED: Mapping[str, str] = {
+    "aqlm": "aqlm",
+    "auto-round": "auto-round",
+    "awq": "gptqmodel",
+    "bitsandbytes": "bitsandbytes",
+    "bitsandbytes_4bit": "bitsandbytes",
+    "bitsandbytes_8bit": "bitsandbytes",
+    "compressed-tensors": "compressed-tensors",
+    "gptq": "gptqmodel",
+    "hqq": "hqq",
+    "quanto": "optimum-quanto",
+    "quark": "amd-quark",
+    "sinq": "sinq",
+    "spqr": "spqr_quant",
+    "torchao": "torchao",
+    "vptq": "vptq",
+}
+"""Method of `quantization_config` → what loads it. Others are read by transformers itself."""
+
+SCHEDULERS = frozenset({"CosineDPMSolverMultistepScheduler", "DPMSolverSDEScheduler"})
+"""Schedulers of diffusers that draw their noise with torchsde, which takes no generator."""
