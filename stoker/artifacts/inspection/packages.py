@@ -169,7 +169,10 @@ def _of_backbone(config: Mapping[str, Json]) -> Iterator[Need]:
         who = f"the backbone {quoted(name)}" if name else "its backbone"
         yield Need(who, "timm", CONFIG, _OWN_BACKBONE)
     elif "use_timm_backbone" in config and name:
-        raise _unfit(CONFIG, f"has {quoted(name)} fetched from the hub. {_OWN_BACKBONE}")
+        raise _unfit(
+            CONFIG,
+            f"has {quoted(name)} fetched from the hub, which never happens here. {_OWN_BACKBONE}",
+        )
 
 
 def _of_images(config: Mapping[str, Json], documents: Mapping[str, Json]) -> Iterator[Need]:

@@ -84,14 +84,27 @@ WITHOUT_PLACES = frozenset(
 
 MODELS: Mapping[str, str] = {
     "dinat": "natten",
+    "higgs_audio_v2_tokenizer": "torchaudio",
     "layoutlmv2": "detectron2",
+    "sam3": "torchvision",
+    "sam3_lite_text": "torchvision",
+    "sam3_lite_text_text_model": "torchvision",
+    "sam3_vision_model": "torchvision",
+    "sam3_vit_model": "torchvision",
     "timm_backbone": "timm",
     "timm_wrapper": "timm",
 }
 """Model type, of the model or of a part of it → what it needs."""
 
 TIMM_BY_DEFAULT = frozenset(
-    {"conditional_detr", "dab-detr", "deformable_detr", "detr", "table-transformer"}
+    {
+        "conditional_detr",
+        "dab-detr",
+        "deformable_detr",
+        "detr",
+        "omdet-turbo",
+        "table-transformer",
+    }
 )
 """Model types whose backbone is timm's where the configuration describes none."""
 
@@ -147,8 +160,15 @@ QUANTIZED: Mapping[str, str] = {
     "bitsandbytes_4bit": "bitsandbytes",
     "bitsandbytes_8bit": "bitsandbytes",
     "compressed-tensors": "compressed-tensors",
+    "eetq": "kernels",
+    "fbgemm_fp8": "fbgemm-gpu",
+    "fouroversix": "fouroversix",
+    "fp_quant": "fp-quant",
     "gptq": "gptqmodel",
+    "higgs": "flute-kernel",
     "hqq": "hqq",
+    "metal": "kernels",
+    "nvfp4": "kernels",
     "quanto": "optimum-quanto",
     "quark": "amd-quark",
     "sinq": "sinq",

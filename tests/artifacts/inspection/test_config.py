@@ -179,8 +179,8 @@ class TestTokenizer:
             ["spiece.model"],
             ["tokenizer.model"],
             ["source.spm", "target.spm"],
-            ["qwen.tiktoken"],
             ["vocab.json", "merges.txt"],
+            ["vocab-src.json", "vocab-tgt.json", "merges.txt"],
         ],
     )
     def test_accepts(self, names: list[str]) -> None:
@@ -193,6 +193,9 @@ class TestTokenizer:
             ["tokenizer_config.json", "special_tokens_map.json"],
             ["vocab.json"],
             ["merges.txt"],
+            ["vocab-src.json", "merges.txt"],
+            # Only code that comes with a model reads it.
+            ["qwen.tiktoken"],
             ["sub/tokenizer.json"],
             ["sub/spiece.model"],
         ],

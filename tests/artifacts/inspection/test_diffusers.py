@@ -187,6 +187,20 @@ REFUSED = {
         ),
         FailureCode.UNSUPPORTED_FORMAT,
     ),
+    "noise without a seed": (
+        pipeline(**{"model_index.json": index(scheduler=["diffusers", "DPMSolverSDEScheduler"])}),
+        FailureCode.UNSUPPORTED_MODEL,
+    ),
+    "image processor without Pillow": (
+        pipeline(
+            **{
+                "model_index.json": index(
+                    feature_extractor=["transformers", "CLIPImageProcessorFast"]
+                )
+            }
+        ),
+        FailureCode.MISSING_PACKAGE,
+    ),
     "code of a component": (
         pipeline(**{"text_encoder/config.json": dumps({"auto_map": {"AutoModel": "a.B"}})}),
         FailureCode.REMOTE_CODE,

@@ -246,6 +246,7 @@ REFUSED: dict[FailureCode, Callable[[], dict[str, bytes]]] = {
         **model(model_safetensors=None),
         "model-00001-of-00002.safetensors": weights(),
     },
+    FailureCode.MISSING_PACKAGE: lambda: model(config_json=config(model_type="timm_wrapper")),
     FailureCode.MISSING_SHARD: lambda: {
         **model(model_safetensors=None),
         "model.safetensors.index.json": dumps({"weight_map": {"a": "x.safetensors"}}),

@@ -1,0 +1,242 @@
+"""What inspection knows of the libraries' classes, against the libraries: a new release of one
+that needs something else fails here."""
+
+import ast
+import fnmatch
+import importlib.metadata
+import re
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import diffusers.utils.dummy_torch_and_torchsde_objects as torchsde
+import transformers
+from transformers.models.auto import modeling_auto
+from transformers.models.auto.configuration_auto import (
+    CONFIG_MAPPING_NAMES,
+    model_type_to_module_name,
+)
+from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING_NAMES
+from transformers.models.auto.tokenization_auto import (
+    TOKENIZER_MAPPING_NAMES,
+    tokenizer_class_from_name,
+)
+from transformers.quantizers.auto import AUTO_QUANTIZER_MAPPING
+from transformers.utils.import_utils import define_import_structure
+
+from stoker.artifacts.inspection import requirements
+from stoker.tasks.registry import PIPELINES
+
+ROOT = Path(__file__).parents[3]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+MODELS = Path(transformers.__file__).parent / "models"
+
+NOT_WANTED = {
+    # Only `normalize` uses it, which nothing calls.
+    ("marian", "sacremoses"),
+    # Only what reads a page's formulas again uses them.
+    ("nougat", "Levenshtein"),
+    ("nougat", "levenshtein"),
+    ("nougat", "nltk"),
+    # For texts of other languages than the model's own, which no endpoint names.
+    ("flaubert", "Mykytea"),
+    ("xlm", "Mykytea"),
+    ("xlm", "pythainlp"),
+    ("xlm", "rjieba"),
+    # A CTC model only reads phonemes.
+    ("wav2vec2_phoneme", "phonemizer"),
+    # `unfit` refuses models that speak with these.
+    ("fastspeech2_conformer", "g2p_en"),
+    ("vits", "phonemizer"),
+    # No pipeline serves it.
+    ("pop2piano", "pretty_midi"),
+}
+"""Modules and packages that they import, but not for what is served here."""
+BY_SETTINGS = {
+    ("bert_japanese", "fugashi"),
+    ("bert_japanese", "ipadic"),
+    ("bert_japanese", "rhoknp"),
+    ("bert_japanese", "sudachipy"),
+    ("bert_japanese", "unidic"),
+    ("bert_japanese", "unidic_lite"),
+    ("bertweet", "emoji"),
+    ("vits", "uroman"),
+}
+"""Tokenizers that need something by their settings; tests/artifacts/inspection/test_packages.py."""
+READ_BY_TRANSFORMERS = {"bitnet", "fp8", "gemma", "gguf", "mxfp4", "mxfp8"}
+
+
+def distribution(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", name)[0]).lower()
+
+
+@cache
+def installed() -> frozenset[str]:
+    """Names of all packages that Stoker's own dependencies bring, without extras."""
+    found: set[str] = set()
+    pending = [distribution(one) for one in PROJECT["dependencies"]]
+    while pending:
+        if (name := pending.pop()) in found:
+            continue
+        try:
+            wanted = importlib.metadata.requires(name) or []
+        except importlib.metadata.PackageNotFoundError:
+            # For another system or another Python.
+            continue
+        found.add(name)
+        pending += [distribution(one) for one in wanted if "extra ==" not in one]
+    return frozenset(found)
+
+
+@cache
+def present(module: str) -> bool:
+    """Whether every install has it."""
+    if module in sys.stdlib_module_names or module == "vision":
+        # The latter is transformers' name for Pillow.
+        return True
+    return bool({distribution(one) for one in brought().get(module, [module])} & installed())
+
+
+@cache
+def brought() -> Mapping[str, list[str]]:
+    """Module → the packages that bring it."""
+    return importlib.metadata.packages_distributions()
+
+
+def foreign(source: Path) -> Iterator[str]:
+    """What a module of transformers imports, or asks for, beside what is always installed."""
+    text = source.read_text()
+    imported = re.findall(r"^\s*(?:import|from) (\w+)", text, re.MULTILINE)
+    # Parsing all of them takes minutes; this finds all that do, and some lines of documentation.
+    if "requires_backends(" not in text and all(present(name) for name in imported):
+        return
+    for node in ast.walk(ast.parse(text)):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [one.name for one in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names = [node.module]
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "requires_backends":
+            asked = ast.literal_eval(node.args[1])
+            names = [asked] if isinstance(asked, str) else list(asked)
+        yield from (top for name in names if not present(top := name.split(".")[0]))
+
+
+def served() -> set[tuple[str, str]]:
+    """Architectures of transformers that a pipeline takes, each with its model type."""
+    patterns = [pattern for some in PIPELINES.values() for pattern in some]
+    found: set[tuple[str, str]] = set()
+    for name in dir(modeling_auto):
+        if name.endswith("_MAPPING_NAMES"):
+            for kind, classes in getattr(modeling_auto, name).items():
+                for cls in classes if isinstance(classes, tuple | list) else [classes]:
+                    if any(fnmatch.fnmatchcase(cls, pattern) for pattern in patterns):
+                        found.add((cls, kind))
+    return found
+
+
+def test_extras_are_those_of_the_project() -> None:
+    extras = PROJECT["optional-dependencies"]
+    for name, packages in requirements.EXTRAS.items():
+        assert sorted(distribution(one) for one in extras[name]) == sorted(packages)
+    (everything,) = extras["all"]
+    for name in requirements.EXTRAS:
+        assert name in everything
+    pinned = {distribution(line) for line in (ROOT / "constraints.txt").read_text().split()}
+    assert {name for some in requirements.EXTRAS.values() for name in some} <= pinned
+    assert installed() <= pinned
+
+
+def test_tokenizers() -> None:
+    wanted = {
+        (source.parent.name, name)
+        for source in MODELS.glob("*/tokenization*.py")
+        for name in foreign(source)
+    }
+    always = {
+        (_module(cls), package.replace("-", "_"))
+        for cls, package in requirements.TOKENIZERS.items()
+        if package != "pandas"
+    }
+    # pandas is imported where it is there, and asked for by nothing but its use.
+    assert (_module("TapasTokenizer"), "pandas") in wanted
+    assert wanted - {("tapas", "pandas")} == always | NOT_WANTED | BY_SETTINGS
+
+
+def _module(name: str) -> str:
+    cls: Any = tokenizer_class_from_name(name)
+    return cls.__module__.split(".")[2]
+
+
+def test_tokenizers_by_model_type() -> None:
+    special = {*requirements.TOKENIZERS, "BertJapaneseTokenizer", "VitsTokenizer"}
+    kinds = {kind for _, kind in served()}
+    assert {
+        kind: name
+        for kind, name in TOKENIZER_MAPPING_NAMES.items()
+        if name in special and kind in kinds
+    } == requirements.BY_MODEL_TYPE
+
+
+def test_tokenizers_without_places() -> None:
+    names = {name for name in TOKENIZER_MAPPING_NAMES.values() if name}
+    classes = {name: tokenizer_class_from_name(name) for name in names}
+    slow = {
+        name
+        for name, cls in classes.items()
+        if cls is not None and not issubclass(cls, transformers.PreTrainedTokenizerFast)
+    }
+    assert slow - {"MistralCommonBackend"} == requirements.WITHOUT_PLACES
+
+
+def test_models() -> None:
+    wanted = {
+        (kind, name)
+        for _, kind in served()
+        for source in MODELS.glob(f"{model_type_to_module_name(kind)}/modeling_*.py")
+        for name in foreign(source)
+    }
+    optional = {"bitsandbytes", "deepspeed", "mambapy", "peft", "xlstm"}
+    kinds = {kind for _, kind in served()}
+    assert {one for one in wanted if one[1] not in optional} == {
+        (kind, package) for kind, package in requirements.MODELS.items() if kind in kinds
+    }
+    assert set(requirements.MODELS) <= set(CONFIG_MAPPING_NAMES)
+
+
+def test_image_processors() -> None:
+    needing: set[str] = set()
+    for backends, modules in define_import_structure(str(MODELS), prefix="models").items():
+        if "torchvision" in backends:
+            needing |= {name for names in modules.values() for name in names}
+    alone = {
+        both["torchvision"]
+        for both in IMAGE_PROCESSOR_MAPPING_NAMES.values()
+        if both.get("torchvision") and not both.get("pil")
+    }
+    assert alone & needing == requirements.NEEDS_TORCHVISION
+
+
+def test_backbones_by_default() -> None:
+    kinds = {kind for _, kind in served()}
+    found: set[str] = set()
+    for kind in kinds:
+        for source in MODELS.glob(f"{model_type_to_module_name(kind)}/configuration_*.py"):
+            if "timm" in source.read_text():
+                backbone = getattr(transformers.CONFIG_MAPPING[kind](), "backbone_config", None)
+                if getattr(backbone, "model_type", "") == "timm_backbone":
+                    found.add(kind)
+    assert found == requirements.TIMM_BY_DEFAULT
+
+
+def test_quantization() -> None:
+    methods = set(AUTO_QUANTIZER_MAPPING)
+    assert methods - READ_BY_TRANSFORMERS == set(requirements.QUANTIZED) - {"bitsandbytes"}
+
+
+def test_schedulers() -> None:
+    names = {name for name in vars(torchsde) if name.endswith("Scheduler")}
+    assert names == requirements.SCHEDULERS
