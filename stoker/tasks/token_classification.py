@@ -22,12 +22,15 @@ class TokenClassificationRequest(TaskRequest):
 
 
 class Token(TypedDict):
-    """`entity` and `index` of raw tokens; `entity_group` of grouped ones."""
+    """`entity` and `index` of raw tokens; `entity_group` of grouped ones.
+
+    `start` and `end` are null where the model's tokenizer does not tell them.
+    """
 
     word: str
     score: float
-    start: int
-    end: int
+    start: int | None
+    end: int | None
     entity: NotRequired[str]
     index: NotRequired[int]
     entity_group: NotRequired[str]
@@ -42,6 +45,8 @@ class TokenClassificationStages(TextPipelineStages):
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
         samples = super().preprocess(item, parameters)
         for sample in samples:
+            # Not every tokenizer tells which characters its tokens stand for.
+            sample.extras.setdefault("offset_mapping", None)
             sample.extras |= {"sentence": item, "word_ids": None, "word_to_chars_map": None}
         return samples
 
