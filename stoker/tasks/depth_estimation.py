@@ -1,5 +1,6 @@
 """Depth estimation: how far away each pixel of an image is."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired
 
@@ -8,7 +9,7 @@ from typing_extensions import TypedDict
 
 from stoker.replica.images import grey_png
 from stoker.replica.pipelines import ImagePipelineStages, Outputs
-from stoker.replica.stages import InputError
+from stoker.replica.stages import InputError, Sample
 from stoker.tasks.base import MediaRequest, Task
 from stoker.tasks.inputs import ImageInputs
 
@@ -44,18 +45,45 @@ class DepthEstimationStages(ImagePipelineStages):
             )
         return image
 
+    def sample(self, prepared: Mapping[str, Any]) -> Sample:
+        sample = super().sample(prepared)
+        # ZoeDepth chooses among its heads for a whole batch.
+        sample.alone = len(getattr(self.config, "bin_configurations", ())) > 1
+        return sample
+
     def postprocess(
         self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
     ) -> Depth:
         output = Outputs(outputs[0])
-        (found,) = self._parts["image_processor"].post_process_depth_estimation(
-            output, [output["target_size"]]
-        )
-        depth = found["predicted_depth"].reshape(output["target_size"])
+        processor, size = self._parts["image_processor"], output["target_size"]
+        if self.config.model_type == "zoedepth":
+            depth = _unframed(output["predicted_depth"], size, framed=processor.do_pad)
+        else:
+            (found,) = processor.post_process_depth_estimation(output, [size])
+            depth = found["predicted_depth"].reshape(size)
         result = Depth(depth=grey_png(_bright(depth).numpy()))
         if parameters["return_values"]:
             result["predicted_depth"] = depth.tolist()
         return result
+
+
+def _unframed(depth: Any, size: tuple[int, int], *, framed: bool) -> Any:
+    """The depths of an image that was reflected at its edges before the model saw it.
+
+    As ZoeDepth's image processor of transformers has them, which resizes with torchvision.
+
+    Args:
+        depth: float32 of shape (1, height, width), of the model's own size.
+        size: height and width of the image.
+        framed: whether it was.
+    """
+    import torch
+
+    margins = [int(math.sqrt(side / 2) * 3) if framed else 0 for side in size]
+    whole = [side + 2 * margin for side, margin in zip(size, margins, strict=True)]
+    resized = torch.nn.functional.interpolate(depth[None], whole, mode="bicubic")[0, 0]
+    (top, left), (height, width) = margins, size
+    return resized[top : top + height, left : left + width]
 
 
 def _bright(depth: Any) -> Any:
@@ -76,7 +104,7 @@ TASK = Task(
     media={"inputs": "image"},
     result=Depth,
     architectures=("*ForDepthEstimation",),
-    families=("depth_anything", "dpt", "glpn"),
+    families=("depth_anything", "dpt", "glpn", "zoedepth"),
     example={"inputs": "https://images.example/street.jpg"},
     example_result={"depth": "iVBORw0KGgo…"},
     stages=DepthEstimationStages,

@@ -9,6 +9,7 @@ import pytest
 import torch
 import transformers
 from pydantic import ValidationError
+from transformers.models.zoedepth import image_processing_pil_zoedepth
 
 from stoker.tasks import depth_estimation
 from stoker.tasks.depth_estimation import DepthEstimationRequest
@@ -66,7 +67,64 @@ def glpn(folder: Path) -> None:
     transformers.GLPNImageProcessorPil(size_divisor=SIZE).save_pretrained(folder)
 
 
-@pytest.fixture(scope="module", params=[dpt, depth_anything, glpn], ids=lambda one: one.__name__)
+def zoedepth(folder: Path, *domains: str) -> None:
+    backbone = transformers.BeitConfig(
+        **{**VISION, "num_hidden_layers": 4},
+        use_relative_position_bias=True,
+        reshape_hidden_states=False,
+        out_indices=[1, 2, 3, 4],
+    )
+    heads = [{"n_bins": 8, "min_depth": 0.1, "max_depth": 10.0}]
+    if domains:
+        heads = [
+            {"name": name, "n_bins": 8, "min_depth": 0.1, "max_depth": 10.0 * at}
+            for at, name in enumerate(domains, 1)
+        ]
+    config = transformers.ZoeDepthConfig(
+        backbone_config=backbone,
+        neck_hidden_sizes=[8, 8, 16, 16],
+        fusion_hidden_size=16,
+        bottleneck_features=16,
+        num_relative_features=8,
+        bin_embedding_dim=8,
+        bin_configurations=heads,
+        num_patch_transformer_layers=4,
+        patch_transformer_hidden_size=128,
+        patch_transformer_intermediate_size=16,
+        patch_transformer_num_attention_heads=2,
+        initializer_range=0.5,
+    )
+    transformers.ZoeDepthForDepthEstimation(config).save_pretrained(folder)
+    transformers.ZoeDepthImageProcessorPil(size=SQUARE, ensure_multiple_of=8).save_pretrained(
+        folder
+    )
+
+
+class Torchvision:
+    """What transformers' own last step for ZoeDepth takes of torchvision, which is not there."""
+
+    class InterpolationMode:
+        BICUBIC = "bicubic"
+
+    @staticmethod
+    def resize(depth: Any, size: list[int], interpolation: str, *, antialias: bool) -> Any:
+        resized = torch.nn.functional.interpolate(
+            depth[None], size, mode=interpolation, antialias=antialias
+        )
+        return resized[0]
+
+
+FAMILIES = [dpt, depth_anything, glpn, zoedepth]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def torchvision() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(image_processing_pil_zoedepth, "tvF", Torchvision, raising=False)
+        yield
+
+
+@pytest.fixture(scope="module", params=FAMILIES, ids=lambda one: one.__name__)
 def case(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[tuple[Local, Any]]:
     folder: Path = tmp_path_factory.mktemp(request.param.__name__)
     transformers.set_seed(0)
@@ -109,6 +167,25 @@ class TestParity:
         answer = local.ask({"inputs": image_media(IMAGES[2]), "return_values": True})
         assert set(answer) == {"depth", "predicted_depth"}
         same(answer, IMAGES[2], pipe)
+
+
+def test_each_image_has_the_head_of_its_own_domain(tmp_path: Path) -> None:
+    """The model lets all images of a batch vote for one."""
+    transformers.set_seed(3)
+    zoedepth(tmp_path, "indoor", "outdoor")
+    local = Local("depth-estimation", tmp_path)
+    pipe = transformers.pipeline("depth-estimation", model=str(tmp_path), device="cpu")
+    images = [image(seed, (64, 64)) for seed in range(8)]
+    domains = {
+        pipe.forward(pipe.preprocess(one))["domain_logits"].argmax().item() for one in images
+    }
+    assert len(domains) == 2
+    body = {"inputs": [image_media(one) for one in images], "return_values": True}
+    for answer in local.ask_together([body] * 2):
+        for picture, one in zip(images, answer, strict=True):
+            same(one, picture, pipe)
+    assert set(local.batches) == {1}
+    local.close()
 
 
 def test_too_many_values(case: Any, monkeypatch: pytest.MonkeyPatch) -> None:
