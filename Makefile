@@ -1,18 +1,20 @@
 # Everything that a fresh machine needs is made by the targets themselves.
 PYTHON ?= python3
 VENV := .venv
+# What users have, without any of the tools of development: part of the tests runs a server there.
+ALONE := .venv-install
 BIN := $(VENV)/bin
 # pip would compile every file of every library, two minutes of a core, where a tenth is ever
 # imported: the first import of a module compiles it instead, and has to be allowed to keep that.
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-vllm check format bench install install-dev system-packages clean
+.PHONY: demo test test-vllm check format bench install install-dev install-alone system-packages clean
 
 demo: install
 	$(BIN)/stoker demo
 
-test: system-packages install-dev
+test: system-packages install-dev install-alone
 	# Many tests wait for servers to start: one process more than cores keeps both busy.
 	$(BIN)/pytest -n 3 --no-loadscope-reorder
 
@@ -42,6 +44,8 @@ format: install-dev
 
 install: $(VENV)/.installed
 install-dev: $(VENV)/.installed-dev
+install-alone:
+	@$(MAKE) --no-print-directory install VENV=$(ALONE)
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -69,4 +73,4 @@ system-packages:
 	         || echo "PostgreSQL could not be installed: its tests will be skipped."; }
 
 clean:
-	rm -rf $(VENV) .data .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(ALONE) .data .pytest_cache .ruff_cache

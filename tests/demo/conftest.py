@@ -1,4 +1,4 @@
-"""One `stoker demo`, shared by the tests that do not harm it."""
+"""One `stoker demo` in the environment that users have, shared by the tests that do not harm it."""
 
 import json
 from collections.abc import Iterator
@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
-from tests.support.server import Server, running
+from tests.support.server import USERS, Server, running
 
 
 @pytest.fixture(scope="session")
 def first_state(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """The data folder of a demo that ran before, and what its demo.json said."""
     data_dir = tmp_path_factory.mktemp("demo") / ".data"
-    with running(data_dir, "demo") as server:
+    with running(data_dir, "demo", python=USERS) as server:
         return data_dir, json.loads((server.data_dir / "demo.json").read_text())
 
 
 @pytest.fixture(scope="session")
 def demo(first_state: tuple[Path, dict[str, Any]]) -> Iterator[Server]:
     """The demo in its second run, which finds everything deployed; with the usual threads."""
-    with running(first_state[0], "demo", STOKER_REPLICA_THREADS="0") as server:
+    with running(first_state[0], "demo", python=USERS, STOKER_REPLICA_THREADS="0") as server:
         yield server
 
 

@@ -15,7 +15,7 @@ from stoker.demo.examples import EXAMPLES, MEDIA, MEDIA_CALLS, SHOWN
 from stoker.demo.setup import MODELS
 from stoker.tasks.registry import PIPELINES, TASKS
 from tests.demo.sentences import FILL, NER, SENTIMENT, SIMILAR
-from tests.support.server import Server
+from tests.support.server import USERS, Server
 
 ROOT = Path(__file__).parents[2]
 WEATHER = '{"temperature": 21, "condition": "sunny"}'
@@ -101,7 +101,7 @@ class TestReadme:
     def shell(self, demo: Server, state: Any):
         env = {
             **os.environ,
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PATH": f"{Path(USERS).parent}:{os.environ['PATH']}",
             "STOKER_API_KEY": state["account_key"],
             "STOKER_BASE_URL": demo.base_url,
         }
@@ -190,7 +190,8 @@ class TestReadme:
         sound = tmp_path / "speech.mp3"
         block = block.replace('"speech.mp3"', repr(str(sound)))
         given = f"base_url, api_key = {demo.base_url!r}, {state['account_key']!r}"
-        output = shell(f"cd {ROOT}; python - <<'END'\n{given}\n{block}\nEND")
+        # The guide's reader has installed the SDK.
+        output = shell(f"cd {ROOT}; {sys.executable} - <<'END'\n{given}\n{block}\nEND")
         assert output.splitlines() == [
             "The capital of France is Paris.",
             "blue",

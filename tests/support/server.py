@@ -12,15 +12,21 @@ from pathlib import Path
 
 import httpx
 
+INSTALLED = Path(__file__).parents[2] / ".venv-install" / "bin" / "python"
+"""Of the environment that users have, made by `make install` alone; `make test` makes it, too."""
+USERS = str(INSTALLED if INSTALLED.exists() else sys.executable)
 ONE_THREAD = {"STOKER_REPLICA_THREADS": "1"}
 """The models are so small that threads would only wait for one another."""
 
 
 class Server:
-    def __init__(self, data_dir: Path, *command: str, **env: str) -> None:
+    def __init__(
+        self, data_dir: Path, *command: str, python: str = sys.executable, **env: str
+    ) -> None:
         self.data_dir = data_dir
         self.log = data_dir.parent / f"{data_dir.name}.log"
         self._command = command or ("serve",)
+        self._python = python
         self._env = env
         self.process: subprocess.Popen[bytes] | None = None
         self.base_url = ""
@@ -30,7 +36,7 @@ class Server:
         arguments = [*self._command, "--port", str(port), "--data-dir", str(self.data_dir)]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "stoker", *arguments],
+                [self._python, "-m", "stoker", *arguments],
                 stdout=log,
                 stderr=log,
                 env={**os.environ, **ONE_THREAD, **self._env},
@@ -101,8 +107,10 @@ WITHOUT_MODELS = {"STOKER_PRELOAD": "false"}
 
 
 @contextlib.contextmanager
-def running(data_dir: Path, *command: str, **env: str) -> Iterator[Server]:
-    server = Server(data_dir, *command, **env)
+def running(
+    data_dir: Path, *command: str, python: str = sys.executable, **env: str
+) -> Iterator[Server]:
+    server = Server(data_dir, *command, python=python, **env)
     try:
         yield server.start()
     finally:

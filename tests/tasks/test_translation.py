@@ -130,11 +130,11 @@ class TestPrefix:
         assert refused.value.failure.param == "tgt_lang"
 
 
-def _mbart(folder: Path) -> None:
+def mbart(folder: Path) -> None:
     _multilingual(folder, transformers.MBartConfig, "MBart", ["en_XX", "de_DE"])
 
 
-def _nllb(folder: Path) -> None:
+def nllb(folder: Path) -> None:
     _multilingual(folder, transformers.M2M100Config, "M2M100", ["eng_Latn", "deu_Latn"])
 
 
@@ -167,7 +167,7 @@ def _multilingual(folder: Path, config_class: Any, name: str, codes: list[str]) 
 
 @pytest.mark.parametrize(
     ("make", "source", "target", "other"),
-    [(_mbart, "en_XX", "de_DE", "fr_XX"), (_nllb, "eng_Latn", "deu_Latn", "fra_Latn")],
+    [(mbart, "en_XX", "de_DE", "fr_XX"), (nllb, "eng_Latn", "deu_Latn", "fra_Latn")],
     ids=["mbart", "nllb"],
 )
 def test_languages_of_a_multilingual_model(

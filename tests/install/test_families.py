@@ -1,0 +1,38 @@
+"""Every family that docs/tasks.md claims, in the environment that `make install` makes.
+
+Each model is pushed to two servers, one in the users' environment and one in that of the tests, and
+has to give the same answer on both: tests/tasks compare what the latter says with the libraries.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from stoker.tasks.registry import TASKS
+from tests.install.conftest import RUNS
+from tests.install.families import body, builder, claimed
+from tests.support.deploying import push
+
+pytestmark = RUNS
+REFUSED = {("table-question-answering", "tapas"): ("pandas", "tables")}
+"""Claimed with an extra: the package that it brings, and its name."""
+
+
+@pytest.mark.parametrize(
+    ("task", "path", "family"),
+    [pytest.param(*one, id=f"{one[0]} {one[2]}") for one in claimed()],
+)
+def test_answers_as_elsewhere(
+    task: str, path: str, family: str, users: httpx.Client, compared: Any, tmp_path: Path
+) -> None:
+    build = builder(task, family)
+    if (needed := REFUSED.get((task, family))) is None:
+        pipeline = TASKS[task].pipeline if task in TASKS else ""
+        assert compared(build, pipeline, path, body(task, family))
+        return
+    package, extra = needed
+    build(tmp_path)
+    with pytest.raises(AssertionError, match=f"needs {package}: pip install 'stoker\\[{extra}\\]'"):
+        push(users, tmp_path)
