@@ -139,7 +139,6 @@ NEEDS_TORCHVISION = frozenset(
         "Phi4MultimodalImageProcessor",
         "RfDetrImageProcessor",
         "SLANeXtImageProcessor",
-        "Sam2ImageProcessor",
         "Sam3ImageProcessor",
         "Sapiens2ImageProcessor",
         "Step3p7ImageProcessor",
