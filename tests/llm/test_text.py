@@ -3,9 +3,11 @@ import random
 from typing import Any
 
 import pytest
+import transformers
 
 from stoker.replica.llm.text import Detokenizer, Stops
 from tests.llm.support import tokenizer
+from tests.support import sentencepieces
 
 # By its name: as an attribute of the package it may be a function of the same name.
 library: Any = importlib.import_module("transformers.convert_slow_tokenizer")
@@ -100,6 +102,44 @@ class TestDetokenizer:
         text = "".join(one.add([byte(tokens, 0x80)]) for _ in range(500))
         text += one.add(encoded(tokens, " after"))
         assert (text + one.finish()).endswith(" after")
+
+
+@pytest.fixture(scope="module")
+def pieces(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("pieces")
+    family = sentencepieces.FAMILIES["llama"]
+    folder.joinpath(family.file).write_bytes(sentencepieces.trained(family.training))
+    return transformers.LlamaTokenizer.from_pretrained(folder)
+
+
+class TestBytesBesideWords:
+    """A SentencePiece tokenizer has tokens for the bytes of what it has no words for."""
+
+    @pytest.mark.parametrize("seed", range(20))
+    def test_any_bytes(self, seed: int, pieces: Any) -> None:
+        chance = random.Random(seed)
+        names: list[str] = []
+        for _ in range(60):
+            values = chance.choice([[0x41], [0x80], [0xC3], [0xFF], [*"é".encode()]])
+            names += [f"<0x{value:02X}>" for value in values]
+            names += chance.choice([[], [], ["▁tower"], ["wer"]])
+        one = detokenizer(pieces)
+        ids = pieces.convert_tokens_to_ids(names)
+        text = "".join(one.add([token]) for token in ids) + one.finish()
+        assert text.count("tower") == names.count("▁tower")
+        assert text.count("wer") == names.count("wer") + names.count("▁tower")
+
+    def test_characters_appear_whole(self, pieces: Any) -> None:
+        one = detokenizer(pieces)
+        text = "the tower 😀 is in paris, é"
+        parts = [one.add([token]) for token in encoded(pieces, text)]
+        assert "".join(parts) + one.finish() == text
+        assert all("�" not in part for part in parts)
+
+    def test_letters_told_before_bytes_that_are_no_text(self, pieces: Any) -> None:
+        one = detokenizer(pieces)
+        ids = pieces.convert_tokens_to_ids(["▁the", "<0x58>", "<0x8E>", "wer", "▁tower"])
+        assert [one.add([token]) for token in ids] == ["the", "X", "", "�wer", " tower"]
 
 
 def stopped(strings: list[str], pieces: list[str]) -> tuple[str, bool]:

@@ -26,13 +26,24 @@ class Detokenizer:
         for token in tokens:
             if token in self._hidden:
                 continue
-            piece = self._stream.step(self._tokenizer, token)
+            try:
+                piece = self._stream.step(self._tokenizer, token)
+            except Exception:
+                piece = self._anew(token)
             if piece is None:
                 self._held.append(token)
             else:
                 self._held.clear()
                 text += piece
         return text
+
+    def _anew(self, token: int) -> str:
+        """Begin again where bytes are no text and the library gives up.
+
+        Read with them, those before them are none either, and their text has been told already.
+        """
+        self._stream = DecodeStream([token], skip_special_tokens=False)
+        return str(self._tokenizer.decode([*self._held, token], skip_special_tokens=False))
 
     def finish(self) -> str:
         """What is left of a character whose bytes never came."""
