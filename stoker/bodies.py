@@ -1,12 +1,14 @@
 """A request out of a body: JSON, a form with files, or a bare media file."""
 
-import json
+import functools
 from collections.abc import Collection, Mapping
 from http import HTTPStatus
-from typing import Any, Protocol, TypeVar
+from types import NoneType, UnionType
+from typing import Annotated, Any, Protocol, TypeVar, Union, get_args, get_origin
 
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
 from starlette.datastructures import ImmutableMultiDict, UploadFile
 from starlette.exceptions import HTTPException
 
@@ -52,9 +54,9 @@ async def read(request: Request, shape: Shape[Asked], *, max_files: int) -> Aske
     if kind == _JSON:
         return _parsed(shape, await request.body())
     if shape.media and kind == FORM:
-        return _validated(shape, await _form(request, shape.media, max_files))
+        return _validated(shape, await _form(request, shape, max_files))
     if field := _raw_field(shape, kind):
-        given = _gathered(shape.media, request.query_params)
+        given = _gathered(shape, request.query_params)
         content = await request.body()
         if not content:
             raise InvalidRequestError(f"The body is empty: it must be the {shape.media[field]}.")
@@ -100,7 +102,7 @@ def _validated(shape: Shape[Asked], given: Mapping[str, Any]) -> Asked:
         raise from_validation([*error.errors()], shape.request.model_fields) from error
 
 
-async def _form(request: Request, media: Mapping[str, MediaKind], max_files: int) -> dict[str, Any]:
+async def _form(request: Request, shape: Shape[Any], max_files: int) -> dict[str, Any]:
     # The body as a whole is limited already, while it is read.
     form = request.form(max_files=max_files, max_fields=_MAX_FIELDS, max_part_size=1 << 32)
     values: list[tuple[str, Any]] = []
@@ -110,12 +112,12 @@ async def _form(request: Request, media: Mapping[str, MediaKind], max_files: int
             for name, value in received.multi_items():
                 field = name.removesuffix("[]")
                 lists |= {field} if field != name else set()
-                values.append((field, await _form_value(media, field, value)))
+                values.append((field, await _form_value(shape.media, field, value)))
     except HTTPException as error:
         if error.status_code != HTTPStatus.BAD_REQUEST:
             raise
         raise InvalidRequestError(f"The form could not be read: {error.detail}") from error
-    return _gathered(media, ImmutableMultiDict(values), lists)
+    return _gathered(shape, ImmutableMultiDict(values), lists)
 
 
 async def _form_value(
@@ -130,25 +132,49 @@ async def _form_value(
 
 
 def _gathered(
-    media: Mapping[str, MediaKind],
+    shape: Shape[Any],
     values: "ImmutableMultiDict[str, Any]",
     lists: Collection[str] = (),
 ) -> dict[str, Any]:
     """Fields by name: `lists` and those given several times as lists, objects out of JSON."""
     found: dict[str, list[Any]] = {}
+    texts = _texts(shape.request)
     for name, value in values.multi_items():
-        found.setdefault(name, []).append(value if name in media else _structure(value))
+        plain = name in shape.media or (name in texts and value != "null")
+        found.setdefault(name, []).append(value if plain else _structure(name, value))
     return {
         name: many[0] if len(many) == 1 and name not in lists else many
         for name, many in found.items()
     }
 
 
-def _structure(value: str) -> Any:
-    """A JSON array, object or null that stands in a form field or a query; else the text itself."""
-    if value[:1] in ("[", "{") or value == "null":
-        try:
-            return json.loads(value)
-        except ValueError:
+@functools.cache
+def _texts(model: type[BaseModel]) -> frozenset[str]:
+    """The fields that take nothing but a text, which may begin with a bracket."""
+    return frozenset(
+        name for name, field in model.model_fields.items() if _is_text(field.annotation)
+    )
+
+
+def _is_text(annotation: Any) -> bool:
+    if get_origin(annotation) is Annotated:
+        return _is_text(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        return all(_is_text(one) for one in get_args(annotation) if one is not NoneType)
+    return annotation is str
+
+
+def _structure(name: str, value: str) -> Any:
+    """A JSON array, object or null that stands in a form field or a query; else the text itself.
+
+    Raises `InvalidRequestError` for one that is nested deeper than a JSON body may be.
+    """
+    if value[:1] not in ("[", "{") and value != "null":
+        return value
+    try:
+        return from_json(value, allow_inf_nan=False)
+    except ValueError as error:
+        if "recursion" not in str(error):
             return value
-    return value
+        message = f"'{name}': its brackets are nested too deeply."
+        raise InvalidRequestError(message, param=name) from error

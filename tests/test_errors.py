@@ -10,6 +10,10 @@ import httpx
 import pytest
 
 from stoker.errors import ErrorBody, StokerError
+from stoker.openai.registry import CONVENTIONS
+from stoker.tasks.base import Task
+from stoker.tasks.registry import TASKS
+from stoker.videos.endpoints import CREATE
 from tests.artifacts.support import ARTIFACTS, Raw, Uploading, new_artifact
 from tests.deployments.support import (
     DEPLOYMENTS,
@@ -27,6 +31,11 @@ from tests.support.server import Server, running
 MIB = 1024 * 1024
 JSON = {"content-type": "application/json"}
 INVALID = ("InvalidRequestError", "invalid_request")
+DEEP = "[" * 5000 + "]" * 5000
+FORMS = [
+    *(task for task in TASKS.values() if task.media),
+    *(convention for convention in (*CONVENTIONS, CREATE) if convention.media),
+]
 
 
 @pytest.fixture(scope="module")
@@ -69,11 +78,43 @@ class TestInvalidRequest:
     @pytest.mark.parametrize("path", [TOKENS, "/v1/api-keys", DEPLOYMENTS, ARTIFACTS])
     @pytest.mark.parametrize(
         "content",
-        [b"{", b"{'scope': 1}", b"\xff\xfe", b"[" * 100_000, b'{"inputs": "\\ud800"'],
-        ids=["cut off", "quotes", "not UTF-8", "deep", "surrogate"],
+        [
+            b"{",
+            b"{'scope': 1}",
+            b"\xff\xfe",
+            b"[" * 100_000,
+            b'{"inputs": %s}' % DEEP.encode(),
+            b'{"inputs": "\\ud800"',
+        ],
+        ids=["cut off", "quotes", "not UTF-8", "deep", "deep and closed", "surrogate"],
     )
     def test_malformed_json(self, client: httpx.Client, path: str, content: bytes):
         check_error(client.post(path, content=content, headers=JSON), 400, *INVALID)
+
+    @pytest.mark.parametrize("shape", FORMS, ids=lambda shape: shape.path)
+    def test_brackets_nested_deeply_in_a_form(self, client: httpx.Client, shape: Task):
+        """Python's parser would run out of stack; a JSON body's refuses at 200 levels, too."""
+        media = dict.fromkeys(shape.media, (None, "aGVsbG8="))
+        for name in ("any", "any[]", "timeout"):
+            answer = client.post(shape.path, files={**media, name: (None, DEEP)})
+            error = check_error(answer, 400, *INVALID, name.removesuffix("[]"))
+            assert "too deeply" in error["message"]
+        if shape.bare:
+            kind = next(iter(shape.media.values()))
+            answer = client.post(
+                shape.path,
+                content=b"x",
+                headers={"content-type": f"{kind}/x"},
+                params={"any": DEEP},
+            )
+            check_error(answer, 400, *INVALID, "any")
+
+    def test_text_of_a_form_may_look_like_json(self, client: httpx.Client):
+        """Brackets tell lists and objects, but not where only a text can stand."""
+        for text in ("[1, 2]", '{"a": 1}', DEEP):
+            files = {"image": (None, "aGVsbG8="), "prompt": (None, text)}
+            answer = client.post("/v1/images/edits", files=files | {"model": (None, "none")})
+            check_error(answer, 404, "ModelNotFoundError", "model_not_found", "model")
 
     @pytest.mark.parametrize("path", [TOKENS, "/v1/api-keys", DEPLOYMENTS, ARTIFACTS])
     @pytest.mark.parametrize("content", [b"", b"null", b"[]", b'"text"', b"7"])
