@@ -160,14 +160,20 @@ async def _cancel_when_gone(request: Request, handler: "asyncio.Task[Any] | None
         handler.cancel()
 
 
-for _task in TASKS.values():
+def _operation(task: Task, path: str) -> str:
+    """The operation's id in the OpenAPI document, where each path has its own."""
+    name = task.name if path == task.path else f"{task.name}_at{path}"
+    return name.replace("-", "_").replace("/", "_")
+
+
+for _task, _path in [(task, path) for task in TASKS.values() for path in task.paths]:
     router.add_api_route(
-        _task.path,
+        _path,
         _handler(_task),
         methods=["POST"],
         summary=_task.summary,
         name=_task.name,
-        operation_id=_task.name.replace("-", "_"),
+        operation_id=_operation(_task, _path),
         description=f"For deployments of the pipeline `{'` or `'.join(_task.pipelines)}`.",
         response_model=None,
         responses=responses(*CALLING, UnsupportedMediaTypeError),

@@ -23,7 +23,8 @@ def install(app: FastAPI) -> None:
         if app.openapi_schema is None:
             document = plain()
             for task in TASKS.values():
-                _describe(document, task)
+                for path in task.paths:
+                    _describe(document, task, path)
             for convention in (*CONVENTIONS, CREATE):
                 _describe_convention(document, convention)
             drop_unused_errors(document)
@@ -42,8 +43,8 @@ def drop_unused_errors(document: dict[str, Any]) -> None:
         document["components"]["schemas"].pop(name, None)
 
 
-def _describe(document: dict[str, Any], task: Task) -> None:
-    operation = document["paths"][task.path]["post"]
+def _describe(document: dict[str, Any], task: Task, path: str) -> None:
+    operation = document["paths"][path]["post"]
     schema = _component(document, task.request, "validation")
     content: dict[str, Any] = {
         kind: {"schema": {"type": "string", "format": "binary"}} for kind in accepted(task)

@@ -53,10 +53,19 @@ class TextStages(Stages):
         return int(min(limits))
 
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
+        return [self.text_sample(item, truncation=bool(parameters.get("truncation")))]
+
+    def text_sample(self, text: str, *, truncation: bool, most: int | None = None) -> Sample:
+        """A text, cut to `most` tokens beside the special ones and, with `truncation`, to what the
+        model takes. Raises `InputError`.
+        """
         limit = self.max_tokens()
-        cut = {"max_length": limit} if parameters.get("truncation") else {}
+        lengths = [limit] if truncation else []
+        if most is not None:
+            lengths.append(most + self.tokenizer.num_special_tokens_to_add())
+        cut = {"max_length": min(lengths)} if lengths else {}
         encoded = self.tokenizer(
-            item, return_tensors="pt", truncation=bool(cut), **cut, **self.tokenizer_options
+            text, return_tensors="pt", truncation=bool(cut), **cut, **self.tokenizer_options
         )
         features = {name: encoded[name] for name in self.tokenizer.model_input_names}
         extras = {name: value for name, value in encoded.items() if name not in features}
@@ -65,7 +74,7 @@ class TextStages(Stages):
             raise InputError("The text has no tokens: it must not be empty.")
         if length > limit:
             raise self.too_long(length, limit)
-        return [Sample(features, extras)]
+        return Sample(features, extras)
 
     def too_long(self, length: int, limit: int, field: str = "inputs") -> InputError:
         return InputError(

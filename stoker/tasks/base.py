@@ -170,6 +170,8 @@ class Task:
     pipeline: str
     """The hub's name of the task, such as `token-classification`."""
     path: str
+    aliases: tuple[str, ...] = ()
+    """Other paths of the same endpoint, where clients of a convention look for it."""
     summary: str
     request: type[TaskRequest]
     result: Any
@@ -202,6 +204,10 @@ class Task:
     def __post_init__(self) -> None:
         if not self.name:
             object.__setattr__(self, "name", self.pipeline)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return (self.path, *self.aliases)
 
     @property
     def pipelines(self) -> tuple[str, ...]:

@@ -32,13 +32,18 @@ class FeatureExtractionStages(TextStages):
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
         field = parameters.get("field", "inputs")
         if not isinstance(item, dict):
-            return self._text(item, parameters, field)
+            return [self._text(item, parameters, field)]
         given = cast("dict[str, Any]", item)
         if "tokens" in given:
             return [self._token_sample(given["tokens"], parameters, field)]
         return [
-            *self._text(given["query"], parameters, "query", of_item=False),
-            *self._text(given["document"], parameters, "documents"),
+            self._text(given["query"], parameters, "query", of_item=False),
+            self._text(
+                given["document"],
+                parameters,
+                "documents",
+                most=parameters.get("max_tokens_per_doc"),
+            ),
         ]
 
     def _text(
@@ -48,10 +53,12 @@ class FeatureExtractionStages(TextStages):
         field: str,
         *,
         of_item: bool = True,
-    ) -> list[Sample]:
+        most: int | None = None,
+    ) -> Sample:
         prepared = self._head.prepare(text, self._prompt(parameters))
         try:
-            return super().preprocess(prepared, parameters)
+            truncation = bool(parameters.get("truncation"))
+            return self.text_sample(prepared, truncation=truncation, most=most)
         except InputError as error:
             raise InputError(error.message, field=field, of_item=of_item) from error
 
@@ -86,15 +93,16 @@ class FeatureExtractionStages(TextStages):
     def postprocess(
         self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
     ) -> Any:
-        """The vector of a text; the cosine of a query's and a document's.
+        """The vector of a text; the cosine of a query's and a document's, and their tokens' number.
 
         With the parameter `counted`: the vector as an array, and the number of tokens.
         """
         vectors = [self._vector(output, parameters) for output in outputs]
+        tokens = sum(output["input_ids"].shape[1] for output in outputs)
         if parameters.get("counted"):
-            return vectors[0].numpy(), outputs[0]["input_ids"].shape[1]
+            return vectors[0].numpy(), tokens
         lists = [vector.tolist() for vector in vectors]
-        return lists[0] if len(lists) == 1 else cosines(lists[0], lists[1:])[0]
+        return lists[0] if len(lists) == 1 else (cosines(lists[0], lists[1:])[0], tokens)
 
     def _vector(self, output: Mapping[str, Any], parameters: Mapping[str, Any]) -> Any:
         hidden = output["last_hidden_state"].float()

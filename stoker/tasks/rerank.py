@@ -1,5 +1,6 @@
 """Reranking: documents by their relevance to a query, in the shape that Cohere and Jina use."""
 
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NotRequired, cast
 
@@ -49,6 +50,12 @@ class RerankRequest(TaskRequest):
     return_documents: bool = Field(
         default=False, description="Return each document's text with its score."
     )
+    max_tokens_per_doc: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description="Cut every document to so many tokens, the special ones aside.",
+    )
     truncation: bool = Field(
         default=False,
         description="Cut a document that is longer than the model takes with the query. "
@@ -61,10 +68,16 @@ class RerankRequest(TaskRequest):
         return [{"query": self.query, "document": document} for document in self.documents], False
 
     def parameters(self) -> dict[str, Any]:
-        return {"truncation": self.truncation}
+        most = self.max_tokens_per_doc
+        given = {} if most is None else {"max_tokens_per_doc": most}
+        return {"truncation": self.truncation, **given}
 
     def finishing(self) -> dict[str, Any]:
-        return {"top_n": self.top_n, "return_documents": self.return_documents}
+        return {
+            "id": f"rerank-{secrets.token_hex(12)}",
+            "top_n": self.top_n,
+            "return_documents": self.return_documents,
+        }
 
 
 class Ranked(TypedDict):
@@ -75,8 +88,18 @@ class Ranked(TypedDict):
     document: NotRequired[TextDocument]
 
 
+class RankingUsage(TypedDict):
+    """Tokens that the model read: the query's once for each document."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
 class Ranking(TypedDict):
+    id: str
+    model: str
     results: list[Ranked]
+    usage: RankingUsage
 
 
 class RerankStages(RelevanceStages):
@@ -87,18 +110,26 @@ class RerankStages(RelevanceStages):
 
     def postprocess(
         self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
-    ) -> float:
+    ) -> tuple[float, int]:
         return self.relevance(outputs[0])
 
 
-def _ranking(work: "Work", scores: Sequence[float]) -> Ranking:
+def _ranking(work: "Work", found: Sequence[tuple[float, int]]) -> Ranking:
+    """Of each document's score and the number of tokens that were read for it."""
+    scores = [score for score, _ in found]
+    tokens = sum(count for _, count in found)
     # Sorting keeps the order of equals.
     best = sorted(range(len(scores)), key=lambda index: -scores[index])[: work.finishing["top_n"]]
     results: list[Ranked] = [{"index": index, "relevance_score": scores[index]} for index in best]
     if work.finishing["return_documents"]:
         for one in results:
             one["document"] = {"text": work.items[one["index"]]["document"]}
-    return {"results": results}
+    return {
+        "id": work.finishing["id"],
+        "model": work.finishing["model"],
+        "results": results,
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+    }
 
 
 def _place(field: str, index: int) -> str:
@@ -109,6 +140,8 @@ TASK = Task(
     pipeline="text-ranking",
     name="rerank",
     path="/v1/rerank",
+    # Cohere's clients add `v2`, others nothing, to the address that they are given.
+    aliases=("/v2/rerank", "/rerank"),
     summary="Rank documents by relevance to a query",
     request=RerankRequest,
     result=Ranking,
@@ -125,13 +158,16 @@ TASK = Task(
         "return_documents": True,
     },
     example_result={
+        "id": "rerank-7d1f2a90c3b84e56a1d20f97",
+        "model": "reranker",
         "results": [
             {
                 "index": 0,
                 "relevance_score": 0.97,
                 "document": {"text": "It is 324 metres tall."},
             }
-        ]
+        ],
+        "usage": {"prompt_tokens": 29, "total_tokens": 29},
     },
     stages=RerankStages,
     finish=_ranking,

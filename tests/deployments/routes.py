@@ -21,7 +21,7 @@ OPERATORS = {"/v1/accounts", "/v1/accounts/{account_id}/credits", "/metrics"}
 INFERENCE = {
     "/v1/models",
     "/v1/models/{model:path}",
-    *(task.path for task in TASKS.values()),
+    *(path for task in TASKS.values() for path in task.paths),
     *(convention.path for convention in CONVENTIONS),
 }
 """The paths that a deployment's key may call."""

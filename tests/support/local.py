@@ -29,6 +29,8 @@ from stoker.replica.worker import Worker
 from stoker.runtime.interface import Call
 from stoker.tasks.registry import STAGES, TASKS
 
+MODEL = "local"
+"""The model id that answers name."""
 BIG = 1 << 30
 """A batch budget that lets everything share a batch that may."""
 
@@ -75,7 +77,8 @@ class Local:
         for body in bodies:
             request = TASKS[name].request.model_validate(body)
             items, single = request.items()
-            given = {"parameters": request.parameters(), "finishing": request.finishing()}
+            finishing = request.finishing() | {"model": MODEL}
+            given = {"parameters": request.parameters(), "finishing": finishing}
             calls.append(Call(task=name, items=items, single=single, **given))
         return [json.loads(content) for content in self.answers(calls)]
 

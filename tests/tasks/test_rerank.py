@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from stoker.tasks.rerank import RerankRequest
 from tests.support.compare import equal
 from tests.support.language import tokenizer
-from tests.support.local import Local, RefusedError
+from tests.support.local import MODEL, Local, RefusedError
 from tests.support.models import tiny_bert
 
 QUERY = "where is the tower?"
@@ -47,13 +47,30 @@ def _save(folder: Path, name: str, labels: int, positions: int) -> None:
     words.save_pretrained(folder)
 
 
-def direct(folder: Path, documents: Sequence[str], query: str = QUERY) -> list[float]:
+def check(answer: dict[str, Any], results: Sequence[dict[str, Any]], tokens: int) -> None:
+    """The shape is Jina's."""
+    assert set(answer) == {"id", "model", "results", "usage"}
+    assert answer["id"].startswith("rerank-")
+    assert answer["model"] == MODEL
+    assert answer["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
+    equal(answer["results"], results)
+
+
+def tokens(folder: Path, documents: Sequence[str], query: str = QUERY) -> int:
+    words: Any = transformers.AutoTokenizer.from_pretrained(folder)
+    cut = {"truncation": "only_second", "max_length": 128}
+    return sum(len(words(query, document, **cut)["input_ids"]) for document in documents)
+
+
+def direct(
+    folder: Path, documents: Sequence[str], query: str = QUERY, length: int = 128
+) -> list[float]:
     """The scores, one pair at a time."""
     words: Any = transformers.AutoTokenizer.from_pretrained(folder)
     model: Any = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
     scores: list[float] = []
     for document in documents:
-        cut = {"truncation": "only_second", "max_length": 128}
+        cut = {"truncation": "only_second", "max_length": length}
         with torch.inference_mode():
             logits = model(**words(query, document, return_tensors="pt", **cut)).logits[0]
         scores.append(float(logits.sigmoid()[0] if len(logits) == 1 else logits.softmax(-1)[-1]))
@@ -84,14 +101,16 @@ class TestParity:
         local, folder = case
         for document in DOCUMENTS:
             answer = local.ask({"query": QUERY, "documents": [document]}, "rerank")
-            equal(answer, {"results": ranked(direct(folder, [document]))})
+            check(answer, ranked(direct(folder, [document])), tokens(folder, [document]))
 
     def test_in_a_mixed_batch(self, case: Any) -> None:
         local, folder = case
         expected = ranked(direct(folder, DOCUMENTS))
         local.batches.clear()
-        for answer in local.ask_together([BODY] * 3, "rerank"):
-            equal(answer, {"results": expected})
+        answers = local.ask_together([BODY] * 3, "rerank")
+        for answer in answers:
+            check(answer, expected, tokens(folder, DOCUMENTS))
+        assert len({answer["id"] for answer in answers}) == 3
         assert max(local.batches) > 1
 
     def test_as_sentence_transformers(self, case: Any) -> None:
@@ -106,14 +125,32 @@ class TestParity:
         local, folder = case
         long = "paris " * 200
         answer = local.ask({**BODY, "documents": [long], "truncation": True}, "rerank")
-        equal(answer, {"results": ranked(direct(folder, [long]))})
+        check(answer, ranked(direct(folder, [long])), 128)
+
+    def test_documents_of_some_tokens(self, case: Any) -> None:
+        local, folder = case
+        documents = ["paris " * 200, "in paris", "clara lives in london"]
+        words: Any = transformers.AutoTokenizer.from_pretrained(folder)
+        alone = [
+            len(words(document, add_special_tokens=False)["input_ids"]) for document in documents
+        ]
+        whole = [len(words(QUERY, document)["input_ids"]) for document in documents]
+        lengths = [length - max(0, own - 3) for length, own in zip(whole, alone, strict=True)]
+        assert lengths != whole
+        scores = [
+            direct(folder, [document], length=length)[0]
+            for document, length in zip(documents, lengths, strict=True)
+        ]
+        body = {**BODY, "documents": documents, "max_tokens_per_doc": 3}
+        check(local.ask(body, "rerank"), ranked(scores), sum(lengths))
 
 
 def test_two_labels_score_by_the_last(tmp_path: Path) -> None:
     bert(tmp_path, labels=2)
     local = Local("text-ranking", tmp_path)
     try:
-        equal(local.ask(BODY, "rerank"), {"results": ranked(direct(tmp_path, DOCUMENTS))})
+        expected = ranked(direct(tmp_path, DOCUMENTS))
+        check(local.ask(BODY, "rerank"), expected, tokens(tmp_path, DOCUMENTS))
     finally:
         local.close()
 
@@ -125,7 +162,15 @@ def test_by_embeddings(tmp_path: Path) -> None:
             torch.tensor(vector) for vector in local.ask({"inputs": [QUERY, *DOCUMENTS]})
         )
         cosines = [float(query @ one / query.norm() / one.norm()) for one in vectors]
-        equal(local.ask(BODY, "rerank"), {"results": ranked(cosines)})
+        words: Any = transformers.AutoTokenizer.from_pretrained(tmp_path)
+        sizes = [len(ids) for ids in words([QUERY, *DOCUMENTS])["input_ids"]]
+        read = sizes[0] * len(DOCUMENTS) + sum(sizes[1:])
+        check(local.ask(BODY, "rerank"), ranked(cosines), read)
+        cut = local.ask(
+            {**BODY, "documents": ["the team keeps"], "max_tokens_per_doc": 2}, "rerank"
+        )
+        whole = local.ask({**BODY, "documents": ["the team"]}, "rerank")
+        check(cut, whole["results"], whole["usage"]["total_tokens"])
         long = {**BODY, "documents": ["a", "paris " * 200]}
         with pytest.raises(RefusedError) as refused:
             local.ask(long, "rerank")
@@ -144,8 +189,9 @@ class TestParameters:
         body = {**BODY, "top_n": 2, "return_documents": True}
         objects = {**body, "documents": [{"text": document} for document in DOCUMENTS]}
         expected = [one | {"document": {"text": DOCUMENTS[one["index"]]}} for one in best]
-        equal(local.ask(body, "rerank"), {"results": expected})
-        equal(local.ask(objects, "rerank"), {"results": expected})
+        # All documents were read, whatever is shown of them.
+        check(local.ask(body, "rerank"), expected, tokens(folder, DOCUMENTS))
+        check(local.ask(objects, "rerank"), expected, tokens(folder, DOCUMENTS))
 
     def test_a_long_document_is_named(self, case: Any) -> None:
         local, _ = case
@@ -168,6 +214,7 @@ class TestParameters:
             {"documents": "a"},
             {"query": ""},
             {"top_n": 0},
+            {"max_tokens_per_doc": 0},
             {"rank_fields": ["text"]},
         ],
         ids=lambda value: str(value)[:40],

@@ -136,6 +136,25 @@ class TestParameters:
         client.post(path, json=body).raise_for_status()
 
 
+def test_ranking_at_every_path_that_clients_know(case: Any) -> None:
+    """Cohere's clients add `v2/rerank` to their address, others `rerank` or `v1/rerank`."""
+    pipeline, client, _, pipe = case
+    if pipeline != "text-classification":
+        pytest.skip("for text-classification only")
+    body = {"model": pipeline, "query": TEXTS[0], "documents": TEXTS[1:3], "top_n": 2}
+    last = pipe.model.config.id2label[pipe.model.config.num_labels - 1]
+    pairs = [{"text": TEXTS[0], "text_pair": text} for text in TEXTS[1:3]]
+    labels = pipe(pairs, top_k=None)
+    scores = [next(one["score"] for one in found if one["label"] == last) for found in labels]
+    for path in ("/v1/rerank", "/v2/rerank", "/rerank"):
+        answer = client.post(path, json=body).raise_for_status().json()
+        assert answer["model"] == pipeline
+        assert answer["usage"]["total_tokens"] > 0
+        found = {one["index"]: one["relevance_score"] for one in answer["results"]}
+        equal([found[0], found[1]], scores, path)
+    assert client.post("/v3/rerank", json=body).status_code == 404
+
+
 class TestFillMask:
     @pytest.fixture
     def fill_mask(self, case: Any) -> httpx.Client:
