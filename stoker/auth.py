@@ -76,13 +76,15 @@ async def _manager(caller: Caller) -> Principal:
     return caller
 
 
+ACCOUNT_HEADER = "x-stoker-account"
+ActingFor = Annotated[
+    str | None,
+    Header(description="With an operator key: the account to act for.", max_length=64),
+]
+
+
 async def _account(
-    caller: Caller,
-    services: ServicesDep,
-    x_stoker_account: Annotated[
-        str | None,
-        Header(description="With an operator key: the account to act for.", max_length=64),
-    ] = None,
+    caller: Caller, services: ServicesDep, x_stoker_account: ActingFor = None
 ) -> str:
     if caller.scope is Scope.ACCOUNT and caller.account_id:
         return caller.account_id
@@ -110,12 +112,13 @@ class Reach:
     """None: those of all deployments."""
 
 
-async def reach_of(caller: Caller, request: Request, services: ServicesDep) -> Reach:
+async def reach_of(
+    caller: Caller, services: ServicesDep, x_stoker_account: ActingFor = None
+) -> Reach:
     """Raises `InvalidAPIKeyError`, and what an operator's key needs."""
     if caller.scope is Scope.DEPLOYMENT and caller.account_id:
         return Reach(caller.account_id, caller.deployment_ids)
-    account = request.headers.get("x-stoker-account")
-    return Reach(await _account(caller, services, account), None)
+    return Reach(await _account(caller, services, x_stoker_account), None)
 
 
 async def _operator(caller: Caller) -> Principal:

@@ -170,6 +170,19 @@ class UnsupportedMediaTypeError(StokerError):
     code = "unsupported_media_type"
 
 
+class RangeNotSatisfiableError(StokerError):
+    status = 416
+    type = "RangeNotSatisfiableError"
+    code = "range_not_satisfiable"
+
+    size: int = 0
+    """Of the file, bytes."""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"content-range": f"bytes */{self.size}"}
+
+
 class RateLimitError(StokerError):
     status = 429
     type = "RateLimitError"
@@ -209,6 +222,8 @@ CALLING: tuple[type[StokerError], ...] = (
     EndpointNotSupportedError,
     InsufficientCreditsError,
     ModelNotFoundError,
+    # `deployment_stopped`.
+    ConflictError,
     PayloadTooLargeError,
     InferenceError,
     ModelLoadingError,

@@ -1,12 +1,21 @@
 """The OpenAPI document: FastAPI's own, with the bodies that task handlers read for themselves."""
 
-from typing import Any
+from typing import Any, cast
 
 from fastapi import FastAPI
 from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
+from stoker.auth import ACCOUNT_HEADER
 from stoker.bodies import FORM, accepted
+from stoker.errors import (
+    ErrorBody,
+    InternalError,
+    NotFoundError,
+    PayloadTooLargeError,
+    StokerError,
+    UnsupportedMediaTypeError,
+)
 from stoker.openai.convention import EVENTS, Convention
 from stoker.openai.registry import CONVENTIONS
 from stoker.tasks.base import Task
@@ -27,20 +36,40 @@ def install(app: FastAPI) -> None:
                     _describe(document, task, path)
             for convention in (*CONVENTIONS, CREATE):
                 _describe_convention(document, convention)
-            drop_unused_errors(document)
+            write_errors(document)
             app.openapi_schema = document
         return app.openapi_schema
 
     app.openapi = openapi
 
 
-def drop_unused_errors(document: dict[str, Any]) -> None:
-    """FastAPI writes its own 422 beside every operation; ours answer 400 in another shape."""
+def write_errors(document: dict[str, Any]) -> None:
+    """Leave FastAPI's own 422 out, and put what the edge may answer beside the routes' own errors.
+
+    Ours are 400 where FastAPI's are 422, and of another shape.
+    """
+    schema = {"$ref": _REF.format(model=ErrorBody.__name__)}
     for item in document["paths"].values():
         for operation in item.values():
             operation["responses"].pop("422", None)
+            for error in _of_the_edge(operation):
+                response = {
+                    "description": error.type,
+                    "content": {"application/json": {"schema": schema}},
+                }
+                operation["responses"].setdefault(str(error.status), response)
     for name in ("HTTPValidationError", "ValidationError"):
         document["components"]["schemas"].pop(name, None)
+
+
+def _of_the_edge(operation: dict[str, Any]) -> list[type[StokerError]]:
+    found: list[type[StokerError]] = [InternalError]
+    if "requestBody" in operation:
+        found += [PayloadTooLargeError, UnsupportedMediaTypeError]
+    if ACCOUNT_HEADER in {parameter["name"] for parameter in operation.get("parameters", [])}:
+        # An operator names an account that is not there.
+        found.append(NotFoundError)
+    return found
 
 
 def _describe(document: dict[str, Any], task: Task, path: str) -> None:
@@ -103,9 +132,24 @@ def _component(
 def _result(document: dict[str, Any], task: Task) -> dict[str, Any]:
     schema = TypeAdapter[Any](task.result).json_schema(ref_template=_REF)
     _merge(document, schema)
-    return schema if task.whole else {"oneOf": [schema, {"type": "array", "items": schema}]}
+    # An empty list is both: no result of one input, and no results.
+    return schema if task.whole else {"anyOf": [schema, {"type": "array", "items": schema}]}
 
 
 def _merge(document: dict[str, Any], schema: dict[str, Any]) -> None:
+    """Move a schema's definitions to the document's. Raises ValueError where two share a name."""
     components = document.setdefault("components", {}).setdefault("schemas", {})
-    components.update(schema.pop("$defs", {}))
+    for name, definition in schema.pop("$defs", {}).items():
+        found = _without_nulls(definition)
+        if components.setdefault(name, found) != found:
+            raise ValueError(f"two types of the API are called {name}")
+
+
+def _without_nulls(schema: Any) -> Any:
+    """As FastAPI writes its own: a default that is null is left out."""
+    if isinstance(schema, dict):
+        members = cast("dict[str, Any]", schema).items()
+        return {name: _without_nulls(value) for name, value in members if value is not None}
+    if isinstance(schema, list):
+        return [_without_nulls(value) for value in cast("list[Any]", schema)]
+    return schema

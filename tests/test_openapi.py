@@ -17,9 +17,9 @@ from stoker.schemas import RequestModel
 from stoker.tasks.base import Task, TaskRequest
 from stoker.tasks.registry import TASKS
 from tests.deployments.routes import OPEN, app, places
+from tests.support.contract import HIDDEN
 from tests.support.server import Server
 
-HIDDEN = {"/docs", "/openapi.json", "/v1/agent/openapi.json"}
 METHODS = {"get", "put", "post", "delete", "patch", "head", "options", "trace"}
 
 Operation = tuple[str, str, dict[str, Any]]

@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from fastapi.openapi.utils import get_openapi
 
 from stoker.agents import endpoints
-from stoker.openapi import drop_unused_errors
+from stoker.openapi import write_errors
 
 VERSION = "1.0.0"
 
@@ -28,5 +28,5 @@ def _document() -> dict[str, Any]:
         summary="Agents: deployed chat models with instructions and tools.",
         routes=endpoints.router.routes,
     )
-    drop_unused_errors(document)
+    write_errors(document)
     return document

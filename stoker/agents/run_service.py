@@ -210,7 +210,7 @@ def response(services: Services, row: Run) -> schemas.Run:
         output=sealer.unseal(row.output) if row.output else None,
         finish_reason=row.finish_reason,
         required_action=required,
-        usage=schemas.Usage(**usage(row)),
+        usage=schemas.RunUsage(**usage(row)),
         error=error,
         created_at=row.created_at,
         completed_at=row.completed_at,

@@ -3,6 +3,7 @@
 from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import BaseModel, BeforeValidator, Field, Tag, field_validator, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from stoker.agents.models import RunStatus
 from stoker.deployments.schemas import ModelId
@@ -42,7 +43,7 @@ HeaderValue = Annotated[str, Field(min_length=1, max_length=8192, pattern=r"^[\x
 Label = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,32}$")]
 
 
-class FunctionTool(RequestModel):
+class AgentFunctionTool(RequestModel):
     """A function that the run's owner answers: the run waits for its output."""
 
     type: Literal["function"]
@@ -92,7 +93,7 @@ def _kind(value: Any) -> Any:
 
 
 Tool = Annotated[
-    Annotated[FunctionTool, Tag("<function>")] | Annotated[McpTool, Tag("<mcp>")],
+    Annotated[AgentFunctionTool, Tag("<function>")] | Annotated[McpTool, Tag("<mcp>")],
     one_of("function", "mcp", must_be="a tool of the type 'function' or 'mcp'", kind=_kind),
 ]
 
@@ -159,12 +160,12 @@ class AgentCreate(RequestModel):
 class AgentUpdate(RequestModel):
     """What is not given stays; what is given takes the place of what was there."""
 
-    name: AgentName | None = None
-    model: ModelId | None = None
-    instructions: Instructions | None = None
-    tools: Tools | None = None
-    max_steps: Steps | None = None
-    config: AgentConfig | None = None
+    name: AgentName | SkipJsonSchema[None] = None
+    model: ModelId | SkipJsonSchema[None] = None
+    instructions: Instructions | None = Field(default=None, description="Null takes them away.")
+    tools: Tools | SkipJsonSchema[None] = None
+    max_steps: Steps | SkipJsonSchema[None] = None
+    config: AgentConfig | SkipJsonSchema[None] = None
 
     @model_validator(mode="after")
     def _given(self) -> Self:
@@ -200,7 +201,7 @@ class RunError(BaseModel):
     message: str
 
 
-class Usage(BaseModel):
+class RunUsage(BaseModel):
     steps: int
     prompt_tokens: int
     completion_tokens: int
@@ -212,7 +213,7 @@ class Usage(BaseModel):
     )
 
 
-class CalledFunction(BaseModel):
+class RequiredFunction(BaseModel):
     name: str
     arguments: str = Field(description="JSON.")
 
@@ -220,7 +221,7 @@ class CalledFunction(BaseModel):
 class RequiredCall(BaseModel):
     id: str
     type: Literal["function"]
-    function: CalledFunction
+    function: RequiredFunction
 
 
 class RequiredAction(BaseModel):
@@ -240,7 +241,7 @@ class Run(ResponseModel):
         description="Of the last answer: `length` where it was cut off."
     )
     required_action: RequiredAction | None
-    usage: Usage
+    usage: RunUsage
     error: RunError | None
     created_at: UtcString
     completed_at: UtcString | None = Field(description="When it ended, in any way.")

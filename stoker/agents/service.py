@@ -104,7 +104,7 @@ def _stored(services: Services, tools: Sequence[schemas.Tool]) -> list[dict[str,
     names: set[str] = set()
     found: list[dict[str, Any]] = []
     for index, tool in enumerate(tools):
-        if isinstance(tool, schemas.FunctionTool):
+        if isinstance(tool, schemas.AgentFunctionTool):
             name, field = tool.function.name, f"tools[{index}].function.name"
             _check_schema(tool.function.parameters, f"tools[{index}].function.parameters")
         else:

@@ -9,8 +9,8 @@ from stoker.artifacts.schemas import (
     ArtifactAnswer,
     ArtifactCreate,
     ArtifactUpdate,
-    File,
     Part,
+    ReceivedFile,
     Upload,
     UploadOpened,
 )
@@ -209,7 +209,7 @@ async def put_part(
     dependencies=[Depends(funded)],
     openapi_extra=_RAW_BODY,
 )
-async def put_file(address: FileAddress, request: Request, services: ServicesDep) -> File:
+async def put_file(address: FileAddress, request: Request, services: ServicesDep) -> ReceivedFile:
     """Upload a whole file, or with Content-Range go on from an offset."""
     lift_body_limit(request)
     return await receiving.put_file(services, address, Message.of(request))

@@ -12,7 +12,7 @@ from stoker.artifacts.disk import full_disk_reported
 from stoker.artifacts.message import Address, ContentRange, DigestMismatchError, Message
 from stoker.artifacts.models import Upload, UploadFile
 from stoker.artifacts.parts import Finish, PartReception, Place, open_file, size_mismatch, too_large
-from stoker.artifacts.schemas import File, Part
+from stoker.artifacts.schemas import Part, ReceivedFile
 from stoker.artifacts.streaming import Body, Transfer, transfers
 from stoker.context import Services
 from stoker.db import Session
@@ -26,7 +26,7 @@ from stoker.errors import (
 GIB = 1024**3
 
 
-async def put_file(services: Services, address: Address, message: Message) -> File:
+async def put_file(services: Services, address: Address, message: Message) -> ReceivedFile:
     """Receive a whole file, or with a Content-Range one from an offset on.
 
     A whole one takes the place of what was there under its path. Every full part counts as soon as
@@ -60,7 +60,7 @@ async def put_part(services: Services, address: Address, number: int, message: M
             return Part(number=number, size=part.size, sha256=part.sha256)
 
 
-async def get_file(session: Session, address: Address) -> File:
+async def get_file(session: Session, address: Address) -> ReceivedFile:
     """What is there of a file. Raises `NotFoundError` where no byte of it was announced."""
     service.validate_path(address.path)
     _, upload = await service.get_upload(
@@ -93,7 +93,7 @@ class _FileReception:
         excess = too_large(place.session_limit) if expected is None else _excess(expected)
         self._body = Body(message.chunks, transfer, limit, excess)
 
-    async def run(self) -> File:
+    async def run(self) -> ReceivedFile:
         number = self._start // self._place.part_size + 1
         try:
             while not await self._receive(number):
@@ -304,9 +304,9 @@ async def _forget(services: Services, place: Place, message: Message, last: int)
             await asyncio.to_thread(services.blobs.discard, place.blob_key)
 
 
-async def _state(session: Session, upload: Upload, file: UploadFile) -> File:
+async def _state(session: Session, upload: Upload, file: UploadFile) -> ReceivedFile:
     parts = await repository.parts(session, upload.id, file.path)
-    return File.of(file, layout.file_state(file, parts, upload.part_size))
+    return ReceivedFile.of(file, layout.file_state(file, parts, upload.part_size))
 
 
 def _check_limit(place: Place, end: int) -> None:

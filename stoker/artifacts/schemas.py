@@ -96,7 +96,7 @@ class Part(ResponseModel):
     sha256: Sha256
 
 
-class File(ResponseModel):
+class ReceivedFile(ResponseModel):
     path: str
     size: int | None = Field(description="Bytes of the whole file, where known.")
     received: int = Field(description="Durable bytes without a gap, from the file's begin.")
@@ -106,7 +106,7 @@ class File(ResponseModel):
     )
 
     @classmethod
-    def of(cls, row: models.UploadFile, state: FileState) -> "File":
+    def of(cls, row: models.UploadFile, state: FileState) -> "ReceivedFile":
         return cls(
             path=row.path,
             size=state.size,
@@ -116,14 +116,16 @@ class File(ResponseModel):
         )
 
 
-class FileWithParts(File):
+class FileWithParts(ReceivedFile):
     parts: list[Part]
 
     @classmethod
     def of_parts(
         cls, row: models.UploadFile, state: FileState, parts: Sequence[models.UploadPart]
     ) -> "FileWithParts":
-        return cls(**dict(File.of(row, state)), parts=[Part.model_validate(part) for part in parts])
+        return cls(
+            **dict(ReceivedFile.of(row, state)), parts=[Part.model_validate(part) for part in parts]
+        )
 
 
 class Upload(ResponseModel):
@@ -153,7 +155,7 @@ class Upload(ResponseModel):
         )
 
 
-def resumption(file: File) -> dict[str, str]:
+def resumption(file: ReceivedFile) -> dict[str, str]:
     """The headers that tell where to go on, named as in draft-ietf-httpbis-resumable-upload."""
     headers = {
         "cache-control": "no-store",

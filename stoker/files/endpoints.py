@@ -1,16 +1,18 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Security
-from fastapi.responses import FileResponse
 
 from stoker import db
-from stoker.auth import KeyedRoute, Within, authenticate, bearer, reach_of
+from stoker.auth import ActingFor, KeyedRoute, Within, authenticate, bearer, reach_of
 from stoker.context import ReadSession, Services, ServicesDep, WriteSession
 from stoker.errors import NotFoundError, responses
 from stoker.files import models, repository, schemas, service
+from stoker.files.content import Content, documented
 from stoker.files.schemas import File
 from stoker.lists import ListResponse, Paging
 from stoker.schemas import Deleted
+
+ANY_TYPE = "application/octet-stream"
 
 router = APIRouter(prefix="/v1/files", tags=["Files"], route_class=KeyedRoute)
 links = APIRouter(prefix="/v1/files", tags=["Files"])
@@ -43,18 +45,21 @@ async def _opened(
     file_id: str,
     request: Request,
     services: ServicesDep,
+    *,
     expires: Annotated[
         int | None, Query(ge=0, le=1 << 40, description="Of a signed link: unix seconds.")
     ] = None,
     signature: Annotated[str | None, Query(max_length=64, description="Of a signed link.")] = None,
     _scheme: Annotated[object, Security(bearer)] = None,
+    x_stoker_account: ActingFor = None,
 ) -> models.File:
     """The file of a signed link, or one that the key can see."""
     if expires is not None and services.secret.signed(
         service.signed_text(file_id, expires), signature or ""
     ):
         return await service.by_link(services, file_id, expires, db.now())
-    reach = await reach_of(await authenticate(request, services), request, services)
+    caller = await authenticate(request, services)
+    reach = await reach_of(caller, services, x_stoker_account)
     async with services.database.reading() as session:
         return await service.get(session, reach, file_id)
 
@@ -62,23 +67,23 @@ async def _opened(
 @links.api_route(
     "/{file_id}/content",
     methods=["GET"],
-    response_class=FileResponse,
-    responses=responses(NotFoundError),
+    response_class=Content,
+    responses=documented("image/png", "image/jpeg", "image/webp", "video/mp4", ANY_TYPE),
 )
 async def get_content(
     file: Annotated[models.File, Depends(_opened)], services: ServicesDep
-) -> FileResponse:
+) -> Content:
     """Get a file's content, or ranges of it (RFC 9110, section 14)."""
     return content(services, file)
 
 
-def content(services: Services, file: models.File) -> FileResponse:
+def content(services: Services, file: models.File) -> Content:
     """The answer that carries a file's bytes. Raises `NotFoundError`."""
     path = services.blobs.local_path(file.blob_key)
     if not path.is_file():
         # It expired between the look-up and now.
         raise service.gone()
-    return FileResponse(
+    return Content(
         path,
         media_type=file.content_type,
         filename=schemas.filename(file),

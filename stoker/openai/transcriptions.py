@@ -143,7 +143,7 @@ class DurationUsage(BaseModel):
     seconds: float
 
 
-class TokenLogprob(BaseModel):
+class TranscribedLogprob(BaseModel):
     token: str
     bytes: list[int]
     logprob: float
@@ -173,7 +173,7 @@ class Transcription(BaseModel):
 
     text: str
     usage: DurationUsage
-    logprobs: list[TokenLogprob] | None = None
+    logprobs: list[TranscribedLogprob] | None = None
     task: Literal["transcribe", "translate"] | None = None
     language: str | None = Field(default=None, description="Its English name, in lower case.")
     duration: float | None = Field(default=None, description="Seconds.")

@@ -111,7 +111,7 @@ class DocumentQuestionAnsweringRequest(ImageQuestionRequest):
         return [item | {"words": page} for item, page in zip(items, pages, strict=True)], single
 
 
-class Answer(TypedDict):
+class DocumentAnswer(TypedDict):
     """Models that read pixels give the answer alone."""
 
     answer: str | None
@@ -210,7 +210,7 @@ class DonutStages(ImageQuestionStages, GenerateStages, PipelineStages):
 
     def postprocess(
         self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
-    ) -> list[Answer]:
+    ) -> list[DocumentAnswer]:
         return [self._pipe.postprocess_encoder_decoder_single(outputs[0])]
 
 
@@ -227,7 +227,7 @@ TASK = Task(
     summary="Answer questions about pages",
     request=DocumentQuestionAnsweringRequest,
     media={"image": "image"},
-    result=list[Answer],
+    result=list[DocumentAnswer],
     architectures=("LayoutLMForQuestionAnswering", "VisionEncoderDecoderModel"),
     families=("layoutlm", "donut-swin"),
     example={

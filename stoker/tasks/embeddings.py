@@ -113,7 +113,7 @@ class Embedding(TypedDict):
     embedding: list[float] | str
 
 
-class Usage(TypedDict):
+class EmbeddingsUsage(TypedDict):
     prompt_tokens: int
     total_tokens: int
 
@@ -122,7 +122,7 @@ class Embeddings(TypedDict):
     object: Literal["list"]
     data: list[Embedding]
     model: str
-    usage: Usage
+    usage: EmbeddingsUsage
 
 
 def _embeddings(work: "Work", results: Sequence[tuple[Any, int]]) -> Embeddings:

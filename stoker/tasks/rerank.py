@@ -80,12 +80,16 @@ class RerankRequest(TaskRequest):
         }
 
 
+class RankedDocument(TypedDict):
+    text: str
+
+
 class Ranked(TypedDict):
     """`index`: the document's place in the request; `relevance_score`: more is more relevant."""
 
     index: int
     relevance_score: float
-    document: NotRequired[TextDocument]
+    document: NotRequired[RankedDocument]
 
 
 class RankingUsage(TypedDict):

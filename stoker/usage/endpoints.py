@@ -10,7 +10,7 @@ from stoker.errors import ConflictError, NotFoundError, responses
 from stoker.idempotency import Idempotent
 from stoker.lists import ListResponse, Paging
 from stoker.usage import balances, money, prices, reports, repository, schemas
-from stoker.usage.schemas import Credits, GrantCreate, Price, PriceCreate, Transfer, Usage
+from stoker.usage.schemas import Credits, GrantCreate, Price, PriceCreate, Transfer, UsageReport
 
 CSV = "text/csv"
 
@@ -22,7 +22,9 @@ Moment = Annotated[
 ]
 
 
-@router.get("/usage", response_model=Usage, responses={**responses(), 200: {"content": {CSV: {}}}})
+@router.get(
+    "/usage", response_model=UsageReport, responses={**responses(), 200: {"content": {CSV: {}}}}
+)
 async def get_usage(
     account_id: AccountId,
     session: ReadSession,
@@ -35,7 +37,7 @@ async def get_usage(
         Query(alias="format", description="Default: by `Accept`."),
     ] = None,
     accept: Annotated[str, Header(max_length=512)] = "",
-) -> Usage | Response:
+) -> UsageReport | Response:
     """Sum up what the account used: by deployment, day or hour (UTC), as JSON or CSV."""
     asked = reports.span(account_id, start, end, group_by)
     report = await reports.usage(session, asked, group_by)

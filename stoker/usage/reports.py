@@ -44,7 +44,7 @@ def span(
     return Span(account_id=account_id, first=first, end=last, deployment_id=deployment_id)
 
 
-async def usage(session: Session, asked: Span, group_by: GroupBy) -> schemas.Usage:
+async def usage(session: Session, asked: Span, group_by: GroupBy) -> schemas.UsageReport:
     lines: dict[Any, Amounts] = {}
     names: dict[Any, str] = {}
     total = Amounts()
@@ -68,7 +68,7 @@ async def usage(session: Session, asked: Span, group_by: GroupBy) -> schemas.Usa
     for line in (total, *lines.values()):
         line.memory_gib_hours = schemas.gib_hours(line.memory_mib_ms)
         line.storage_gib_hours = schemas.gib_hours(line.storage_mib_ms)
-    return schemas.Usage(
+    return schemas.UsageReport(
         start=schemas.hour_begin(asked.first),
         end=schemas.hour_begin(asked.end),
         group_by=group_by,
@@ -111,7 +111,7 @@ def accrued(row: Holding, prices: PriceList) -> int:
     return money.microcredits(row.kind, row.mib_ms - row.charged_mib_ms, price)
 
 
-def as_csv(report: schemas.Usage) -> str:
+def as_csv(report: schemas.UsageReport) -> str:
     """A report's rows as RFC 4180 has it, with a head."""
     out = io.StringIO()
     first = ["start", "end", "deployment_id", "model"]

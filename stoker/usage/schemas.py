@@ -138,7 +138,7 @@ class UsageRow(Amounts):
     model: str | None
 
 
-class Usage(ResponseModel):
+class UsageReport(ResponseModel):
     object: Literal["usage"] = "usage"
     start: UtcString = Field(description="As asked for, or the full hour before.")
     end: UtcString = Field(description="As asked for, or the full hour after; not included.")

@@ -1,5 +1,4 @@
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import FileResponse
 
 from stoker import bodies, db
 from stoker.auth import Caller, KeyedRoute, Within
@@ -12,6 +11,7 @@ from stoker.errors import (
     responses,
 )
 from stoker.files import endpoints as files
+from stoker.files.content import Content, documented
 from stoker.files.service import discard
 from stoker.idempotency import Idempotent
 from stoker.inference import check_pipeline, unless_gone
@@ -39,7 +39,7 @@ CREATE = Convention(
     summary=CREATE.summary,
     operation_id="create_video",
     response_model=Video,
-    responses=responses(*CALLING, UnsupportedMediaTypeError, ConflictError),
+    responses=responses(*CALLING, UnsupportedMediaTypeError),
 )
 async def create_video(
     request: Request, caller: Caller, services: ServicesDep, idempotent: Idempotent
@@ -99,12 +99,12 @@ async def get_video(
 
 @router.get(
     "/{video_id}/content",
-    response_class=FileResponse,
-    responses=responses(NotFoundError, ConflictError),
+    response_class=Content,
+    responses=responses(ConflictError) | documented("video/mp4", "image/webp"),
 )
 async def get_video_content(
     video_id: str, within: Within, services: ServicesDep, variant: Variant = "video"
-) -> FileResponse:
+) -> Content:
     """Get a completed video (MP4, H.264) or its thumbnail (WebP), or ranges of it."""
     async with services.database.reading() as session:
         row = await service.get(session, within, video_id)

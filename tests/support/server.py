@@ -12,6 +12,8 @@ from pathlib import Path
 
 import httpx
 
+from tests.support import contract
+
 INSTALLED = Path(__file__).parents[2] / ".venv-install" / "bin" / "python"
 """Of the environment that users have, made by `make install` alone; `make test` makes it, too."""
 USERS = str(INSTALLED if INSTALLED.exists() else sys.executable)
@@ -59,7 +61,7 @@ class Server:
     def client(self, key: str | None = None, **kwargs) -> httpx.Client:
         headers = {"authorization": f"Bearer {key}"} if key else {}
         # There is no TLS to verify, and reading the system's certificates costs 70 ms a client.
-        return httpx.Client(
+        return contract.Client(
             base_url=self.base_url, headers=headers, timeout=120, verify=False, **kwargs
         )
 

@@ -1,0 +1,255 @@
+"""Every operation called so that it succeeds: the client holds the answers against the document."""
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import jsonschema
+import pytest
+
+from stoker.demo.examples import EXAMPLES, MEDIA_CALLS, Example
+from stoker.tasks.registry import TASKS
+from tests.demo.test_demo import ROOT
+from tests.deployments.support import bert
+from tests.support import contract
+from tests.support.contract import Operation, operations
+from tests.support.deploying import push
+from tests.support.server import Server
+
+MEDIA = ROOT / "stoker" / "demo" / "media"
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "Get the weather of a city.",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+    },
+}
+QUESTION = "What is the weather in Paris?"
+
+
+@pytest.fixture(scope="module")
+def owner(demo: Server, state: Any) -> Iterator[httpx.Client]:
+    """The demo's account, which has its models."""
+    with demo.client(state["account_key"]) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def operator(demo: Server) -> Iterator[httpx.Client]:
+    with demo.client(demo.operator_key) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def walked(demo: Server, owner: httpx.Client, operator: httpx.Client) -> set[Operation]:
+    """The operations that have answered with success."""
+    for name, task in TASKS.items():
+        for path in task.paths:
+            ask(owner, path, EXAMPLES[name])
+    # No entities are as well no results of one text as no results.
+    empty = {"model": EXAMPLES["token-classification"].model, "inputs": ""}
+    assert good(owner.post(TASKS["token-classification"].path, json=empty)) == []
+    for path, example in MEDIA_CALLS.items():
+        ask(owner, path, example)
+    generate(owner)
+    make(owner)
+    with demo.account("answers") as client:
+        manage(client, operator)
+    run_agent(owner)
+    report(owner, operator)
+    return {operation for (operation, status) in contract.answered if status < 300}
+
+
+def good(response: httpx.Response) -> Any:
+    assert response.status_code < 300, response.text
+    return response.json() if response.headers.get("content-type") == "application/json" else None
+
+
+def ask(client: httpx.Client, path: str, example: Example) -> Any:
+    """The example's call, as the docs have it."""
+    body = {"model": example.model, **example.body}
+    if not example.files:
+        return good(client.post(path, json=body))
+    files = {field: (name, (MEDIA / name).read_bytes()) for field, name in example.files.items()}
+    fields = {
+        name: value if isinstance(value, str) else json.dumps(value) for name, value in body.items()
+    }
+    return good(client.post(path, files=files, data=fields))
+
+
+def generate(client: httpx.Client) -> None:
+    """Texts, in the forms that their answers have."""
+    messages = [{"role": "user", "content": QUESTION}]
+    chat = {"model": "tiny-chat", "messages": messages, "logprobs": True, "top_logprobs": 2}
+    for more in ({}, {"tools": [WEATHER]}, {"n": 2, "max_tokens": 3}):
+        good(client.post("/v1/chat/completions", json=chat | more))
+    text = {"model": "tiny-chat", "prompt": ["a", "b"], "max_tokens": 4, "logprobs": 1}
+    good(client.post("/v1/completions", json=text))
+    flat = {"type": "function", **WEATHER["function"]}
+    for more in ({}, {"tools": [flat]}, {"max_output_tokens": 16}):
+        body = {"model": "tiny-chat", "input": QUESTION, **more}
+        good(client.post("/v1/responses", json=body))
+    batch = {"model": "tiny-encoder", "input": ["a", "b"], "encoding_format": "base64"}
+    good(client.post("/v1/embeddings", json=batch))
+
+
+def make(client: httpx.Client) -> None:
+    """Media, and the files that they became."""
+    body = {"model": "tiny-draw", "prompt": "a red circle", "num_inference_steps": 2}
+    good(client.post("/v1/images/generations", json=body | {"response_format": "b64_json"}))
+    for form in ("wav", "flac", "opus", "aac", "pcm"):
+        text = {"model": "random-speech", "input": "Hello there.", "response_format": form}
+        good(client.post("/v1/audio/speech", json=text))
+    sound = {"file": ("a.wav", (MEDIA / "seven-three-one.wav").read_bytes())}
+    for form in ("text", "srt", "vtt", "verbose_json"):
+        fields = {"model": "tiny-transcriber", "response_format": form}
+        good(client.post("/v1/audio/transcriptions", files=sound, data=fields))
+    wish = {"model": "random-video-maker", "prompt": "a boat", "num_inference_steps": 1}
+    video = f"/v1/videos/{good(client.post('/v1/videos', json=wish))['id']}"
+    deadline = time.monotonic() + 120
+    while good(client.get(video))["status"] != "completed":
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    for variant in ("video", "thumbnail"):
+        client.get(f"{video}/content", params={"variant": variant})
+    client.get(f"{video}/content", headers={"range": "bytes=0-9"})
+    good(client.get("/v1/videos"))
+    good(client.delete(video))
+    file = f"/v1/files/{good(client.get('/v1/files'))['data'][0]['id']}"
+    good(client.get(file))
+    client.get(f"{file}/content")
+    good(client.delete(file))
+
+
+def manage(client: httpx.Client, operator: httpx.Client) -> None:
+    """Artifacts, deployments, keys, accounts."""
+    account = good(operator.post("/v1/accounts", json={"name": "more"}))["id"]
+    good(operator.get("/v1/accounts"))
+    grant = {"amount_microcredits": 1_000_000, "note": "November"}
+    good(operator.post(f"/v1/accounts/{account}/credits", json=grant))
+
+    model = push(client, bert())
+    artifact = f"/v1/model-artifacts/{model['id']}"
+    good(client.patch(artifact, json={"display_name": "renamed"}))
+    good(client.get(artifact))
+    good(client.get("/v1/model-artifacts"))
+    empty = good(client.post("/v1/model-artifacts", json={"display_name": "empty"}))
+    uploads = f"/v1/model-artifacts/{empty['id']}/uploads"
+    session = f"{uploads}/{good(client.post(uploads))['upload_id']}"
+    good(client.put(f"{session}/files/config.json", content=b"{}"))
+    good(client.put(f"{session}/files/weights.bin/parts/1", content=b"x"))
+    good(client.head(f"{session}/files/config.json"))
+    good(client.get(session))
+    good(client.delete(session))
+    good(client.delete(f"/v1/model-artifacts/{empty['id']}"))
+
+    wish = {"model": "tagger", "artifact_id": model["id"], "readiness": "warm"}
+    made = good(client.post("/v1/deployments", json=wish))
+    deployment = f"/v1/deployments/{made['id']}"
+    good(client.post("/v1/classifications/token", json={"inputs": "Clara"}))
+    good(client.get("/v1/models"))
+    good(client.get("/v1/models/tagger"))
+    good(client.get("/v1/deployments"))
+    good(client.get(deployment))
+    good(client.patch(deployment, json={"max_queue": 7}))
+    good(client.get(f"{deployment}/logs"))
+    good(client.get(f"{deployment}/events"))
+    good(client.post(f"{deployment}/stop"))
+    stopped = client.post("/v1/classifications/token", json={"inputs": "Clara"})
+    assert stopped.json()["error"]["code"] == "deployment_stopped"
+    good(client.post(f"{deployment}/start"))
+
+    scope = {"scope": "deployment", "deployment_ids": [made["id"]], "name": "mine"}
+    limits = {"requests_per_minute": 60}
+    key = f"/v1/api-keys/{good(client.post('/v1/api-keys', json=scope | limits))['id']}"
+    good(client.get(key))
+    good(client.get("/v1/api-keys"))
+    good(client.post(f"{key}/rotate", json={"grace_s": 1}))
+    good(client.delete(key))
+    good(client.delete(deployment))
+    good(client.delete(artifact))
+
+
+def run_agent(client: httpx.Client) -> None:
+    wish = {"name": "answers", "model": "tiny-chat", "tools": [WEATHER]}
+    agent = f"/v1/agent/{good(client.post('/v1/agent', json=wish))['id']}"
+    good(client.get(agent))
+    good(client.get("/v1/agent"))
+    good(client.patch(agent, json={"instructions": "Be brief.", "config": {"temperature": 0}}))
+    good(client.patch(agent, json={"instructions": None}))
+    run = f"{agent}/runs/{good(client.post(f'{agent}/runs', json={'input': QUESTION}))['id']}"
+    waiting = settled(client, run)
+    assert waiting["status"] == "requires_action", waiting
+    outputs = [
+        {"tool_call_id": call["id"], "output": '{"temperature": 21, "condition": "sunny"}'}
+        for call in waiting["required_action"]["tool_calls"]
+    ]
+    good(client.post(f"{run}/tool-outputs", json={"tool_outputs": outputs}))
+    assert settled(client, run)["status"] == "completed"
+    good(client.get(f"{run}/events"))
+    good(client.get(f"{agent}/runs"))
+    good(client.delete(run))
+    other = f"{agent}/runs/{good(client.post(f'{agent}/runs', json={'input': QUESTION}))['id']}"
+    settled(client, other)
+    good(client.post(f"{other}/cancel"))
+    good(client.delete(agent))
+
+
+def settled(client: httpx.Client, run: str) -> Any:
+    deadline = time.monotonic() + 60
+    while (found := good(client.get(run)))["status"] in ("queued", "in_progress"):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return found
+
+
+def report(client: httpx.Client, operator: httpx.Client) -> None:
+    for group in ("deployment", "day", "hour"):
+        good(client.get("/v1/usage", params={"group_by": group}))
+    client.get("/v1/usage", params={"format": "csv"})
+    good(client.get("/v1/usage/events"))
+    good(client.get("/v1/credits"))
+    good(client.get("/v1/credits/transfers"))
+    good(client.get("/v1/prices"))
+    prices = {"memory_microcredits_per_gib_hour": 1, "storage_microcredits_per_gib_month": 1}
+    good(operator.post("/v1/prices", json=prices))
+    for path in ("/health", "/ready", "/metrics"):
+        operator.get(path).raise_for_status()
+
+
+@pytest.mark.parametrize("operation", operations(), ids=str)
+def test_success_is_as_documented(walked: set[Operation], operation: Operation) -> None:
+    assert operation in walked
+
+
+class TestTheCheck:
+    """It finds what it is there for."""
+
+    @pytest.mark.parametrize(
+        ("status", "body", "says"),
+        [
+            (418, {}, "not documented"),
+            (200, {"object": "list"}, "'data' is a required property"),
+            (200, {"object": "list", "data": [], "more": 1}, "'more' was unexpected"),
+            (200, {"object": "list", "data": [7]}, "['data'][0]"),
+            (404, {"detail": "Not Found"}, "not documented"),
+            (401, {"error": {"type": "X", "code": None, "message": ""}}, "['error']['code']"),
+        ],
+    )
+    def test_json(self, status: int, body: Any, says: str) -> None:
+        request = httpx.Request("GET", "http://x/v1/models")
+        with pytest.raises(AssertionError, match="GET /v1/models answered") as found:
+            contract.check(httpx.Response(status, json=body, request=request))
+        assert says in str(found.value)
+
+    def test_another_type(self) -> None:
+        request = httpx.Request("GET", "http://x/v1/models")
+        with pytest.raises(AssertionError, match="text/plain"):
+            contract.check(httpx.Response(200, text="[]", request=request))
+
+    def test_the_document_is_one(self) -> None:
+        for name, schema in contract.document()["components"]["schemas"].items():
+            assert jsonschema.Draft202012Validator.check_schema(schema) is None, name
