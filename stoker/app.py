@@ -22,6 +22,7 @@ from stoker.auth import authenticate
 from stoker.blobs import Blobs
 from stoker.config import MIB, Settings
 from stoker.context import Services
+from stoker.cors import CrossOrigin
 from stoker.db import Database
 from stoker.deployments import service as deployments_service
 from stoker.deployments.directory import Directory
@@ -30,7 +31,7 @@ from stoker.deployments.events import EventLog
 from stoker.deployments.folders import ModelFolders
 from stoker.files.endpoints import links
 from stoker.files.endpoints import router as files
-from stoker.http import AllowedHosts, RequestContext, install_error_handlers
+from stoker.http import AllowedHosts, LastResort, RequestContext, install_error_handlers
 from stoker.inference import router as tasks
 from stoker.janitor import Janitor
 from stoker.jobs.runner import Runner
@@ -178,6 +179,10 @@ def _middleware(services: Services) -> list[Middleware]:
             RequestContext, body_limit=limit, metrics=services.metrics, traces=services.traces
         )
     ]
+    if settings.cors_origins:
+        # Around whatever may refuse a request: pages can read errors, too.
+        found.append(Middleware(CrossOrigin, origins=settings.cors_origins))
+    found.append(Middleware(LastResort))
     if "*" not in settings.allowed_hosts:
         found.append(Middleware(AllowedHosts, allowed_hosts=settings.allowed_hosts))
     return found

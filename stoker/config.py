@@ -7,6 +7,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from stoker.media.limits import MediaLimits
+from stoker.origins import Origin
 
 MIB = 1024 * 1024
 
@@ -37,6 +38,11 @@ class Settings(BaseSettings):
     )
     allowed_hosts: list[str] = Field(
         default=["*"], description="Host headers that are answered; others get 400."
+    )
+    cors_origins: list[Origin] = Field(
+        default=[],
+        description="Origins of the pages whose scripts may call the API from a browser, as in "
+        '`["https://chat.example"]`; `["*"]`: of all. None: no page may.',
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least level that is logged."

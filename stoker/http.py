@@ -39,7 +39,7 @@ _HEADERS = "stoker.headers"
 
 
 class RequestContext:
-    """Gives every request an id, a body limit, one log line and, whatever happens, an answer."""
+    """Gives every request an id, a body limit and one log line."""
 
     def __init__(
         self, app: ASGIApp, body_limit: int, metrics: Metrics, traces: Traces | None
@@ -80,13 +80,7 @@ class RequestContext:
             await send(message)
 
         try:
-            # No database and no file system takes a NUL, so nothing can have such a path.
-            app = self.app if "\0" not in scope["path"] else error_response(_no_such_path(scope))
-            await app(scope, _limited(scope, receive), send_with_id)
-        except Exception:
-            log.exception("request failed")
-            if not status:
-                await error_response(InternalError())(scope, receive, send_with_id)
+            await self.app(scope, _limited(scope, receive), send_with_id)
         finally:
             seconds = time.perf_counter() - started
             self.metrics.answered(route_of(scope), scope["method"], status, seconds)
@@ -101,6 +95,33 @@ class RequestContext:
             )
             request_id.reset(token)
         return status
+
+
+class LastResort:
+    """Gives every request an answer, whatever happens within."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        has_begun = False
+
+        async def send_on(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        try:
+            # No database and no file system takes a NUL, so nothing can have such a path.
+            app = self.app if "\0" not in scope["path"] else error_response(_no_such_path(scope))
+            await app(scope, receive, send_on)
+        except Exception:
+            log.exception("request failed")
+            if not has_begun:
+                await error_response(InternalError())(scope, receive, send)
 
 
 class AllowedHosts:

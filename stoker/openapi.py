@@ -11,6 +11,7 @@ from stoker.bodies import FORM, accepted
 from stoker.errors import (
     ErrorBody,
     InternalError,
+    InvalidRequestError,
     NotFoundError,
     PayloadTooLargeError,
     StokerError,
@@ -63,7 +64,7 @@ def write_errors(document: dict[str, Any]) -> None:
 
 
 def _of_the_edge(operation: dict[str, Any]) -> list[type[StokerError]]:
-    found: list[type[StokerError]] = [InternalError]
+    found: list[type[StokerError]] = [InvalidRequestError, InternalError]
     if "requestBody" in operation:
         found += [PayloadTooLargeError, UnsupportedMediaTypeError]
     if ACCOUNT_HEADER in {parameter["name"] for parameter in operation.get("parameters", [])}:

@@ -15,8 +15,9 @@ import typer
 from stoker.cli import output
 from stoker.cli.client import Client
 from stoker.cli.context import Context, context
-from stoker.cli.errors import ApiError, CliError
+from stoker.cli.errors import ApiError, CliError, WrongUseError
 from stoker.cli.output import AsJson
+from stoker.cli.settings import HINT, read_settings
 
 MIN_PYTHON = (3, 11)
 GB = 10**9
@@ -120,15 +121,10 @@ def _cgroup_limit() -> int | None:
 
 
 def _disk() -> Check:
-    from pydantic import ValidationError
-
-    from stoker.config import Settings
-
     try:
-        folder = Settings.model_validate({}).data_dir.resolve()
-    except ValidationError as error:
-        wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-        return Check("settings", Verdict.FAIL, wrong, "Correct the STOKER_ variables or .env.")
+        folder = read_settings().data_dir.resolve()
+    except WrongUseError as error:
+        return Check("settings", Verdict.FAIL, error.message, HINT)
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     free = shutil.disk_usage(existing).free
     found = f"{output.size(free)} free for {folder}"

@@ -8,6 +8,7 @@ import typer
 from stoker.cli import output
 from stoker.cli.errors import CliError, WrongUseError
 from stoker.cli.output import AsJson, Columns
+from stoker.cli.settings import read_settings
 
 if TYPE_CHECKING:
     from stoker.config import Settings
@@ -78,14 +79,13 @@ def remove(name: Name, data_dir: DataDir = None, as_json: AsJson = False) -> Non
 
 def _settings(name: str | None, data_dir: Path | None) -> "Settings":
     from stoker import environments
-    from stoker.config import Settings
 
     if name is not None and name not in environments.NAMES:
         raise WrongUseError(
             f"There is no engine '{name}' to install; known: {', '.join(environments.NAMES)}."
         )
     given: dict[str, Any] = {} if data_dir is None else {"data_dir": data_dir}
-    return Settings(**given)
+    return read_settings(**given)
 
 
 def _shown(name: str, found: "Environment | None") -> dict[str, Any]:

@@ -23,6 +23,7 @@ from stoker.cli import (
 )
 from stoker.cli.context import DEFAULT_BASE_URL, Context
 from stoker.cli.errors import CliError
+from stoker.cli.settings import read_settings
 
 if TYPE_CHECKING:
     from stoker.config import Settings
@@ -55,10 +56,8 @@ DataDir = Annotated[Path | None, typer.Option(help="Database, artifacts, logs.")
 
 
 def _settings(host: str | None, port: int | None, data_dir: Path | None) -> "Settings":
-    from stoker.config import Settings
-
     given: dict[str, Any] = {"host": host, "port": port, "data_dir": data_dir}
-    return Settings(**{name: value for name, value in given.items() if value is not None})
+    return read_settings(**{name: value for name, value in given.items() if value is not None})
 
 
 @app.command()

@@ -9,6 +9,7 @@ import httpx
 import jsonschema
 import pytest
 
+from stoker.cors import EXPOSED
 from stoker.demo.examples import EXAMPLES, MEDIA_CALLS, Example
 from stoker.tasks.registry import TASKS
 from tests.demo.test_demo import ROOT
@@ -19,6 +20,16 @@ from tests.support.deploying import push
 from tests.support.server import Server
 
 MEDIA = ROOT / "stoker" / "demo" / "media"
+READABLE = {"cache-control", "content-length", "content-type", "last-modified"}
+"""What browsers let scripts read in any case (Fetch, "CORS-safelisted response-header name")."""
+NOT_FOR_SCRIPTS = {
+    "connection",
+    "content-security-policy",
+    "date",
+    "transfer-encoding",
+    "x-accel-buffering",
+    "x-content-type-options",
+}
 WEATHER = {
     "type": "function",
     "function": {
@@ -223,6 +234,11 @@ def report(client: httpx.Client, operator: httpx.Client) -> None:
 @pytest.mark.parametrize("operation", operations(), ids=str)
 def test_success_is_as_documented(walked: set[Operation], operation: Operation) -> None:
     assert operation in walked
+
+
+def test_scripts_of_pages_may_read_every_header(walked: set[Operation]) -> None:
+    assert "content-range" in contract.headers
+    assert contract.headers - READABLE - NOT_FOR_SCRIPTS <= set(EXPOSED)
 
 
 class TestTheCheck:

@@ -35,6 +35,10 @@ answered: Counter[tuple[Operation, int]] = Counter()
 """Operation and status → answers that were held against the document, in this process."""
 
 
+headers: set[str] = set()
+"""Names of the headers that these answers had."""
+
+
 class Client(httpx.Client):
     """A client that fails where an answer is not what the document says. Streams pass unread."""
 
@@ -66,6 +70,7 @@ def check(response: httpx.Response) -> None:
     if operation is None:
         return
     answered[operation, response.status_code] += 1
+    headers.update(response.headers)
     if answered[operation, response.status_code] > MOST:
         return
     what = f"{operation} answered {response.status_code}"

@@ -1,0 +1,49 @@
+"""Origins, as browsers send them and operators name them (RFC 6454, section 6.1)."""
+
+import re
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field
+
+ANY = "*"
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
+
+
+def _origin(value: str) -> str:
+    """An origin as browsers write it. Raises ValueError, saying what would be right."""
+    if value == ANY:
+        return value
+    if ANY in value:
+        raise ValueError(f"'{value}': '*' stands for all origins, and only alone: name each one")
+    right = _written(value)
+    if right is None:
+        raise ValueError(
+            f"'{value}' is no origin: write scheme, host and port where it has one, as in "
+            "'https://chat.example' or 'http://localhost:3000', or '*' for all"
+        )
+    if right != value:
+        raise ValueError(f"'{value}' is not how browsers write it: write '{right}'")
+    return value
+
+
+def _written(value: str) -> str | None:
+    """How browsers write the origin of an address; None: it has none."""
+    try:
+        parts = urlsplit(value.strip())
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return None
+    if not host or not _SCHEME.fullmatch(parts.scheme) or re.search(r"\s", host):
+        return None
+    try:
+        host = host.encode("ascii" if host.isascii() else "idna").decode()
+    except UnicodeError:
+        return None
+    shown = f"[{host}]" if ":" in host else host
+    is_default = port is None or port == _DEFAULT_PORTS.get(parts.scheme)
+    return f"{parts.scheme}://{shown}{'' if is_default else f':{port}'}"
+
+
+Origin = Annotated[str, Field(max_length=512), AfterValidator(_origin)]
