@@ -1,20 +1,18 @@
 """`stoker models` and `stoker call`: what can be called, and calling it."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from stoker.cli import output
+from stoker.cli import inputs, output
 from stoker.cli.client import Client, JsonObject, Request, quoted
 from stoker.cli.context import client
 from stoker.cli.errors import CliError, WrongUseError
 from stoker.cli.output import AsJson, Columns
 
 MODELS = "/v1/models"
-CHAT = "/v1/chat/completions"
 # Above any wait and inference timeout that a server has by default: the server says when to end.
 TIMEOUT_S = 1800.0
 
@@ -32,7 +30,6 @@ COMMANDS = {
     "/v1/images/generations": "image",
     "/v1/images/edits": "image --edit FILE",
     "/v1/audio/speech": "speak",
-    "/v1/audio/transcriptions": "transcribe",
     "/v1/videos": "video",
 }
 """Endpoints whose answers, or whose inputs, are files → the command for them."""
@@ -57,9 +54,12 @@ def call(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="The model's id, as 'stoker models' lists it.")
     ],
-    inputs: Annotated[
+    arguments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="INPUT", help="One text, several as a list, or - for stdin."),
+        typer.Argument(
+            metavar="INPUT",
+            help="A text, a file of a model that takes media, several as a list, or - for stdin.",
+        ),
     ] = None,
     *,
     parameters: Parameters = None,
@@ -74,19 +74,25 @@ def call(
 ) -> None:
     """Call a model and print what it answers as JSON."""
     body = {"model": model} | parsed_parameters(parameters or [])
-    given = _inputs(inputs or [], file)
-    if given is not None:
-        body["inputs"] = given
-    elif not parameters:
-        raise WrongUseError("There is no input.", hint="Give a text, - for stdin, or --file.")
+    given = inputs.read(arguments or [], file)
+    if given is None and not parameters:
+        raise WrongUseError(
+            "There is no input.", hint="Give a text or a file, - for stdin, or --file."
+        )
     server = client(ctx)
     found = server.get(f"{MODELS}/{quoted(model)}")
-    if _endpoint(found) == CHAT and isinstance(body.get("inputs"), str):
-        body["messages"] = [{"role": "user", "content": body.pop("inputs")}]
+    endpoint = _endpoint(found)
+    placed = inputs.placed(given, found, endpoint)
+    if twice := set(body) & {
+        *placed.fields,
+        *(name.removesuffix("[]") for name, _ in placed.files),
+    }:
+        raise WrongUseError(f"'{min(twice)}' is given twice, as an input and with --param.")
     request = Request(
         method="POST",
-        path=_endpoint(found),
-        json=body,
+        path=endpoint,
+        json=body | placed.fields,
+        files=placed.files,
         headers={} if wait is None else {"prefer": f"wait={wait}"},
         timeout_s=TIMEOUT_S,
     )
@@ -118,17 +124,6 @@ def _value(text: str) -> Any:
 def _refuse_constant(name: str) -> None:
     """NaN and the infinities are no JSON, though Python reads them."""
     raise ValueError(name)
-
-
-def _inputs(arguments: list[str], file: Path | None) -> str | list[str] | None:
-    """One input as it is, several as a list; a file's lines are a list, even one."""
-    if file:
-        if arguments:
-            raise WrongUseError("Give the inputs either as arguments or with --file.")
-        return [line for line in file.read_text(encoding="utf-8").splitlines() if line]
-    if arguments == ["-"]:
-        return sys.stdin.read().removesuffix("\n")
-    return arguments[0] if len(arguments) == 1 else arguments or None
 
 
 def _endpoint(model: JsonObject) -> str:

@@ -1,6 +1,5 @@
 """`stoker chat`: talk to a language model, its answer written as it comes."""
 
-import base64
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -9,10 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from stoker.cli import output
-from stoker.cli.call import CHAT, TIMEOUT_S, Parameters, parsed_parameters
+from stoker.cli.call import TIMEOUT_S, Parameters, parsed_parameters
 from stoker.cli.client import Client, JsonObject, Request
 from stoker.cli.context import client
 from stoker.cli.errors import CliError
+from stoker.cli.inputs import CHAT, image_url
 
 
 def chat(
@@ -59,8 +59,9 @@ def chat(
 def _content(said: str, images: Sequence[Path]) -> str | list[JsonObject]:
     if not images:
         return said
-    urls = ["data:image;base64," + base64.b64encode(one.read_bytes()).decode() for one in images]
-    parts: list[JsonObject] = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+    parts: list[JsonObject] = [
+        {"type": "image_url", "image_url": {"url": image_url(one)}} for one in images
+    ]
     return [*parts, {"type": "text", "text": said}]
 
 

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     import httpx
 
 JsonObject = dict[str, Any]
+Files = Sequence[tuple[str, Path | str]]
+"""Fields of a form and the files in them, or texts that stand for media; names may repeat."""
 Result = TypeVar("Result")
 
 PAGE_LIMIT = 100
@@ -98,7 +100,7 @@ class Request:
     params: dict[str, str | int] = field(default_factory=dict[str, str | int])
     headers: dict[str, str] = field(default_factory=dict[str, str])
     content: Iterable[bytes] | None = None
-    files: dict[str, Path] = field(default_factory=dict[str, Path])
+    files: Files = ()
     """With files, the request is a form, and the fields of `json` are its others."""
     timeout_s: float = TIMEOUT_S
 
@@ -247,7 +249,10 @@ def quoted(*parts: str) -> str:
 
 def _form(request: Request) -> dict[str, Any]:
     return {
-        "files": {name: (path.name, path.read_bytes()) for name, path in request.files.items()},
+        "files": [
+            (name, (given.name, given.read_bytes()) if isinstance(given, Path) else (None, given))
+            for name, given in request.files
+        ],
         "data": {name: _form_value(value) for name, value in (request.json or {}).items()},
     }
 

@@ -11,10 +11,11 @@ from stoker.cli.call import TIMEOUT_S, Parameters, parsed_parameters
 from stoker.cli.client import JsonObject, Request
 from stoker.cli.context import client
 from stoker.cli.errors import WrongUseError
+from stoker.cli.inputs import TRANSCRIPTIONS
 from stoker.cli.output import AsJson
 
 IMAGES, EDITS = "/v1/images/generations", "/v1/images/edits"
-SPEECH, TRANSCRIPTIONS = "/v1/audio/speech", "/v1/audio/transcriptions"
+SPEECH = "/v1/audio/speech"
 
 Model = Annotated[
     str, typer.Argument(metavar="MODEL", help="The model's id, as 'stoker models' lists it.")
@@ -57,7 +58,7 @@ def image(
     }
     if mask and not edited:
         raise WrongUseError("--mask says where an image is changed: give that with --edit.")
-    files = {name: path for name, path in (("image", edited), ("mask", mask)) if path}
+    files = [(name, path) for name, path in (("image", edited), ("mask", mask)) if path]
     path = EDITS if edited else IMAGES
     request = Request(method="POST", path=path, json=body, files=files, timeout_s=TIMEOUT_S)
     with output.spinner(f"{model} draws …"):
@@ -120,7 +121,7 @@ def transcribe(
         method="POST",
         path=TRANSCRIPTIONS,
         json=body,
-        files={"file": recording},
+        files=[("file", recording)],
         timeout_s=TIMEOUT_S,
     )
     with output.spinner(f"{model} listens …"):

@@ -53,7 +53,7 @@ def video(
     """Have a video made, and write it to a file. The job goes on if this command is ended."""
     server = client(ctx)
     body: JsonObject = {"model": model, "prompt": prompt, **parsed_parameters(parameters or [])}
-    files = {"input_reference": image} if image else {}
+    files = [("input_reference", image)] if image else []
     job = server.json(Request(method="POST", path=VIDEOS, json=body, files=files))
     if wait:
         job = _ended(server, job)

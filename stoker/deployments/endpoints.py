@@ -13,7 +13,13 @@ from stoker.deployments.schemas import (
     Event,
     LogLines,
 )
-from stoker.errors import ConflictError, InsufficientCreditsError, NotFoundError, responses
+from stoker.errors import (
+    CapacityError,
+    ConflictError,
+    InsufficientCreditsError,
+    NotFoundError,
+    responses,
+)
 from stoker.idempotency import Idempotent
 from stoker.lists import ListResponse, Paging
 from stoker.schemas import Deleted
@@ -25,7 +31,7 @@ router = APIRouter(prefix="/v1/deployments", tags=["Deployments"], route_class=K
     "",
     status_code=201,
     response_model=Deployment,
-    responses=responses(InsufficientCreditsError, NotFoundError, ConflictError),
+    responses=responses(InsufficientCreditsError, NotFoundError, ConflictError, CapacityError),
     dependencies=[Depends(funded)],
 )
 async def create_deployment(
@@ -61,7 +67,7 @@ async def get_deployment(
     return service.response(services, await service.get(session, account_id, deployment_id))
 
 
-@router.patch("/{deployment_id}", responses=responses(NotFoundError))
+@router.patch("/{deployment_id}", responses=responses(NotFoundError, CapacityError))
 async def update_deployment(
     deployment_id: str,
     body: DeploymentUpdate,
@@ -69,7 +75,7 @@ async def update_deployment(
     session: WriteSession,
     services: ServicesDep,
 ) -> Deployment:
-    """Change a deployment; a new engine, device or dtype is swapped in live."""
+    """Change a deployment; a new engine, device, dtype or config is swapped in live."""
     row = await service.update(session, services, account_id, deployment_id, body)
     return service.response(services, row)
 

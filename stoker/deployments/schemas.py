@@ -97,14 +97,24 @@ class DeploymentCreate(RequestModel):
         return self
 
 
+class ReplicasUpdate(RequestModel):
+    min: int | None = Field(default=None, ge=0, le=64, description="Replicas kept loaded.")
+    max: int | None = Field(default=None, ge=1, le=64, description="Replicas under load.")
+
+
 class DeploymentUpdate(RequestModel):
+    """What is not given, or null, stays as it is."""
+
     readiness: Readiness | None = None
     engine: Engine | None = None
     device: Device | None = None
     dtype: Dtype | None = None
-    replicas: Replicas | None = None
+    replicas: ReplicasUpdate | None = None
     idle_timeout_s: IdleTimeout | None = None
     max_queue: MaxQueue | None = None
+    config: Config | None = Field(
+        default=None, description="Options that are not in it stay; null takes one back."
+    )
 
 
 class Worker(ResponseModel):

@@ -250,12 +250,14 @@ async def update(
 ) -> Deployment:
     row = await get(session, account_id, deployment_id, lock=True)
     before = spec_of(row)
-    given = request.model_dump(exclude_none=True, exclude={"replicas"})
+    given = request.model_dump(exclude_none=True, exclude={"replicas", "config"})
     for name, value in given.items():
         setattr(row, name, value)
+    if request.config:
+        row.config = row.config | request.config.model_dump(exclude_unset=True)
     _check_engine(services.settings, row)
     if request.replicas:
-        row.min_replicas, row.max_replicas = request.replicas.min, request.replicas.max
+        _set_replicas(row, request.replicas)
     if not before.runs_like(spec_of(row)):
         row.memory_bytes = await estimates.again(session, services.settings, row)
         row.is_measured = False
@@ -263,6 +265,19 @@ async def update(
     row.updated_at = db.now()
     _publish(session, services, row)
     return row
+
+
+def _set_replicas(row: Deployment, wanted: schemas.ReplicasUpdate) -> None:
+    if wanted.min is not None:
+        row.min_replicas = wanted.min
+    if wanted.max is not None:
+        row.max_replicas = wanted.max
+    if row.min_replicas > row.max_replicas:
+        raise InvalidRequestError(
+            f"'replicas': min must not be greater than max; they would be {row.min_replicas} and "
+            f"{row.max_replicas}.",
+            param="replicas",
+        )
 
 
 async def set_desired(

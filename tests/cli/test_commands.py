@@ -159,7 +159,7 @@ class TestDoctor:
         assert done.returncode == 1
         failed = [c for c in json.loads(done.stdout)["checks"] if c["status"] == "fail"]
         assert failed[0]["name"] == "settings"
-        assert "port" in failed[0]["found"]
+        assert "STOKER_PORT" in failed[0]["found"]
 
 
 @pytest.fixture(scope="module")

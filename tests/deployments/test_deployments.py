@@ -185,6 +185,22 @@ class TestUpdate:
         }
         assert answer.json()["updated_at"] > tagger["updated_at"]
 
+    def test_one_of_two_numbers_of_replicas(self, client: httpx.Client, tagger: dict[str, Any]):
+        url = f"{DEPLOYMENTS}/{tagger['id']}"
+        client.patch(url, json={"replicas": {"max": 4}}).raise_for_status()
+        changed = client.patch(url, json={"replicas": {"min": 2}}).raise_for_status().json()
+        assert changed["replicas"] == {"min": 2, "max": 4}
+        check_error(client.patch(url, json={"replicas": {"min": 5}}), 400, *INVALID, "replicas")
+        assert get(client, tagger)["replicas"] == {"min": 2, "max": 4}
+        client.patch(url, json={"replicas": {"min": 0, "max": 1}}).raise_for_status()
+
+    @pytest.mark.parametrize("same", [{"config": {}}, {"config": {"weight_format": None}}])
+    def test_config_as_it_was(
+        self, client: httpx.Client, tagger: dict[str, Any], same: dict[str, Any]
+    ):
+        changed = client.patch(f"{DEPLOYMENTS}/{tagger['id']}", json=same).raise_for_status()
+        assert changed.json()["config"] == tagger["config"]
+
     @pytest.mark.parametrize(
         ("body", "param"),
         [
@@ -192,6 +208,9 @@ class TestUpdate:
             ({"artifact_id": "art_x"}, "artifact_id"),
             ({"max_queue": 0}, "max_queue"),
             ({"readines": "warm"}, "readines"),
+            ({"replicas": {"max": 0}}, "replicas.max"),
+            ({"config": {"weight_format": "int8"}}, "config.weight_format"),
+            ({"config": {"other": 1}}, "config.other"),
         ],
     )
     def test_bad_field(
