@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from stoker.cli import output
-from stoker.cli.client import Client, JsonObject, Request
+from stoker.cli.call import parsed_parameters
+from stoker.cli.client import Client, JsonObject, Request, quoted
 from stoker.cli.context import client
 from stoker.cli.errors import CliError, WrongUseError
 from stoker.cli.output import AsJson, Columns
@@ -24,6 +25,20 @@ app = typer.Typer(no_args_is_help=True, help="Chat models with instructions and 
 Which = Annotated[str, typer.Argument(metavar="AGENT", help="An agent's id (agent_…) or name.")]
 RunId = Annotated[str, typer.Argument(metavar="RUN_ID", help="The run's id (run_…).")]
 Limit = Annotated[int, typer.Option(min=1, help="Most shown, newest first.")]
+Instructions = Annotated[
+    str | None, typer.Option(help="What the model is told before every input.")
+]
+Tools = Annotated[
+    Path | None,
+    typer.Option(exists=True, dir_okay=False, help="A JSON file with a list of tools."),
+]
+MaxSteps = Annotated[int | None, typer.Option(min=1, help="Most times that a run asks the model.")]
+Config = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE", help="How the model is asked, as in temperature=0; repeatable."
+    ),
+]
 
 
 def _tools(agent: JsonObject) -> str:
@@ -39,6 +54,13 @@ FIELDS: Columns = {
     "model": lambda a: a["model"],
     "tools": _tools,
     "steps": lambda a: f"up to {a['max_steps']}",
+}
+DETAILS: Columns = {
+    **FIELDS,
+    "instructions": lambda a: a["instructions"],
+    "config": lambda a: ", ".join(f"{k}={json.dumps(v)}" for k, v in a["config"].items()),
+    "created": lambda a: output.moment(a["created_at"]),
+    "updated": lambda a: output.moment(a["updated_at"]),
 }
 RUN: Columns = {
     "id": lambda r: r["id"],
@@ -63,28 +85,44 @@ def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="What to call it.")],
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A deployed chat model's id.")],
     *,
-    instructions: Annotated[
-        str | None, typer.Option(help="What the model is told before every input.")
-    ] = None,
-    tools: Annotated[
-        Path | None,
-        typer.Option(exists=True, dir_okay=False, help="A JSON file with a list of tools."),
-    ] = None,
-    max_steps: Annotated[
-        int | None, typer.Option(min=1, help="Most times that a run asks the model.")
-    ] = None,
+    instructions: Instructions = None,
+    tools: Tools = None,
+    max_steps: MaxSteps = None,
+    config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """Give a deployed chat model instructions and tools."""
-    given = {
-        "name": name,
-        "model": model,
-        "instructions": instructions,
-        "tools": _read(tools) if tools else None,
-        "max_steps": max_steps,
-    }
-    body = {field: value for field, value in given.items() if value is not None}
+    body = {"name": name, "model": model, **_wished(instructions, tools, max_steps, config)}
     output.show_object(client(ctx).create(AGENTS, body), FIELDS, as_json=as_json)
+
+
+@app.command("set")
+def set_agent(
+    ctx: typer.Context,
+    which: Which,
+    *,
+    name: Annotated[str | None, typer.Option(help="What to call it.")] = None,
+    model: Annotated[str | None, typer.Option(help="A deployed chat model's id.")] = None,
+    instructions: Instructions = None,
+    tools: Tools = None,
+    max_steps: MaxSteps = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change an agent: what is not named stays. Runs go on with it as it was.
+
+    Empty instructions take them away; --config and --tools take the place of what there was.
+    """
+    changes = _wished(instructions, tools, max_steps, config)
+    changes |= {"name": name} if name is not None else {}
+    changes |= {"model": model} if model is not None else {}
+    if not changes:
+        raise WrongUseError("There is nothing to change.", hint="Name what, as in --max-steps 8.")
+    if changes.get("instructions") == "":
+        changes["instructions"] = None
+    server = client(ctx)
+    request = Request(method="PATCH", path=_path(server, which), json=changes)
+    output.show_object(server.json(request), DETAILS, as_json=as_json)
 
 
 @app.command("list")
@@ -92,6 +130,13 @@ def list_agents(ctx: typer.Context, limit: Limit = 20, as_json: AsJson = False) 
     """List the account's agents."""
     found = list(client(ctx).pages(AGENTS, limit))
     output.show_list(found, FIELDS, as_json=as_json, none="There are no agents.")
+
+
+@app.command()
+def show(ctx: typer.Context, which: Which, as_json: AsJson = False) -> None:
+    """Show an agent."""
+    server = client(ctx)
+    output.show_object(server.get(_path(server, which)), DETAILS, as_json=as_json)
 
 
 @app.command()
@@ -120,13 +165,11 @@ def run(
     runs = f"{_path(server, which)}/runs"
     made = server.create(runs, {"input": text})
     place = f"{runs}/{made['id']}"
-    if wait:
-        _follow(server, place, quiet=as_json)
-        made = server.get(place)
-    if as_json or not wait:
+    if not wait:
         output.show_object(made, RUN, as_json=as_json)
-    if made["error"]:
-        raise CliError(f"The run {made['status']}: {made['error']['message']}")
+        return
+    _follow(server, place, quiet=as_json)
+    _show_end(server.get(place), as_json=as_json)
 
 
 @app.command()
@@ -138,10 +181,29 @@ def runs(ctx: typer.Context, which: Which, limit: Limit = 20, as_json: AsJson = 
 
 
 @app.command()
+def status(ctx: typer.Context, which: Which, run_id: RunId, as_json: AsJson = False) -> None:
+    """Show how far a run is, or how it ended."""
+    server = client(ctx)
+    found = server.get(f"{_path(server, which)}/runs/{quoted(run_id)}")
+    output.show_object(found, RUN, as_json=as_json)
+
+
+@app.command()
+def follow(ctx: typer.Context, which: Which, run_id: RunId, as_json: AsJson = False) -> None:
+    """Follow a run that was begun, and answer the functions that it waits for."""
+    server = client(ctx)
+    place = f"{_path(server, which)}/runs/{quoted(run_id)}"
+    _follow(server, place, quiet=as_json)
+    _show_end(server.get(place), as_json=as_json)
+
+
+@app.command()
 def events(ctx: typer.Context, which: Which, run_id: RunId, as_json: AsJson = False) -> None:
     """List what happened in a run."""
     server = client(ctx)
-    found = list(server.pages(f"{_path(server, which)}/runs/{run_id}/events", order="asc"))
+    found = list(
+        server.pages(f"{_path(server, which)}/runs/{run_id}/events", params={"order": "asc"})
+    )
     output.show_list(found, EVENT, as_json=as_json, none="Nothing has happened yet.")
 
 
@@ -159,6 +221,19 @@ def erase(ctx: typer.Context, which: Which, run_id: RunId, as_json: AsJson = Fal
     server = client(ctx)
     answer = server.delete(f"{_path(server, which)}/runs/{run_id}")
     output.show_done(answer, f"Erased {run_id}.", as_json=as_json)
+
+
+def _wished(
+    instructions: str | None, tools: Path | None, max_steps: int | None, config: list[str] | None
+) -> JsonObject:
+    """The fields of an agent that were given."""
+    given = {
+        "instructions": instructions,
+        "tools": _read(tools) if tools else None,
+        "max_steps": max_steps,
+        "config": parsed_parameters(config) if config else None,
+    }
+    return {field: value for field, value in given.items() if value is not None}
 
 
 def _read(path: Path) -> Any:
@@ -180,6 +255,13 @@ def _path(server: Client, which: str) -> str:
             hint="Give the id." if found else "See 'stoker agents list'.",
         )
     return f"{AGENTS}/{found[0]['id']}"
+
+
+def _show_end(run: JsonObject, *, as_json: bool) -> None:
+    if as_json:
+        output.print_json(run)
+    if run["error"]:
+        raise CliError(f"The run {run['status']}: {run['error']['message']}")
 
 
 def _follow(server: Client, place: str, *, quiet: bool) -> None:
@@ -209,13 +291,19 @@ def _show(server: Client, place: str, event: JsonObject, *, quiet: bool) -> bool
         case "tool_call.started" if not quiet and data["server_label"]:
             output.say(f"{data['server_label']}: {data['name']}({data['arguments']})")
         case "run.requires_action":
-            given = [_answered(call) for call in data["tool_calls"]]
-            server.create(f"{place}/tool-outputs", {"tool_outputs": given})
+            _answer(server, place)
         case "run.completed" | "run.failed" | "run.cancelled":
             return True
         case _:
             pass
     return False
+
+
+def _answer(server: Client, place: str) -> None:
+    """Give the outputs that a run waits for; one that was followed before may have them."""
+    if waiting := server.get(place)["required_action"]:
+        given = [_answered(call) for call in waiting["tool_calls"]]
+        server.create(f"{place}/tool-outputs", {"tool_outputs": given})
 
 
 def _answered(call: JsonObject) -> JsonObject:

@@ -6,14 +6,14 @@ from typing import Annotated, Any
 import typer
 
 from stoker.cli import deployments, output
-from stoker.cli.client import Client, JsonObject, quoted
+from stoker.cli.client import Client, JsonObject, Request, quoted
 from stoker.cli.context import client, context
 from stoker.cli.errors import CliError, WrongUseError
 from stoker.cli.output import AsJson, Columns
 from stoker.cli.progress import push_progress
 from stoker.cli.push import Uploader
 from stoker.cli.selection import Selection, default_name, select
-from stoker.cli.upload_session import ARTIFACTS, Session
+from stoker.cli.upload_session import ARTIFACTS, Session, session_path
 
 app = typer.Typer(no_args_is_help=True, help="Push models to the server, and look after them.")
 
@@ -79,6 +79,36 @@ def delete(
     output.confirm(f"Delete artifact {artifact_id} and its files?", yes=yes)
     deleted = server.delete(f"{ARTIFACTS}/{quoted(artifact_id)}")
     output.show_done(deleted, f"Deleted {artifact_id}.", as_json=as_json)
+
+
+@app.command()
+def rename(
+    ctx: typer.Context,
+    artifact_id: ArtifactId,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The new display name.")],
+    as_json: AsJson = False,
+) -> None:
+    """Give an artifact another display name."""
+    path = f"{ARTIFACTS}/{quoted(artifact_id)}"
+    request = Request(method="PATCH", path=path, json={"display_name": name})
+    output.show_object(client(ctx).json(request), DETAILS, as_json=as_json)
+
+
+@app.command()
+def abandon(
+    ctx: typer.Context,
+    artifact_id: ArtifactId,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Abandon an artifact's upload that was not completed: its files are as they were before."""
+    server = client(ctx)
+    artifact = server.get(f"{ARTIFACTS}/{quoted(artifact_id)}")
+    if not artifact["upload_id"]:
+        raise CliError(f"{artifact_id} has no upload that is open.")
+    output.confirm(f"Abandon the upload of {artifact_id}?", yes=yes)
+    answer = server.delete(session_path(artifact_id, artifact["upload_id"]))
+    output.show_done(answer, f"Abandoned {artifact['upload_id']}.", as_json=as_json)
 
 
 @app.command()

@@ -7,9 +7,10 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import quote, urlsplit
 
@@ -108,14 +109,23 @@ class Request:
 class Client:
     """Requests with the caller's key. Threads may share it."""
 
-    def __init__(self, base_url: str, api_key: str | None, *, connections: int = 4) -> None:
+    def __init__(
+        self,
+        base_url: str,
+        api_key: str | None,
+        *,
+        connections: int = 4,
+        account: str | None = None,
+    ) -> None:
+        """`account`: whom an operator's key acts for."""
         import httpx
 
         if not base_url.startswith(("http://", "https://")):
             raise _not_an_address(base_url)
         self.base_url = base_url.rstrip("/")
         self._http = httpx.Client(
-            headers={"authorization": f"Bearer {api_key}"} if api_key else {},
+            headers=({"authorization": f"Bearer {api_key}"} if api_key else {})
+            | ({"x-stoker-account": account} if account else {}),
             # Reading the certificates takes 70 ms, which an http address has no use for.
             verify=base_url.startswith("https:"),
             limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
@@ -136,12 +146,21 @@ class Client:
         request = Request(method="POST", path=path, json=body, headers=headers)
         return retry.run(lambda: self.json(request)) if retry else self.json(request)
 
-    def pages(self, path: str, limit: int | None = None, **params: str) -> Iterator[JsonObject]:
+    def pages(
+        self,
+        path: str,
+        limit: int | None = None,
+        *,
+        params: Mapping[str, str] = MappingProxyType({}),
+        headers: Mapping[str, str] = MappingProxyType({}),
+    ) -> Iterator[JsonObject]:
         """The objects of a list, newest first: all of them, or the first `limit`."""
         after: dict[str, str] = {}
         while limit is None or limit > 0:
             size = PAGE_LIMIT if limit is None else min(PAGE_LIMIT, limit)
-            page = self.get(path, limit=size, **params, **after)
+            asked = {"limit": size, **params, **after}
+            request = Request(method="GET", path=path, params=asked, headers=dict(headers))
+            page = self.json(request)
             yield from page["data"]
             if not page.get("has_more"):
                 return

@@ -21,12 +21,14 @@ Set STOKER_API_KEY, or give --api-key before the command's name. Where a key is 
 class Context:
     base_url: str
     api_key: str | None
+    account: str | None = None
+    """Whom an operator's key acts for."""
 
     def client(self, *, connections: int = 4) -> Client:
         """A client with the key. Raises `WrongUseError` where none is set."""
         if not self.api_key:
             raise WrongUseError("There is no API key.", hint=NO_KEY_HINT)
-        return Client(self.base_url, self.api_key, connections=connections)
+        return Client(self.base_url, self.api_key, connections=connections, account=self.account)
 
 
 def context(ctx: typer.Context) -> Context:

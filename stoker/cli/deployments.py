@@ -1,4 +1,4 @@
-"""`stoker deploy` and `stoker deployments`: models at work, and what becomes of them."""
+"""`stoker deployments`: models at work, and what becomes of them."""
 
 import time
 from typing import Annotated, Literal
@@ -8,15 +8,15 @@ import typer
 from stoker.cli import output
 from stoker.cli.client import Client, JsonObject, Retry, quoted
 from stoker.cli.context import client
-from stoker.cli.errors import CliError, WrongUseError
+from stoker.cli.errors import CliError
 from stoker.cli.output import AsJson, Columns
 
-app = typer.Typer(no_args_is_help=True, help="Models at work: list, start, stop, logs.")
+app = typer.Typer(no_args_is_help=True, help="Models at work: list, change, start, stop, logs.")
 
 DEPLOYMENTS = "/v1/deployments"
 ID_PREFIX = "dep_"
 POLL_S = 0.3
-SETTLED = frozenset({"ready", "failed", "stopped"})
+SETTLED = frozenset({"ready", "failed"})
 
 Readiness = Literal["cold", "warm", "hot"]
 Which = Annotated[str, typer.Argument(metavar="ID", help="A deployment's id (dep_…) or model id.")]
@@ -71,6 +71,7 @@ DETAILS: Columns = {
     "replicas": _replicas,
     "idle timeout": lambda d: f"{d['idle_timeout_s']:g} s",
     "max queue": lambda d: d["max_queue"],
+    "config": lambda d: ", ".join(f"{k}={v}" for k, v in d["config"].items() if v is not None),
     "memory": _memory,
     "workers": _workers,
     "created": lambda d: output.moment(d["created_at"]),
@@ -82,74 +83,6 @@ EVENTS: Columns = {
     "reason": lambda e: e["reason"],
     "message": lambda e: e["message"],
 }
-
-
-def deploy(
-    ctx: typer.Context,
-    model: Annotated[str, typer.Argument(metavar="MODEL_ID", help="The name callers will use.")],
-    artifact: Annotated[
-        str | None,
-        typer.Argument(metavar="ARTIFACT", help="The artifact's id (art_…); or give --source."),
-    ] = None,
-    *,
-    source: Annotated[
-        str | None, typer.Option(help="A folder on the server, below one that its operator named.")
-    ] = None,
-    readiness: Annotated[
-        Readiness,
-        typer.Option(
-            help="cold: starts when called; warm: stays while memory allows; hot: always."
-        ),
-    ] = "cold",
-    pipeline: Annotated[
-        str | None, typer.Option(help="The task; the artifact's by default.")
-    ] = None,
-    engine: Annotated[str | None, typer.Option(help="The engine, as in torch.")] = None,
-    device: Annotated[str | None, typer.Option(help="The device, as in cpu.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="Numbers to compute in, as in float32.")] = None,
-    weight_format: Annotated[
-        str | None,
-        typer.Option(help="Keep a language model's weights in int8 or int4, on a CPU."),
-    ] = None,
-    min_replicas: Annotated[int | None, typer.Option(help="Replicas kept at least.")] = None,
-    max_replicas: Annotated[int | None, typer.Option(help="Replicas started at most.")] = None,
-    idle_timeout_s: Annotated[
-        float | None, typer.Option(help="Seconds without a call until a cold model is unloaded.")
-    ] = None,
-    max_queue: Annotated[
-        int | None, typer.Option(help="Requests that may wait; more are refused.")
-    ] = None,
-    wait: Annotated[
-        bool | None,
-        typer.Option(
-            "--wait/--no-wait",
-            help="Wait until a warm or hot one has loaded; the default for them.",
-        ),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Deploy an artifact, so that it can be called by its model id."""
-    if (artifact is None) == (source is None):
-        raise WrongUseError("Give either an artifact's id or --source.")
-    replicas = {"min": min_replicas, "max": max_replicas}
-    wish = {
-        "model": model,
-        "artifact_id": artifact,
-        "source": source,
-        "pipeline": pipeline,
-        "readiness": readiness,
-        "engine": engine,
-        "device": device,
-        "dtype": dtype,
-        "replicas": {name: value for name, value in replicas.items() if value is not None} or None,
-        "idle_timeout_s": idle_timeout_s,
-        "max_queue": max_queue,
-        "config": {"weight_format": weight_format} if weight_format else None,
-    }
-    given = {name: value for name, value in wish.items() if value is not None}
-    is_waiting = readiness != "cold" if wait is None else wait
-    deployment = create(client(ctx), given, wait=is_waiting)
-    output.show_object(deployment, DETAILS, as_json=as_json)
 
 
 @app.command("list")
@@ -177,7 +110,7 @@ def start(
 ) -> None:
     """Let a stopped deployment take calls again; a warm or hot one is loaded at once."""
     server = client(ctx)
-    deployment = server.post(f"{_path(server, which)}/start")
+    deployment = server.post(f"{path_of(server, which)}/start")
     if wait:
         deployment = settled(server, deployment)
     output.show_object(deployment, DETAILS, as_json=as_json)
@@ -187,7 +120,7 @@ def start(
 def stop(ctx: typer.Context, which: Which, as_json: AsJson = False) -> None:
     """Stop a deployment: its model is unloaded and calls are refused."""
     server = client(ctx)
-    output.show_object(server.post(f"{_path(server, which)}/stop"), DETAILS, as_json=as_json)
+    output.show_object(server.post(f"{path_of(server, which)}/stop"), DETAILS, as_json=as_json)
 
 
 @app.command()
@@ -199,7 +132,7 @@ def delete(
 ) -> None:
     """Delete a deployment; its artifact stays."""
     server = client(ctx)
-    path = _path(server, which)
+    path = path_of(server, which)
     output.confirm(f"Delete deployment {which}?", yes=yes)
     output.show_done(server.delete(path), f"Deleted {which}.", as_json=as_json)
 
@@ -213,7 +146,7 @@ def logs(
 ) -> None:
     """Print what a deployment's workers wrote."""
     server = client(ctx)
-    lines = server.get(f"{_path(server, which)}/logs", tail=tail)["data"]
+    lines = server.get(f"{path_of(server, which)}/logs", tail=tail)["data"]
     if as_json:
         output.print_json(lines)
         return
@@ -230,7 +163,7 @@ def events(
 ) -> None:
     """List what happened to a deployment, newest first."""
     server = client(ctx)
-    found = list(server.pages(f"{_path(server, which)}/events", limit))
+    found = list(server.pages(f"{path_of(server, which)}/events", limit))
     output.show_list(found, EVENTS, as_json=as_json, none="Nothing has happened yet.")
 
 
@@ -252,7 +185,7 @@ def resolve(server: Client, which: str) -> str:
     return which if which.startswith(ID_PREFIX) else find(server, which)["id"]
 
 
-def _path(server: Client, which: str) -> str:
+def path_of(server: Client, which: str) -> str:
     return f"{DEPLOYMENTS}/{quoted(resolve(server, which))}"
 
 
@@ -283,8 +216,11 @@ def settled(server: Client, deployment: JsonObject) -> JsonObject:
 
 
 def _is_settled(deployment: JsonObject) -> bool:
-    waits_for_call = deployment["readiness"] == "cold" and deployment["status"] == "idle"
-    return waits_for_call or deployment["status"] in SETTLED
+    status = deployment["status"]
+    if deployment["readiness"] == "cold" and status == "idle":
+        return True
+    # One that was just started is still observed to be stopped.
+    return status in SETTLED or status == deployment["desired"] == "stopped"
 
 
 def _loading(deployment: JsonObject) -> str:

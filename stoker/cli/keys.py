@@ -12,7 +12,7 @@ from stoker.cli.context import client
 from stoker.cli.errors import WrongUseError
 from stoker.cli.output import AsJson, Columns
 
-app = typer.Typer(no_args_is_help=True, help="API keys: create, list, rotate, revoke.")
+app = typer.Typer(no_args_is_help=True, help="API keys: create, list, show, rotate, revoke.")
 
 KEYS = "/v1/api-keys"
 UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -29,6 +29,11 @@ LIST: Columns = {
     "created": lambda k: output.moment(k["created_at"]),
     "expires": lambda k: output.moment(k["expires_at"]),
     "last used": lambda k: output.moment(k["last_used_at"]),
+}
+DETAILS: Columns = {
+    **LIST,
+    "requests a minute": lambda k: k["requests_per_minute"],
+    "tokens a minute": lambda k: k["tokens_per_minute"],
 }
 
 
@@ -79,6 +84,12 @@ def list_keys(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List the keys, without their secrets."""
     keys = list(client(ctx).pages(KEYS))
     output.show_list(keys, LIST, as_json=as_json, none="There are no keys.")
+
+
+@app.command()
+def show(ctx: typer.Context, key_id: KeyId, as_json: AsJson = False) -> None:
+    """Show a key with its limits, without its secret."""
+    output.show_object(client(ctx).get(f"{KEYS}/{quoted(key_id)}"), DETAILS, as_json=as_json)
 
 
 @app.command()

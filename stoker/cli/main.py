@@ -12,9 +12,11 @@ from stoker.cli import (
     artifacts,
     call,
     chat,
+    deploy,
     deployments,
     doctor,
     engines,
+    files,
     keys,
     media,
     output,
@@ -45,9 +47,18 @@ def root(
             help="API key. Others see it in the list of processes: the variable is the safer way.",
         ),
     ] = None,
+    account: Annotated[
+        str | None,
+        typer.Option(
+            envvar="STOKER_ACCOUNT",
+            show_envvar=True,
+            metavar="ID",
+            help="With an operator's key: the account (acct_…) to act for.",
+        ),
+    ] = None,
 ) -> None:
     """Keeps a team's own machine-learning models hot."""
-    ctx.obj = Context(base_url=base_url, api_key=api_key)
+    ctx.obj = Context(base_url=base_url, api_key=api_key, account=account)
 
 
 Host = Annotated[str | None, typer.Option(help="Address to listen on.")]
@@ -83,9 +94,10 @@ app.command()(media.speak)
 app.command()(media.transcribe)
 app.command()(videos.video)
 app.command()(call.models)
-app.command()(deployments.deploy)
+app.command()(deploy.deploy)
 app.add_typer(deployments.app, name="deployments")
 app.add_typer(videos.app, name="videos")
+app.add_typer(files.app, name="files")
 app.add_typer(agents.app, name="agents")
 app.add_typer(artifacts.app, name="artifacts")
 app.add_typer(engines.app, name="engines")

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from stoker.cli import output
-from stoker.cli.client import JsonObject, Request, quoted
+from stoker.cli.client import Client, JsonObject, Request, quoted
 from stoker.cli.context import client
 from stoker.cli.errors import WrongUseError
 from stoker.cli.output import AsJson, Columns
@@ -48,6 +48,16 @@ NUMBERS: Columns = {
 BY_DEPLOYMENT: Columns = {"model": lambda r: r["model"] or "(storage)", **NUMBERS}
 BY_TIME: Columns = {"from": lambda r: output.moment(r["start"]), **NUMBERS}
 
+EVENT: Columns = {
+    "hour": lambda e: output.moment(e["hour"]),
+    "type": lambda e: e["type"],
+    "of": lambda e: e["name"],
+    "credits": lambda e: _amount(e["microcredits"]) if "microcredits" in e else "",
+    "MiB at most": lambda e: e.get("peak_mib"),
+    "requests": lambda e: e.get("requests"),
+    "tokens in": lambda e: e.get("input_tokens"),
+    "tokens out": lambda e: e.get("output_tokens"),
+}
 BALANCE: Columns = {
     "account": lambda c: c["account_id"],
     "balance": lambda c: c["balance"],
@@ -80,9 +90,15 @@ def usage(
     end: Moment = None,
     account: Account = None,
     csv: Annotated[bool, typer.Option("--csv", help="Print the table as CSV.")] = False,
+    events: Annotated[
+        bool, typer.Option("--events", help="List what the sums are made of, by hour.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what was used and what it costs: the last 30 days, or 24 hours by hour."""
+    if events:
+        _show_events(client(ctx), {"start": start, "end": end}, account, as_json=as_json)
+        return
     asked = {"group_by": by, "start": start, "end": end, "format": "csv" if csv else "json"}
     request = Request(
         method="GET",
@@ -103,12 +119,32 @@ def usage(
         output.say(f"Together {_amount(report['total']['microcredits'])} credits.", style="dim")
 
 
+def _show_events(
+    server: Client, span: dict[str, str | None], account: str | None, *, as_json: bool
+) -> None:
+    given = {name: value for name, value in span.items() if value}
+    found = list(server.pages(f"{USAGE}/events", params=given, headers=_for(account)))
+    output.show_list(found, EVENT, as_json=as_json, none="Nothing was used.")
+
+
 @credits_app.callback()
 def balance(ctx: typer.Context, account: Account = None, as_json: AsJson = False) -> None:
     """The account's balance; operators grant credits."""
     if ctx.invoked_subcommand is None:
         request = Request(method="GET", path=CREDITS, headers=_for(account))
         output.show_object(client(ctx).json(request), BALANCE, as_json=as_json)
+
+
+@credits_app.command()
+def transfers(
+    ctx: typer.Context,
+    limit: Annotated[int, typer.Option(min=1, help="Most shown, newest first.")] = 50,
+    account: Account = None,
+    as_json: AsJson = False,
+) -> None:
+    """List what was granted to the account and charged."""
+    found = list(client(ctx).pages(f"{CREDITS}/transfers", limit, headers=_for(account)))
+    output.show_list(found, TRANSFER, as_json=as_json, none="Nothing was granted or charged.")
 
 
 @credits_app.command()

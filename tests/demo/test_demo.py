@@ -137,10 +137,21 @@ class TestReadme:
 
     def test_command_line(self, shell: Any) -> None:
         block = next(one for one in self.blocks("sh") if "stoker call tiny" in one)
-        sentiment, fill_mask, models = block.strip().splitlines()
+        sentiment, fill_mask, digits, models = block.strip().splitlines()
         assert json.loads(shell(sentiment + " --json"))[0]["label"] == "negative"
         assert json.loads(shell(fill_mask + " --json"))[0]["token_str"] == "paris"
+        digits = digits.replace(MEDIA, f"{ROOT}/{MEDIA}")
+        assert json.loads(shell(digits + " --json"))[0]["label"] == "7"
         assert "tiny-ner" in shell(models)
+
+    def test_calls_of_the_guide(self, shell: Any) -> None:
+        guide = (ROOT / "docs" / "guide.md").read_text()
+        blocks = re.findall(r"```sh\n(.*?)```", guide, re.DOTALL)
+        block = next(one for one in blocks if "stoker call tiny-digits" in one)
+        calls = block.replace(MEDIA, f"{ROOT}/{MEDIA}").strip().splitlines()
+        digit, colour, label, text = (json.loads(shell(f"{call} --json")) for call in calls)
+        assert (digit[0]["label"], colour[0]["label"]) == ("7", "red")
+        assert (label[0]["label"], text["text"]) == ("a red circle", "seven three one")
 
     def test_chat(self, shell: Any) -> None:
         block = next(one for one in self.blocks("sh") if "stoker chat" in one)

@@ -66,7 +66,7 @@ def operations() -> list[Operation]:
 
 def check(response: httpx.Response) -> None:
     """Raise AssertionError where an answer's status, type or body is not in the document."""
-    operation = _operation(response.request.method, response.request.url.path)
+    operation = operation_of(response.request.method, response.request.url.path)
     if operation is None:
         return
     answered[operation, response.status_code] += 1
@@ -98,7 +98,8 @@ def _routes() -> list[tuple[str, re.Pattern[str], str]]:
     return [one for one in found if one[2] in described]
 
 
-def _operation(method: str, path: str) -> Operation | None:
+def operation_of(method: str, path: str) -> Operation | None:
+    """The operation of a path with its values; None: there is none."""
     if path in HIDDEN:
         return None
     for served, pattern, template in _routes():

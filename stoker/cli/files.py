@@ -1,0 +1,77 @@
+"""`stoker files`: what was generated, until it expires."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stoker.cli import output
+from stoker.cli.call import TIMEOUT_S
+from stoker.cli.client import Request, quoted
+from stoker.cli.context import client
+from stoker.cli.output import AsJson, Columns
+
+FILES = "/v1/files"
+
+app = typer.Typer(no_args_is_help=True, help="Files that were generated.")
+
+FileId = Annotated[str, typer.Argument(metavar="FILE_ID", help="The file's id (file_…).")]
+
+
+def _moment(seconds: int) -> str:
+    return output.moment(datetime.fromtimestamp(seconds, UTC).isoformat())
+
+
+FIELDS: Columns = {
+    "id": lambda f: f["id"],
+    "name": lambda f: f["filename"],
+    "purpose": lambda f: f["purpose"],
+    "size": lambda f: output.size(f["bytes"]),
+    "created": lambda f: _moment(f["created_at"]),
+    "expires": lambda f: _moment(f["expires_at"]),
+}
+
+
+@app.command("list")
+def list_files(
+    ctx: typer.Context,
+    limit: Annotated[int, typer.Option(min=1, help="Most files shown, newest first.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List the files that have not expired."""
+    found = list(client(ctx).pages(FILES, limit))
+    output.show_list(found, FIELDS, as_json=as_json, none="There are no files.")
+
+
+@app.command()
+def show(ctx: typer.Context, file_id: FileId, as_json: AsJson = False) -> None:
+    """Show what is known of a file."""
+    output.show_object(client(ctx).get(f"{FILES}/{quoted(file_id)}"), FIELDS, as_json=as_json)
+
+
+@app.command()
+def download(
+    ctx: typer.Context,
+    file_id: FileId,
+    target: Annotated[
+        Path | None, typer.Option("-o", "--output", help="File to write; its own name by default.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a file's content to a file."""
+    server = client(ctx)
+    place = f"{FILES}/{quoted(file_id)}"
+    known = server.get(place)
+    # Only the last part: the server's word is not taken for a place outside this folder.
+    written = target or Path(Path(known["filename"]).name)
+    request = Request(method="GET", path=f"{place}/content", timeout_s=TIMEOUT_S)
+    server.download(request, written)
+    output.show_done({**known, "file": str(written)}, f"Written to {written}.", as_json=as_json)
+
+
+@app.command()
+def delete(ctx: typer.Context, file_id: FileId, as_json: AsJson = False) -> None:
+    """Delete a file before it expires."""
+    answer = client(ctx).delete(f"{FILES}/{quoted(file_id)}")
+    output.show_done(answer, f"Deleted {file_id}.", as_json=as_json)

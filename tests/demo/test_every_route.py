@@ -1,0 +1,215 @@
+"""What the API can do, a command can: each management route is called by a command, for real."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stoker.cli.client import Client, Request
+from tests.cli.support import Cli, until
+from tests.demo.test_answers import QUESTION, WEATHER
+from tests.deployments.routes import INFERENCE
+from tests.deployments.support import bert
+from tests.support import contract
+from tests.support.contract import Operation, operations
+from tests.support.server import Server
+
+FILES = "/v1/model-artifacts/{artifact_id}/uploads/{upload_id}/files/{path}"
+WITHOUT_COMMAND = {
+    Operation("HEAD", FILES): "for clients that resume a file by its offset; push lists parts",
+    Operation("GET", "/metrics"): "for Prometheus",
+}
+"""Routes that no command calls → why."""
+SUNNY = '{"temperature": 21, "condition": "sunny"}'
+
+
+def managing() -> list[Operation]:
+    called = {path.replace(":path}", "}") for path in INFERENCE} - {"/v1/models"}
+    return [operation for operation in operations() if operation.path not in called]
+
+
+@pytest.fixture(scope="module")
+def called(
+    demo: Server, state: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[set[Operation]]:
+    """The operations that the commands below have called."""
+    found: set[Operation] = set()
+    exchange = Client._exchange
+
+    def noted(self: Client, request: Request, *, stream: bool) -> Any:
+        if operation := contract.operation_of(request.method, request.path):
+            found.add(operation)
+        return exchange(self, request, stream=stream)
+
+    folder = tmp_path_factory.mktemp("commands")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Client, "_exchange", noted)
+        operator = Cli(demo.base_url, demo.operator_key)
+        owner = Cli(demo.base_url, state["account_key"])
+        team = accounts(operator)
+        artifacts(team, folder)
+        keys(team)
+        agents(owner, folder)
+        media(owner, folder)
+        money(owner, operator)
+        team.json("deployments", "delete", "renamed/tagger", "--yes")
+        yield found
+
+
+def good(cli: Cli, *arguments: str, stdin: str = "") -> str:
+    done = cli.run(*arguments, stdin=stdin)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def accounts(operator: Cli) -> Cli:
+    """The command with the key of an account that was made by commands."""
+    account = operator.json("accounts", "create", "commands")["id"]
+    assert account in [one["id"] for one in operator.json("accounts", "list")]
+    operator.json("credits", "grant", account, "5")
+    scope = ("--scope", "account", "--account-id", account)
+    key = good(operator, "keys", "create", *scope).strip()
+    # An operator sees what is an account's by naming it.
+    assert operator.run("deployments", "list").returncode == 1
+    assert operator.json("--account", account, "deployments", "list") == []
+    return Cli(operator.base_url, key)
+
+
+def artifacts(team: Cli, folder: Path) -> None:
+    team.json("doctor")
+    pushed = team.json("artifacts", "push", str(bert()), "--name", "first")["id"]
+    assert team.json("artifacts", "rename", pushed, "second")["display_name"] == "second"
+    assert team.json("artifacts", "show", pushed)["display_name"] == "second"
+    assert [one["id"] for one in team.json("artifacts", "list")] == [pushed]
+    # An upload that was left open, as an interrupted push leaves it.
+    server = Client(team.base_url, team.key)
+    server.post(f"/v1/model-artifacts/{pushed}/uploads")
+    assert team.json("artifacts", "abandon", pushed, "--yes")["deleted"]
+    assert team.run("artifacts", "abandon", pushed, "--yes").returncode == 1
+    assert team.json("artifacts", "show", pushed)["status"] == "ready"
+
+    # A file without a byte has no parts.
+    copy = folder / "copy"
+    copy.mkdir()
+    for path in bert().iterdir():
+        (copy / path.name).write_bytes(path.read_bytes())
+    (copy / "merges.txt").touch()
+    other = team.json("artifacts", "push", str(copy))["id"]
+    assert team.json("artifacts", "delete", other, "--yes")["deleted"]
+
+    team.json("deploy", "renamed/tagger", pushed, "--max-queue", "9")
+    deployments(team, "renamed/tagger")
+
+
+def deployments(team: Cli, model: str) -> None:
+    made = team.json("deployments", "show", model)
+    changed = team.json(
+        "deployments", "set", model, "--readiness", "warm", "--dtype", "bfloat16",
+        "--engine", "torch", "--device", "cpu", "--max-replicas", "2", "--idle-timeout", "60",
+        "--max-queue", "7",
+    )  # fmt: skip
+    expected = {
+        "readiness": "warm",
+        "dtype": "bfloat16",
+        "engine": "torch",
+        "device": "cpu",
+        "replicas": {"min": 0, "max": 2},
+        "idle_timeout_s": 60.0,
+        "max_queue": 7,
+    }
+    assert {name: changed[name] for name in expected} == expected
+    assert (changed["status"], changed["id"]) == ("ready", made["id"])
+    changed = team.json("deployments", "set", model, "--min-replicas", "1", "--no-wait")
+    assert changed["replicas"] == {"min": 1, "max": 2}
+    assert changed["max_queue"] == 7
+    assert "60 s" in good(team, "deployments", "set", model, "--min-replicas", "0")
+
+    refused = team.run("deployments", "set", model, "--config", "weight_format=int8")
+    assert (refused.returncode, "weight_format" in refused.stderr) == (1, True)
+    assert team.run("deployments", "set", model).returncode == 2
+    assert team.run("deployments", "set", model, "--config", "int8").returncode == 2
+
+    assert model in [one["id"] for one in team.json("models")]
+    assert team.json("call", model, "Clara")
+    assert team.json("deployments", "stop", model)["desired"] == "stopped"
+    assert team.json("deployments", "start", model)["status"] == "ready"
+    team.json("deployments", "logs", model)
+    assert team.json("deployments", "events", model)
+    assert [one["model"] for one in team.json("deployments", "list")] == [model]
+
+
+def keys(team: Cli) -> None:
+    made = team.json(
+        "keys", "create", "--deployment", "renamed/tagger", "--requests-per-minute", "60"
+    )
+    shown = team.json("keys", "show", made["id"])
+    assert (shown["requests_per_minute"], "key" in shown) == (60, False)
+    assert "requests a minute" in good(team, "keys", "show", made["id"])
+    assert team.json("keys", "rotate", made["id"])["key"] != made["key"]
+    assert made["id"] in [one["id"] for one in team.json("keys", "list")]
+    assert team.json("keys", "revoke", made["id"])["deleted"]
+
+
+def agents(owner: Cli, folder: Path) -> None:
+    tools = folder / "tools.json"
+    tools.write_text(json.dumps([WEATHER]))
+    agent = owner.json("agents", "create", "forecast", "tiny-chat", "--tools", str(tools))["id"]
+    changed = owner.json(
+        "agents", "set", "forecast", "--instructions", "Be brief.", "--max-steps", "4",
+        "--config", "temperature=0", "--name", "weather report",
+    )  # fmt: skip
+    assert (changed["instructions"], changed["max_steps"]) == ("Be brief.", 4)
+    assert (changed["config"]["temperature"], changed["name"]) == (0, "weather report")
+    assert changed["tools"], "what is not named stays"
+    assert owner.json("agents", "set", agent, "--instructions", "")["instructions"] is None
+    assert owner.run("agents", "set", agent).returncode == 2
+    assert owner.json("agents", "show", agent)["id"] == agent
+    assert agent in [one["id"] for one in owner.json("agents", "list")]
+
+    run = owner.json("agents", "run", agent, QUESTION, "--no-wait")["id"]
+    ended = json.loads(good(owner, "agents", "follow", agent, run, "--json", stdin=f"{SUNNY}\n"))
+    assert ended["output"] == "It is 21 degrees and sunny in Paris."
+    # Whoever follows it again is asked for nothing.
+    good(owner, "agents", "follow", agent, run)
+    assert owner.json("agents", "status", agent, run)["status"] == "completed"
+    assert owner.json("agents", "events", agent, run)[0]["type"] == "run.created"
+    assert [one["id"] for one in owner.json("agents", "runs", agent)] == [run]
+    other = owner.json("agents", "run", agent, QUESTION, "--no-wait")["id"]
+    owner.json("agents", "cancel", agent, other)
+    assert owner.json("agents", "erase", agent, run)["deleted"]
+    assert owner.json("agents", "delete", agent)["deleted"]
+
+
+def media(owner: Cli, folder: Path) -> None:
+    film = folder / "film.mp4"
+    job = owner.json(
+        "video", "random-video-maker", "a boat", "-p", "num_inference_steps=1", "-o", str(film)
+    )
+    assert film.stat().st_size > 0
+    assert owner.json("videos", "get", job["id"])["status"] == "completed"
+    assert job["id"] in [one["id"] for one in owner.json("videos", "list")]
+    listed = [one for one in owner.json("files", "list") if one["purpose"] == "video"]
+    file = owner.json("files", "show", listed[0]["id"])
+    copy = folder / "copy.mp4"
+    written = owner.json("files", "download", file["id"], "-o", str(copy))
+    assert (written["file"], copy.stat().st_size) == (str(copy), file["bytes"])
+    assert owner.json("files", "delete", file["id"])["deleted"]
+    assert owner.json("videos", "delete", job["id"])["deleted"]
+
+
+def money(owner: Cli, operator: Cli) -> None:
+    # What was called above is noted by the next tick.
+    until(lambda: "calls" in {one["type"] for one in owner.json("usage", "--events")})
+    assert "tiny-chat" in good(owner, "usage", "--events")
+    assert owner.json("usage")["total"]["requests"] > 0
+    assert owner.json("credits")["balance"]
+    assert "opening" in {one["kind"] for one in owner.json("credits", "transfers")}
+    assert operator.json("prices", "set", "1", "1")["version"]
+    assert owner.json("prices")
+
+
+@pytest.mark.parametrize("operation", managing(), ids=str)
+def test_a_command_calls_it(called: set[Operation], operation: Operation) -> None:
+    assert (operation in called) != (operation in WITHOUT_COMMAND), WITHOUT_COMMAND.get(operation)
