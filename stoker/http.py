@@ -10,10 +10,12 @@ from typing import Any
 import orjson
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import RouteContext, iter_route_contexts
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import Response
+from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stoker.errors import (
@@ -36,6 +38,7 @@ log = logging.getLogger("stoker.http")
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _BODY_LIMIT = "stoker.body_limit"
 _HEADERS = "stoker.headers"
+_METHODS = "methods_of_paths"
 
 
 class RequestContext:
@@ -231,14 +234,30 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
     if status == HTTPStatus.NOT_FOUND:
         return error_response(_no_such_path(request.scope))
     if status == HTTPStatus.METHOD_NOT_ALLOWED:
-        allowed = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
+        allowed = _methods(request.app, request.scope["path"])
         message = f"{request.method} is not allowed on {request.scope['path']}."
         response = error_response(MethodNotAllowedError(message))
-        response.headers.update(allowed)
+        response.headers["allow"] = ", ".join(sorted(allowed))
         return response
     if status < HTTPStatus.INTERNAL_SERVER_ERROR:
         return error_response(InvalidRequestError("The request could not be read."))
     return error_response(InternalError())
+
+
+def _methods(app: FastAPI, path: str) -> set[str]:
+    """All methods that a path takes. The router tells those of the first route alone that fits."""
+    if not hasattr(app.state, _METHODS):
+        setattr(app.state, _METHODS, [_served(route) for route in iter_route_contexts(app.routes)])
+    table: list[tuple[re.Pattern[str], set[str]]] = getattr(app.state, _METHODS)
+    return {method for pattern, methods in table if pattern.match(path) for method in methods}
+
+
+def _served(route: RouteContext) -> tuple[re.Pattern[str], set[str]]:
+    path = str(route.path)
+    if route.methods is None:
+        # A folder of files.
+        return re.compile(f"{re.escape(path)}(/|$)"), {"GET", "HEAD"}
+    return compile_path(path)[0], set(route.methods)
 
 
 async def _on_validation_error(request: Request, error: Exception) -> Response:

@@ -15,6 +15,7 @@ from stoker.tasks.base import Task
 from stoker.tasks.registry import TASKS
 from stoker.videos.endpoints import CREATE
 from tests.artifacts.support import ARTIFACTS, Raw, Uploading, new_artifact
+from tests.deployments.routes import app, places
 from tests.deployments.support import (
     DEPLOYMENTS,
     MASKS,
@@ -242,6 +243,25 @@ class TestMethodNotAllowed:
         assert response.headers["allow"] == "POST"
         response = client.put("/v1/api-keys")
         check_error(response, 405, "MethodNotAllowedError", "method_not_allowed")
+        assert response.headers["allow"] == "GET, POST"
+        assert client.put("/docs/static/x").headers["allow"] == "GET, HEAD"
+
+    async def test_names_all_methods_of_every_path(self):
+        """Before any key is asked for, so that the app alone can tell."""
+        paths: dict[str, set[str]] = {}
+        for place in places():
+            paths.setdefault(place.url(), set()).add(place.method)
+        # One of many shapes is another's beginning, or ends in a number.
+        paths["/v1/model-artifacts/x/uploads/x/files/x/parts/1"] |= {"HEAD"}
+        paths["/v1/agent/openapi.json"] |= paths["/v1/agent/x"]
+        transport = httpx.ASGITransport(app=app())
+        async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+            for path, methods in paths.items():
+                for method in {"GET", "PUT", "POST", "DELETE", "PATCH", "OPTIONS"} - methods:
+                    response = await client.request(method, path)
+                    assert response.status_code == 405, (method, path)
+                    allowed = response.headers["allow"].split(", ")
+                    assert (set(allowed), sorted(allowed)) == (methods, allowed), (method, path)
 
 
 class TestConflict:
