@@ -13,7 +13,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from stoker.replica.llm import scheduler as scheduling
 from stoker.replica.llm.blocks import BlockCache
 from stoker.replica.llm.events import CallArguments, CallBegun, Event, Finished, Text
-from stoker.replica.llm.interface import Output, Submission
+from stoker.replica.llm.interface import Logprob, Output, Submission
 from stoker.replica.llm.scheduler import Chunk, Scheduler
 from stoker.replica.llm.wire import Sampling
 
@@ -127,6 +127,8 @@ class Answers:
         self.finish: dict[int, str] = {}
         self.errors: dict[int, str] = {}
         self.cached: dict[int, int] = {}
+        self.prompts: dict[int, list[Logprob]] = {}
+        """What was told of each prompt's tokens."""
         self.order: list[int] = []
         """The sequences in the order in which they ended."""
 
@@ -141,6 +143,9 @@ class Answers:
         assert output.id not in self.errors, "an output after an error"
         first = output.id not in self.tokens
         assert first or output.cached == 0, "the cached tokens are told twice"
+        if output.prompt:
+            assert not self.tokens.get(output.id), "the prompt is told after what follows it"
+            self.prompts.setdefault(output.id, []).extend(output.prompt)
         self.tokens.setdefault(output.id, []).extend(output.tokens)
         self.cached[output.id] = self.cached.get(output.id, 0) + output.cached
         if output.error:
@@ -207,10 +212,12 @@ class ToyRunner:
 
     def enter_thread(self) -> None: ...
 
-    def admit(self, identifier: int, tokens: Sequence[int], media: Any = None) -> int | None:
+    def admit(
+        self, identifier: int, tokens: Sequence[int], media: Any = None, *, anew: bool = False
+    ) -> int | None:
         assert media is None
         assert identifier not in self.length, "a sequence is admitted twice"
-        found = self.cache.admit(identifier, tokens)
+        found = self.cache.admit(identifier, tokens, anew=anew)
         if found is not None:
             assert 0 <= found < len(tokens)
             self.length[identifier] = found
@@ -247,11 +254,11 @@ class ToyRunner:
                 assert holders == [chunk.id], "a shared block is written to"
                 self.memory[block][place % size] = token
             self.length[chunk.id] += len(chunk.tokens)
-        rows = [
-            self.spoil(chunk.id, toy_logits(self.read(chunk.id)))
-            for chunk in chunks
-            if chunk.sampled
-        ]
+        rows: list[torch.Tensor] = []
+        for chunk in chunks:
+            tokens = self.read(chunk.id)
+            for end in range(len(tokens) - chunk.rows + 1, len(tokens) + 1):
+                rows.append(self.spoil(chunk.id, toy_logits(tokens[:end])))
         for chunk in chunks:
             self.cache.computed(chunk.id, self.length[chunk.id])
         return torch.stack(rows) if rows else torch.empty(0, self.vocabulary)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 import transformers
@@ -163,6 +164,34 @@ class TestGreedy:
         with torch.inference_mode():
             theirs = model(torch.tensor([tokens])).logits[0, -1]
         assert float((found[0] - theirs).abs().max() / theirs.abs().max()) < 1e-4
+
+
+class TestPromptLogprobs:
+    def told(self, runner: Runner, prompts: list[list[int]], *, top: int, count: int) -> Answers:
+        answers = Answers(Scheduler(runner, ()))
+        for number, tokens in enumerate(prompts):
+            wished = msgspec.structs.replace(wishes(count), prompt_logprobs=top)
+            answers.scheduler.submit(submission(number, tokens, wished))
+        return answers.drain()
+
+    @pytest.mark.parametrize("count", [0, 3])
+    def test_are_those_of_the_model(
+        self, count: int, runner: Runner, model: Any, expected: Expected
+    ) -> None:
+        """In pieces, beside one another, and again where all of it is in the cache."""
+        prompts = [prompt(length) for length in (1, 2, 33, 65, 200)]
+        for _ in range(2):
+            answers = self.told(runner, prompts, top=3, count=count)
+            for number, tokens in enumerate(prompts):
+                with torch.inference_mode():
+                    rows = torch.log_softmax(model(torch.tensor([tokens])).logits[0], -1)
+                told = answers.prompts.get(number, [])
+                assert [one.token for one in told] == tokens[1:]
+                for place, one in enumerate(told):
+                    assert one.value == pytest.approx(float(rows[place, one.token]), abs=1e-4)
+                    values = [value for _, value in one.top]
+                    assert values == pytest.approx(rows[place].topk(3).values.tolist(), abs=1e-4)
+                assert answers.tokens[number] == (expected(tokens, count) if count else [])
 
 
 class TestCache:

@@ -462,6 +462,66 @@ class TestFailures:
         assert runner.cache.free == runner.blocks
 
 
+def scores(prompt: list[int]) -> list[float]:
+    """The log probabilities of the toy's prompt, from the second token on."""
+    return [
+        float(torch.log_softmax(toy_logits(prompt[:place]), -1)[prompt[place]])
+        for place in range(1, len(prompt))
+    ]
+
+
+class TestPromptLogprobs:
+    @pytest.mark.parametrize("budget", [1, 3, 5, 256])
+    @pytest.mark.parametrize("count", [0, 4])
+    def test_of_every_token(self, budget: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Beside others, and where the prompt was computed before."""
+        monkeypatch.setattr(scheduling, "STEP_TOKENS", budget)
+        monkeypatch.setattr(scheduling, "SCORED_TOKENS", 4)
+        answers = Answers(Scheduler(ToyRunner(), ()))
+        prompts = {1: [7] * 9, 2: [7] * 9, 3: [5], 4: [7] * 8 + [1, 2, 3]}
+        answers.scheduler.submit(submission(0, prompts[1], sampling()))
+        for one, prompt in prompts.items():
+            wishes = sampling(prompt_logprobs=2, max_tokens=count)
+            answers.scheduler.submit(submission(one, prompt, wishes))
+        answers.drain()
+        for one, prompt in prompts.items():
+            told = answers.prompts.get(one, [])
+            assert [each.token for each in told] == prompt[1:]
+            assert [each.value for each in told] == pytest.approx(scores(prompt), abs=1e-5)
+            for place, each in enumerate(told, start=1):
+                likeliest = toy_logits(prompt[:place]).topk(2).indices.tolist()
+                assert [token for token, _ in each.top] == likeliest
+            assert answers.tokens[one] == (toy_answer(prompt, count)[0] if count else [])
+            assert answers.finish[one] == "length"
+            assert answers.cached[one] == 0
+
+    def test_at_most_so_many_rows_at_once(self) -> None:
+        runner = ToyRunner(200, max_length=500)
+        answers = Answers(Scheduler(runner, ()))
+        prompt = [one % 50 for one in range(300)]
+        answers.scheduler.submit(submission(1, prompt, sampling(prompt_logprobs=0)))
+        answers.drain()
+        rows = [chunk.rows for step in runner.steps for chunk in step]
+        assert max(rows) == scheduling.SCORED_TOKENS
+        assert [one.value for one in answers.prompts[1]] == pytest.approx(scores(prompt), abs=1e-5)
+
+    def test_none_is_told_twice(self, few_tokens: None) -> None:
+        """One gives its place back in the middle of its prompt, another while it draws."""
+        runner = ToyRunner(10, max_length=40)
+        answers = Answers(Scheduler(runner, ()))
+        prompts = {1: [1] * 10, 2: [2] * 11, 3: [3] * 12}
+        for one, prompt in prompts.items():
+            wishes = sampling(prompt_logprobs=1, max_tokens=24)
+            answers.scheduler.submit(submission(one, prompt, wishes))
+        answers.drain()
+        for one, prompt in prompts.items():
+            told = [each.value for each in answers.prompts[one]]
+            assert told == pytest.approx(scores(prompt), abs=1e-5)
+            assert answers.tokens[one] == toy_answer(prompt, 24)[0]
+        computed = sum(len(chunk.tokens) for step in runner.steps for chunk in step)
+        assert computed > sum(len(prompt) + 23 for prompt in prompts.values()), "none gave way"
+
+
 class TestAdopt:
     def test_what_has_begun_ends_where_it_is(self) -> None:
         old, new = ToyRunner(), ToyRunner()

@@ -54,14 +54,15 @@ class BlockCache:
     def table(self, identifier: int) -> Sequence[int]:
         return self._tables[identifier].blocks
 
-    def admit(self, identifier: int, tokens: Sequence[int]) -> int | None:
+    def admit(self, identifier: int, tokens: Sequence[int], *, anew: bool = False) -> int | None:
         """Take a sequence; how many of its leading tokens are computed. None: no room for the rest.
 
         Args:
             tokens: kept, not copied: what is appended to it belongs to the sequence.
+            anew: it shares no blocks.
         """
         table = _Table(tokens=tokens)
-        shared = self._shared(tokens)
+        shared = [] if anew else self._shared(tokens)
         missing = self._count(len(tokens)) - len(shared)
         if missing > self.free - sum(block in self._idle for block, _ in shared):
             return None

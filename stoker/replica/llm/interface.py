@@ -5,7 +5,7 @@ One step is one forward pass over whatever is running. An engine with a loop of 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from stoker.replica.llm.wire import Sampling
@@ -46,6 +46,9 @@ class Output:
     """Why it failed; nothing more will come."""
     form: bool = False
     """Whether the form that was asked for is why."""
+    prompt: list[Logprob] = field(default_factory=list[Logprob])
+    """Of the prompt's tokens, from the second on, as they are computed: where they were asked for,
+    and before anything that comes after them."""
 
 
 @dataclass(frozen=True, kw_only=True)

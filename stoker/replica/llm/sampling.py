@@ -190,12 +190,24 @@ def _inverse(probabilities: torch.Tensor, uniform: float) -> int:
 
 
 def _logprob(logits: torch.Tensor, token: int, top: int) -> Logprob:
-    total = torch.logsumexp(logits, dim=-1)
-    own = float(logits[token] - total)
+    return scored(logits[None], [token], top)[0]
+
+
+@torch.inference_mode()
+def scored(logits: torch.Tensor, tokens: Sequence[int], top: int) -> list[Logprob]:
+    """The log probability of each row's token.
+
+    Args:
+        logits: (rows, vocabulary), float32.
+        top: how many of the likeliest tokens to tell beside each.
+    """
+    totals = torch.logsumexp(logits, dim=-1, keepdim=True)
+    places = torch.tensor(tokens, dtype=torch.long)[:, None]
+    own = [float(value) for value in (logits.gather(-1, places) - totals)[:, 0]]
     if not top:
-        return Logprob(token, own)
-    values, tokens = torch.topk(logits, min(top, logits.numel()))
-    likeliest = [
-        (int(other), float(value - total)) for other, value in zip(tokens, values, strict=True)
+        return [Logprob(token, value) for token, value in zip(tokens, own, strict=True)]
+    values, others = torch.topk(logits, min(top, logits.shape[-1]))
+    return [
+        Logprob(token, value, [(int(one), float(its)) for one, its in zip(*likeliest, strict=True)])
+        for token, value, *likeliest in zip(tokens, own, others, values - totals, strict=True)
     ]
-    return Logprob(token, own, likeliest)

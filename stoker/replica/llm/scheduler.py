@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from stoker.replica.llm.errors import DrawError, FormError
 from stoker.replica.llm.interface import Features, Finish, Logprob, Output, Submission
-from stoker.replica.llm.sampling import Draws, draw
+from stoker.replica.llm.sampling import Draws, draw, scored
 from stoker.replica.protocol import Sharing
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 STEP_TOKENS = 256
 """Most tokens of a forward pass: more is hardly faster on a CPU, and makes those who wait for their
 next token wait longer."""
+SCORED_TOKENS = 64
+"""Most tokens of a prompt whose logits are all wanted at once: each takes a vocabulary's floats."""
 MAX_RUNNING = 256
 
 
@@ -38,6 +40,13 @@ class Chunk:
     """Position of the first one: so many are in the cache."""
     sampled: bool
     """Whether the logits after the last one are wanted."""
+    scored: bool = False
+    """Whether those after each one are wanted."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows of logits are wanted."""
+        return len(self.tokens) if self.scored else int(self.sampled)
 
 
 class Runner(Protocol):
@@ -54,7 +63,12 @@ class Runner(Protocol):
         ...
 
     def admit(
-        self, identifier: int, tokens: Sequence[int], media: Features | None = None
+        self,
+        identifier: int,
+        tokens: Sequence[int],
+        media: Features | None = None,
+        *,
+        anew: bool = False,
     ) -> int | None:
         """Take a sequence: how many of its leading tokens are computed already, fewer than all.
 
@@ -63,6 +77,7 @@ class Runner(Protocol):
         Args:
             media: what the placeholders among the tokens stand for. The tokens do not tell such
                 sequences apart: none is computed already.
+            anew: none is to be taken as computed: its logits are wanted.
         """
         ...
 
@@ -75,9 +90,10 @@ class Runner(Protocol):
         ...
 
     def forward(self, chunks: Sequence[Chunk]) -> "torch.Tensor":
-        """The logits after each sampled chunk, float32 (sampled, vocabulary), on the CPU.
+        """The logits after each sampled chunk, float32 (rows, vocabulary), on the CPU.
 
-        They are the caller's until the next call.
+        Of a scored chunk, those after each of its tokens. They are the caller's until the next
+        call.
         """
         ...
 
@@ -107,6 +123,8 @@ class Running:
     """Of the prompt's, those that were computed for another sequence before."""
     begun: bool = False
     """Whether it was admitted before."""
+    told: int = 1
+    """Leading tokens of the prompt whose log probabilities were told; the first has none."""
 
     @property
     def id(self) -> int:
@@ -121,12 +139,20 @@ class Running:
         """Whether images are what is to be computed next."""
         return self.submission.media is not None and self.computed == 0
 
+    @property
+    def scored(self) -> bool:
+        """Whether log probabilities of the prompt's tokens are still to be told."""
+        wanted = self.submission.sampling.prompt_logprobs is not None
+        return wanted and self.told < len(self.submission.prompt)
+
     def next(self, budget: int) -> int:
         """How many tokens to compute next."""
         # A prompt's images attend to one another in both directions: they are never in two pieces.
         # What was drawn is left to the next one: a placeholder among it stands for nothing.
         if self.sees:
             return len(self.submission.prompt)
+        if self.scored:
+            budget = min(budget, SCORED_TOKENS)
         return min(budget, len(self.tokens) - self.computed)
 
 
@@ -236,7 +262,8 @@ class Scheduler:
                 held.append(one)
                 continue
             one.runner = self._runner
-            computed = one.runner.admit(one.id, one.tokens, one.submission.media)
+            media = one.submission.media
+            computed = one.runner.admit(one.id, one.tokens, media, anew=one.scored)
             if computed is None:
                 self._waiting.appendleft(one)
                 break
@@ -267,10 +294,7 @@ class Scheduler:
             if not self._reserve(one, one.computed + size):
                 continue
             end = one.computed + size
-            chunk = Chunk(
-                one.id, one.tokens[one.computed : end], one.computed, end == len(one.tokens)
-            )
-            found.append((one, chunk))
+            found.append((one, _chunk(one, end)))
             budget -= size
         return [pair for pair in found if pair[0] in self._active]
 
@@ -303,11 +327,26 @@ class Scheduler:
 
     def _forward(self, runner: Runner, pairs: list[tuple[Running, Chunk]]) -> list[Output]:
         logits = runner.forward([chunk for _, chunk in pairs])
+        outputs: list[Output] = []
+        drawing: list[Running] = []
+        rows: list[int] = []
+        end = 0
         for one, chunk in pairs:
             one.computed += len(chunk.tokens)
-        drawing = [one for one, chunk in pairs if chunk.sampled]
+            start, end = end, end + chunk.rows
+            if chunk.scored:
+                outputs.append(_told(one, chunk, logits[start:end]))
+            if not chunk.sampled:
+                continue
+            if one.submission.sampling.max_tokens == 0:
+                self.cancel(one.id)
+                outputs.append(Output(one.id, [], [], "length"))
+            else:
+                drawing.append(one)
+                rows.append(end - 1)
+        if len(rows) < len(logits):
+            logits = logits[rows]
         drawn = draw(logits, [one.draws for one in drawing]) if drawing else []
-        outputs: list[Output] = []
         for one, found in zip(drawing, drawn, strict=True):
             if isinstance(found, DrawError):
                 self.cancel(one.id)
@@ -337,3 +376,18 @@ class Scheduler:
         elif one.runner.outgrown(one.id, len(one.tokens)):
             self._put_back(one)
         return Output(one.id, [token], [logprob] if logprob else [], finish, cached)
+
+
+def _chunk(one: Running, end: int) -> Chunk:
+    start = one.computed
+    return Chunk(one.id, one.tokens[start:end], start, end == len(one.tokens), one.scored)
+
+
+def _told(one: Running, chunk: Chunk, logits: "torch.Tensor") -> Output:
+    """The log probabilities of the prompt's tokens that come after each of a chunk's."""
+    prompt, start = one.submission.prompt, chunk.start
+    first, last = max(one.told, start + 1), min(start + len(logits), len(prompt) - 1)
+    rows = logits[first - start - 1 : last - start]
+    top = one.submission.sampling.prompt_logprobs or 0
+    one.told = max(one.told, last + 1)
+    return Output(one.id, [], [], prompt=scored(rows, prompt[first : last + 1], top))

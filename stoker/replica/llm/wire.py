@@ -17,7 +17,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How tokens are drawn. None: what the model's generation_config.json says."""
 
     max_tokens: int | None = None
-    """Most tokens of the answer; None: as many as the context has room for."""
+    """Most tokens of the answer; None: as many as the context has room for. 0: none at all."""
     min_tokens: int = 0
     """The model cannot end its answer before it has so many."""
     temperature: float | None = None
@@ -38,6 +38,8 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Token → added to its logit."""
     logprobs: int | None = None
     """How many alternatives to report beside each token's own log probability; None: nothing."""
+    prompt_logprobs: int | None = None
+    """The same of the prompt's tokens."""
 
     def of(self, number: int) -> "Sampling":
         """The sampling of one of several answers: a seed must not make them all alike."""

@@ -73,10 +73,12 @@ class OpenVinoRunner:
         # OpenMP keeps the number for each thread that opens parallel regions.
         torch.set_num_threads(self._threads)
 
-    def admit(self, identifier: int, tokens: Sequence[int], media: Any = None) -> int | None:
+    def admit(
+        self, identifier: int, tokens: Sequence[int], media: Any = None, *, anew: bool = False
+    ) -> int | None:
         if media is not None:
             raise ValueError("a converted model takes no images")
-        return self._cache.admit(identifier, tokens)
+        return self._cache.admit(identifier, tokens, anew=anew)
 
     def reserve(self, identifier: int, length: int) -> bool:
         return self._cache.reserve(identifier, length)
@@ -109,7 +111,11 @@ class OpenVinoRunner:
                 "block_indices_begins": _ints([0, *np.cumsum([len(one) for one in tables])]),
                 "max_context_len": _ints(max(one.start + len(one.tokens) for one in chunks)),
                 _SAMPLED: np.asarray(
-                    [end - 1 for one, end in zip(chunks, ends, strict=True) if one.sampled],
+                    [
+                        place
+                        for one, end in zip(chunks, ends, strict=True)
+                        for place in range(end - one.rows, end)
+                    ],
                     dtype=np.int64,
                 ),
             },

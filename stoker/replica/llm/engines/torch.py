@@ -118,8 +118,14 @@ class TorchRunner:
         torch.set_num_threads(self._threads)
 
     def admit(
-        self, identifier: int, tokens: Sequence[int], media: Features | None = None
+        self,
+        identifier: int,
+        tokens: Sequence[int],
+        media: Features | None = None,
+        *,
+        anew: bool = False,
     ) -> int | None:
+        # No sequence finds anything computed here.
         self._reserved[identifier] = 0
         if not self.reserve(identifier, len(tokens)):
             del self._reserved[identifier]
@@ -180,24 +186,33 @@ class TorchRunner:
         for chunk in chunks:
             if chunk.id in self._alone:
                 rows[chunk.id] = self._by_itself(chunk)
-        found = [rows[chunk.id] for chunk in chunks if chunk.sampled]
-        return torch.stack(found) if found else torch.empty(0, self.vocabulary)
+        found = [rows[chunk.id] for chunk in chunks if chunk.rows]
+        return torch.cat(found) if found else torch.empty(0, self.vocabulary)
 
     def _by_itself(self, chunk: "Chunk") -> torch.Tensor:
         own = self._alone[chunk.id]
         if self._in_one_piece:
             own.held += chunk.tokens
             if not chunk.sampled:
-                return torch.empty(0)
+                return self._so_far(own, chunk.rows)
         tokens, own.held = own.held or list(chunk.tokens), []
         ids = torch.tensor([tokens], device=self.model.device)
+        rows = chunk.rows or 1
         with self._rotary.of(own.whole):
-            found = self._read(ids, own) if own.media is None else self._see(ids, own)
+            found = self._read(ids, own, rows) if own.media is None else self._see(ids, own)
         own.length += ids.shape[1]
         if self._footprint is None:
             self._footprint = footprint(own.cache)
             self._shares = self._shares and shareable(own.cache)
-        return found[0]
+        return found[0, -rows:]
+
+    def _so_far(self, own: _Alone, rows: int) -> torch.Tensor:
+        """Logits after the last of the tokens that wait: computed for these alone."""
+        if not rows:
+            return torch.empty(0)
+        ids = torch.tensor([own.held], device=self.model.device)
+        with self._rotary.of(own.whole):
+            return self.model(input_ids=ids).logits[0, -rows:].float().cpu()
 
     def _together(self, group: _Group, chunks: "Sequence[Chunk]") -> dict[int, torch.Tensor]:
         """One token of each sequence of a group; all of the group are among the chunks."""
@@ -214,10 +229,10 @@ class TorchRunner:
         group.lengths = [length + 1 for length in group.lengths]
         return dict(zip(group.ids, found, strict=True))
 
-    def _read(self, ids: torch.Tensor, own: _Alone) -> torch.Tensor:
+    def _read(self, ids: torch.Tensor, own: _Alone, rows: int) -> torch.Tensor:
         """Compute tokens that stand behind one another."""
         lengths = torch.arange(own.length, own.length + ids.shape[1], device=ids.device)
-        return self._run(ids, self._positions(lengths[None], [own.shift]), own)
+        return self._run(ids, self._positions(lengths[None], [own.shift]), own, rows=rows)
 
     def _see(self, ids: torch.Tensor, own: _Alone) -> torch.Tensor:
         """Compute a prompt with its images, and how far it moves what comes after it."""
@@ -252,18 +267,21 @@ class TorchRunner:
         positions: torch.Tensor,
         of: _Alone | _Group,
         features: Mapping[str, torch.Tensor] = {},
+        rows: int = 1,
     ) -> torch.Tensor:
-        """Logits after the last token of each row, float32 (rows, vocabulary), on the CPU."""
+        """Logits after the last tokens of each sequence, float32 (sequences, rows, vocabulary), on
+        the CPU.
+        """
         name = self._caches.name
         options: dict[str, Any] = {name: of.cache, "use_cache": True, **features}
         if "position_ids" in self._accepted:
             options["position_ids"] = positions
         if "logits_to_keep" in self._accepted:
-            options["logits_to_keep"] = 1
+            options["logits_to_keep"] = rows
         found = self.model(input_ids=ids, **options)
         if of.cache is None:
             of.cache = found[name]
-        return found.logits[:, -1].float().cpu()
+        return found.logits[:, -rows:].float().cpu()
 
     def _join(self, chunks: "Sequence[Chunk]") -> None:
         """Move sequences that begin to draw into the groups of their kinds."""
