@@ -116,7 +116,7 @@ class GenerationRequest(ModelRequest):
     )
     frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
     presence_penalty: float | None = Field(default=None, ge=-2, le=2)
-    repetition_penalty: float | None = Field(default=None, gt=0, le=100)
+    repetition_penalty: float | None = Field(default=None, ge=wire.MIN_PENALTY, le=wire.MAX_PENALTY)
     logit_bias: (
         dict[Annotated[str, Field(pattern=r"^\d{1,10}$")], Annotated[float, Field(ge=-100, le=100)]]
         | None

@@ -1,10 +1,10 @@
 """`POST /v1/audio/transcriptions` and `/v1/audio/translations`: recordings as text."""
 
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, Field, model_validator
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from stoker import bodies
 from stoker.auth import Caller
@@ -13,6 +13,7 @@ from stoker.inference import Prefer, TaskRoute, check_pipeline, unless_gone, wai
 from stoker.media.media import Media
 from stoker.openai.convention import EVENTS, Convention, add_route, streamed
 from stoker.openai.sampling import ModelRequest
+from stoker.replica.generation import MIN_TEMPERATURE
 from stoker.replica.recognition.transcripts import TIMED, Finishing
 from stoker.runtime.interface import Call
 from stoker.tasks.automatic_speech_recognition import PIPELINE, TRANSCRIPTIONS, TRANSLATIONS
@@ -28,6 +29,12 @@ _VAD = "chunking_strategy["
 Granularity = Literal["word", "segment"]
 
 
+def _temperature(value: float) -> float:
+    if 0 < value < MIN_TEMPERATURE:
+        raise ValueError(f"must be 0, or at least {MIN_TEMPERATURE:f}")
+    return value
+
+
 class AudioTranslationRequest(ModelRequest):
     file: Audio
     prompt: str | None = Field(
@@ -39,7 +46,7 @@ class AudioTranslationRequest(ModelRequest):
     response_format: Literal["json", "text", "srt", "verbose_json", "vtt"] = Field(
         default="json", description="`srt` and `vtt` are subtitles."
     )
-    temperature: float = Field(
+    temperature: Annotated[float, AfterValidator(_temperature)] = Field(
         default=0.0, ge=0, le=1, description="0: the likeliest words; above: drawn at random."
     )
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
+from stoker.replica.llm.wire import MAX_PENALTY, MIN_PENALTY
 from stoker.replica.stages import InputError, Stages
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 DEFAULT_NEW_TOKENS = 256
 MAX_NEW_TOKENS = 4096
 MAX_BEAMS = 16
+MIN_TEMPERATURE = 1e-6
+"""Logits are divided by it, and must not overflow."""
 
 Options = tuple[tuple[str, Any], ...]
 """Arguments of `generate`, sorted by name: hashable, so that equal ones share a batch."""
@@ -44,7 +47,10 @@ class _Generation(BaseModel):
         default=None, description="Draw tokens at random instead of taking the likeliest."
     )
     temperature: float | None = Field(
-        default=None, gt=0, le=100, description="Above 1 flattens the distribution drawn from."
+        default=None,
+        ge=MIN_TEMPERATURE,
+        le=100,
+        description="Above 1 flattens the distribution drawn from.",
     )
     top_p: float | None = Field(
         default=None, gt=0, le=1, description="Draw from the likeliest tokens of this total."
@@ -53,10 +59,13 @@ class _Generation(BaseModel):
         default=None, ge=0, le=1_000_000, description="Draw from this many likeliest; 0: from all."
     )
     repetition_penalty: float | None = Field(
-        default=None, gt=0, le=100, description="Above 1 makes generated tokens less likely again."
+        default=None,
+        ge=MIN_PENALTY,
+        le=MAX_PENALTY,
+        description="Above 1 makes generated tokens less likely again.",
     )
     length_penalty: float | None = Field(
-        default=None, ge=-100, le=100, description="Of beam search: above 0 favours longer texts."
+        default=None, ge=-10, le=10, description="Of beam search: above 0 favours longer texts."
     )
     no_repeat_ngram_size: int | None = Field(
         default=None, ge=0, le=64, description="No sequence of so many tokens occurs twice; 0: any."

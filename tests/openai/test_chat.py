@@ -478,6 +478,33 @@ class TestSampling:
         assert text.startswith(PARIS)
         assert found.usage is not None and found.usage.completion_tokens == 60
 
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"temperature": 1e-300},
+            {"top_p": 1e-300},
+            {"min_p": 1e-300},
+            {"repetition_penalty": 0.01},
+            {"repetition_penalty": 100},
+            {"frequency_penalty": -2, "presence_penalty": 1e-300},
+            {"logit_bias": {"5": -100.0, "6": 1e-300}},
+        ],
+        ids=str,
+    )
+    @pytest.mark.parametrize("temperature", [0, 1])
+    def test_numbers_at_their_bounds(
+        self, account: httpx.Client, model: str, temperature: float, options: dict[str, Any]
+    ):
+        asked = {"temperature": temperature, "max_tokens": 8, "seed": 1} | options
+        body = {"model": model, "messages": user(FRANCE), **asked}
+        response = account.post("/v1/chat/completions", json=body)
+        assert response.status_code == 200, response.text
+
+    def test_says_which_bound(self, account: httpx.Client, model: str):
+        body = {"model": model, "messages": user(FRANCE), "repetition_penalty": 1e-300}
+        error = account.post("/v1/chat/completions", json=body).json()["error"]
+        assert "greater than or equal to 0.01" in error["message"]
+
     def test_characters_of_several_tokens(self, sdk: openai.OpenAI, model: str):
         form = {"structured_outputs": {"choice": ["naïve 漢字 🦊"]}}
         chunks = sdk.chat.completions.create(
@@ -586,6 +613,8 @@ class TestRefused:
         [
             ({"temperature": 2.5}, "temperature"),
             ({"top_p": 0}, "top_p"),
+            ({"repetition_penalty": 1e-300}, "repetition_penalty"),
+            ({"repetition_penalty": 0}, "repetition_penalty"),
             ({"n": 0}, "n"),
             ({"n": 1000}, "n"),
             ({"max_tokens": 0}, "max_tokens"),

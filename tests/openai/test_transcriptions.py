@@ -217,6 +217,7 @@ class TestRefused:
             ("response_format", {"response_format": "srt", "stream": True}),
             ("temperature", {"temperature": 1.5}),
             ("temperature", {"temperature": -0.1}),
+            ("temperature", {"temperature": 1e-300}),
             ("language", {"language": "xx"}),
             ("language", {"language": "fr"}),
             ("prompt", {"prompt": "<|startoftranscript|>"}),

@@ -240,12 +240,32 @@ class TestRefusals:
         )
 
     @pytest.mark.parametrize(
+        "options",
+        [
+            {"do_sample": True, "temperature": 1e-6},
+            {"do_sample": True, "temperature": 100.0, "repetition_penalty": 0.01},
+            {"do_sample": True, "temperature": 1e-6, "repetition_penalty": 100.0},
+            {"do_sample": True, "top_p": 1e-300},
+            {"do_sample": True, "generate_kwargs": {"typical_p": 1e-300, "min_p": 1e-300}},
+            {"num_beams": 2, "length_penalty": -10.0, "max_new_tokens": 100},
+            {"num_beams": 2, "length_penalty": 10.0, "max_new_tokens": 100},
+        ],
+        ids=str,
+    )
+    def test_numbers_at_their_bounds(self, one: Any, options: dict[str, Any]) -> None:
+        (found,) = one[0].ask({"inputs": "a", **LENGTH, **options})
+        assert isinstance(found["translation_text"], str)
+
+    @pytest.mark.parametrize(
         ("body", "where"),
         [
             ({"max_new_tokens": 0}, "max_new_tokens"),
             ({"max_new_tokens": 4097}, "max_new_tokens"),
             ({"num_beams": 17}, "num_beams"),
             ({"temperature": 0}, "temperature"),
+            ({"temperature": 1e-300, "do_sample": True}, "temperature"),
+            ({"repetition_penalty": 1e-50, "do_sample": True}, "repetition_penalty"),
+            ({"length_penalty": 11, "num_beams": 2}, "length_penalty"),
             ({"generate_kwargs": {"num_beams": 17}}, "num_beams"),
             ({"generate_kwargs": {"custom_generate": "x"}}, "custom_generate"),
             ({"generate_parameters": {"max_time": 1}}, "max_time"),

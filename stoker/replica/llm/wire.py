@@ -11,6 +11,8 @@ MAX_STOPS = 16
 MAX_CHOICES = 128
 MAX_LOGPROBS = 20
 MAX_LOGIT_BIAS = 1024
+MIN_PENALTY, MAX_PENALTY = 0.01, 100.0
+"""Of repetition: logits are multiplied and divided by it, and must not overflow."""
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
