@@ -294,7 +294,8 @@ class Progress(msgspec.Struct, frozen=True, tag="progress"):
 class Failure(msgspec.Struct, frozen=True, tag="failure"):
     id: int
     code: str
-    """`invalid_request` or `invalid_media` for an input, `inference_failed` for the model."""
+    """`invalid_request`, `invalid_media` or `context_length_exceeded` for an input,
+    `inference_failed` for the model."""
     message: str
     param: str | None
 

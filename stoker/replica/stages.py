@@ -50,6 +50,28 @@ class InputError(Exception):
         self.code = code
 
 
+class ContextLengthError(InputError):
+    """A prompt that is longer than the model takes: clients make their conversation shorter then.
+
+    Some tell the case by its code, LiteLLM by the words that the message begins with, and LangChain
+    by the code within the message: the exceptions of OpenAI's SDK say no more than that.
+    """
+
+    def __init__(self, most: int, what: str, *, field: str, of_item: bool = False) -> None:
+        """
+        Args:
+            most: tokens that the model takes.
+            what: goes on from there: the numbers, and what would be right.
+        """
+        code = "context_length_exceeded"
+        super().__init__(
+            f"This model's maximum context length is {most} tokens. However, {what} ({code})",
+            field=field,
+            of_item=of_item,
+            code=code,
+        )
+
+
 @dataclass
 class Sample:
     """One row of a forward pass."""

@@ -53,11 +53,14 @@ class TextStages(Stages):
         return int(min(limits))
 
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
-        return [self.text_sample(item, truncation=bool(parameters.get("truncation")))]
+        truncation, field = bool(parameters.get("truncation")), parameters.get("field", "inputs")
+        return [self.text_sample(item, truncation=truncation, field=field)]
 
-    def text_sample(self, text: str, *, truncation: bool, most: int | None = None) -> Sample:
+    def text_sample(
+        self, text: str, *, truncation: bool, most: int | None = None, field: str = "inputs"
+    ) -> Sample:
         """A text, cut to `most` tokens beside the special ones and, with `truncation`, to what the
-        model takes. Raises `InputError`.
+        model takes. Raises `InputError`, of this `field`.
         """
         limit = self.max_tokens()
         lengths = [limit] if truncation else []
@@ -73,7 +76,7 @@ class TextStages(Stages):
         if length == 0:
             raise InputError("The text has no tokens: it must not be empty.")
         if length > limit:
-            raise self.too_long(length, limit)
+            raise self.too_long(length, limit, field)
         return Sample(features, extras)
 
     def too_long(self, length: int, limit: int, field: str = "inputs") -> InputError:

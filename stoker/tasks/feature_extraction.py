@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from stoker.replica.pooling import SentenceHead, cosines
-from stoker.replica.stages import InputError, Sample
+from stoker.replica.stages import ContextLengthError, InputError, Sample
 from stoker.replica.text import TextStages
 from stoker.tasks.base import Task, TaskRequest
 from stoker.tasks.inputs import TextInputs, Truncation
@@ -60,7 +60,16 @@ class FeatureExtractionStages(TextStages):
             truncation = bool(parameters.get("truncation"))
             return self.text_sample(prepared, truncation=truncation, most=most)
         except InputError as error:
-            raise InputError(error.message, field=field, of_item=of_item) from error
+            error.field, error.of_item = field, of_item
+            raise
+
+    def too_long(self, length: int, limit: int, field: str = "inputs") -> InputError:
+        if field != "input":
+            return super().too_long(length, limit, field)
+        # Of OpenAI's convention: its clients know it by other words.
+        advice = 'Shorten it, or send "truncation": true to cut it.'
+        what = f"your input resulted in {length} tokens. {advice}"
+        return ContextLengthError(limit, what, field=field, of_item=True)
 
     def _prompt(self, parameters: Mapping[str, Any]) -> str | None:
         name = parameters.get("prompt_name")

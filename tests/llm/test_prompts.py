@@ -158,16 +158,26 @@ class TestLimited:
     def test_a_prompt_that_is_too_long(self, size: int, prompts: Prompts) -> None:
         error = self.refused(prompts, size)
         assert error.field == "prompt"
+        assert error.code == "context_length_exceeded"
         assert error.message == (
-            f"'prompt' has {size} tokens; this model takes 64, prompt and answer together."
+            "This model's maximum context length is 64 tokens. However, your prompt resulted in "
+            f"{size} tokens, and the answer takes some, too. Please reduce the length of the "
+            "prompt. (context_length_exceeded)"
         )
 
     def test_an_answer_that_is_too_long(self, prompts: Prompts) -> None:
         error = self.refused(prompts, 50, max_tokens=15)
         assert error.field == "max_tokens"
+        assert error.code == "context_length_exceeded"
         assert error.message == (
-            "'max_tokens' is 15, and the prompt has 50 tokens: together 65; this model takes 64."
+            "This model's maximum context length is 64 tokens. However, you requested 65 tokens "
+            "(50 in the prompt, 15 in the completion). Please reduce the length of the prompt, or "
+            "'max_tokens'. (context_length_exceeded)"
         )
+
+    def test_a_prompt_without_an_answer(self, prompts: Prompts) -> None:
+        assert self.limited(prompts, 64, max_tokens=0).max_tokens == 0
+        assert self.refused(prompts, 65, max_tokens=0).field == "prompt"
 
     def test_names_the_field_that_was_given(self, prompts: Prompts) -> None:
         given = Generation(

@@ -714,13 +714,24 @@ class TestRefused:
 
     def test_too_long(self, sdk: openai.OpenAI, model: str):
         error = refusal(sdk, model, user("hello " * 3000))
-        assert error["param"] == "messages"
-        assert "this model takes 1024" in error["message"]
+        assert (error["param"], error["code"]) == ("messages", "context_length_exceeded")
+        # LiteLLM looks for "this model's maximum context length is", in small letters.
+        assert error["message"].startswith("This model's maximum context length is 1024 tokens.")
 
     def test_too_much_asked(self, sdk: openai.OpenAI, model: str):
         error = refusal(sdk, model, user("Hello!"), max_completion_tokens=1024)
         assert error["param"] == "max_completion_tokens"
-        assert "1024" in error["message"]
+        assert error["code"] == "context_length_exceeded"
+        assert error["message"].startswith("This model's maximum context length is 1024 tokens.")
+        assert "1024 in the completion" in error["message"]
+
+    def test_a_completion_that_is_too_long(self, account: httpx.Client, model: str):
+        for body in ({"prompt": "hello " * 3000}, {"prompt": "hello", "max_tokens": 1024}):
+            response = account.post("/v1/completions", json={"model": model, **body})
+            assert response.status_code == 400
+            error = response.json()["error"]
+            assert error["code"] == "context_length_exceeded"
+            assert error["param"] == list(body)[-1]
 
     def test_refused_before_a_stream_begins(self, sdk: openai.OpenAI, model: str):
         with pytest.raises(openai.BadRequestError):

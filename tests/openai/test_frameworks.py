@@ -3,7 +3,9 @@
 import asyncio
 from typing import Any
 
+import openai
 import pytest
+from langchain_core.exceptions import ContextOverflowError
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI, OpenAIEmbeddings
@@ -80,6 +82,24 @@ class TestLangChain:
         if method == "json_schema":
             assert found == Person(name="Anna", age=31, city="Berlin")
 
+    @pytest.mark.parametrize("responses", [False, True], ids=["chat", "responses"])
+    async def test_a_prompt_that_is_too_long(
+        self, base_url: str, key: str, model: str, responses: bool
+    ) -> None:
+        """It is told from other wrong requests: agents make their conversation shorter then."""
+        chat = ChatOpenAI(
+            base_url=f"{base_url}/v1",
+            api_key=SecretStr(key),
+            model=model,
+            use_responses_api=responses,
+        )
+        with pytest.raises(ContextOverflowError):
+            chat.invoke("hello " * 3000)
+        with pytest.raises(ContextOverflowError):
+            chat.bind(max_tokens=1024).invoke(FRANCE)
+        with pytest.raises(ContextOverflowError):
+            [part async for part in chat.astream("hello " * 3000)]
+
     def test_embeddings(self, base_url: str, key: str, account: Any) -> None:
         deploy(account, MODEL.parent / "tiny-encoder", "encoder")
         embeddings = OpenAIEmbeddings(
@@ -89,6 +109,9 @@ class TestLangChain:
             # It would count tokens as OpenAI's models do.
             check_embedding_ctx_length=False,
         )
+        with pytest.raises(openai.BadRequestError, match="maximum context length is") as caught:
+            embeddings.embed_query("bread " * 3000)
+        assert caught.value.code == "context_length_exceeded"
         bread, loaf, car = embeddings.embed_documents(
             ["How do I bake bread?", "What is a good way to bake bread?", "My car does not start."]
         )

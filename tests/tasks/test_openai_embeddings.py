@@ -92,8 +92,9 @@ class TestSdk:
 
     def test_extensions(self, sdk: openai.OpenAI, expected: Any) -> None:
         long = "the piers " * 400
-        with pytest.raises(openai.BadRequestError, match="takes at most 256"):
+        with pytest.raises(openai.BadRequestError, match="maximum context length is 256") as caught:
             sdk.embeddings.create(model="team/minilm", input=["short", long])
+        assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "input[1]")
         cut = sdk.embeddings.create(
             model="team/minilm", input=long, extra_body={"truncation": True}
         )

@@ -13,7 +13,7 @@ from stoker.replica.llm.files import load_generation_config, load_tokenizer
 from stoker.replica.llm.images import Images, as_text
 from stoker.replica.llm.interface import Features
 from stoker.replica.llm.wire import Conversation, Generation, Prompt, Sampling
-from stoker.replica.stages import InputError
+from stoker.replica.stages import ContextLengthError, InputError
 
 
 @dataclass(frozen=True)
@@ -111,24 +111,32 @@ class Prompts:
         return Prepared(tokens, text[-64:], media)
 
     def limited(self, prompt: Prepared, asked: Generation, place: str) -> Sampling:
-        """The sampling with its number of tokens settled. Raises `InputError` on an overflow."""
+        """The sampling with its number of tokens settled.
+
+        Raises `ContextLengthError` on an overflow, `InputError` for unknown tokens.
+        """
         size, most = len(prompt.tokens), self._max_length
-        if size >= most:
-            raise _refusal(
-                f"has {size} tokens; this model takes {most}, prompt and answer together.", place
-            )
         sampling = asked.sampling
         wished = sampling.max_tokens
+        name = place.partition("[")[0]
+        if size + (1 if wished is None else min(1, wished)) > most:
+            raise ContextLengthError(
+                most,
+                f"your {name} resulted in {size} tokens, and the answer takes some, too. Please "
+                f"reduce the length of the {name}.",
+                field=place,
+            )
         if wished is not None and size + wished > most:
-            raise _refusal(
-                f"is {wished}, and the prompt has {size} tokens: together {size + wished}; "
-                f"this model takes {most}.",
-                asked.limit_field,
+            raise ContextLengthError(
+                most,
+                f"you requested {size + wished} tokens ({size} in the {name}, {wished} in the "
+                f"completion). Please reduce the length of the {name}, or '{asked.limit_field}'.",
+                field=asked.limit_field,
             )
         self._known(sampling.logit_bias, "logit_bias")
         self._known(sampling.stop_token_ids, "stop_token_ids")
         filled = self.defaults.filled(sampling)
-        return msgspec.structs.replace(filled, max_tokens=wished or most - size)
+        return msgspec.structs.replace(filled, max_tokens=most - size if wished is None else wished)
 
     def _known(self, tokens: Iterable[int], place: str) -> None:
         """Raise `InputError` for a token that the model does not have."""

@@ -478,9 +478,11 @@ def _message(identifier: int, call: Call | Generation) -> ToReplica:
 _ERRORS: Mapping[str, type[StokerError]] = {
     "invalid_request": InvalidRequestError,
     "invalid_media": InvalidMediaError,
+    "context_length_exceeded": InvalidRequestError,
     "inference_failed": InferenceError,
 }
 
 
 def _error(failure: Failure) -> StokerError:
-    return _ERRORS.get(failure.code, InferenceError)(failure.message, param=failure.param)
+    code = failure.code if failure.code in _ERRORS else InferenceError.code
+    return _ERRORS[code](failure.message, code=code, param=failure.param)
