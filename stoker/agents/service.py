@@ -18,7 +18,7 @@ from stoker.ids import Prefix, new_id
 from stoker.inference import check_pipeline
 from stoker.keys.keyring import Principal, Scope
 from stoker.media.fetch import checked_url
-from stoker.openai.chat import JsonSchemaFormat
+from stoker.openai.chat import JsonSchemaFormat, JsonValueFormat
 from stoker.replica.llm import limits
 from stoker.tasks.registry import GENERATING
 
@@ -96,6 +96,8 @@ def _config(config: schemas.AgentConfig) -> dict[str, Any]:
     """Raises `InvalidRequestError` naming the field."""
     if isinstance(form := config.response_format, JsonSchemaFormat):
         _check_schema(form.json_schema.schema_, "config.response_format.json_schema.schema")
+    if isinstance(form, JsonValueFormat):
+        _check_schema(form.value, "config.response_format.value")
     return config.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 

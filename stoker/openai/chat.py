@@ -37,7 +37,11 @@ class JsonSchema(OpenAIRequest):
     name: str = Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")
     description: str | None = Field(default=None, max_length=4096)
     schema_: dict[str, Any] | None = Field(default=None, alias="schema", max_length=4096)
-    strict: bool | None = Field(default=None, description="Enforced either way.")
+    strict: bool | None = Field(
+        default=None,
+        description="Objects take no members but those that the schema names, unless it says "
+        "`additionalProperties` of them. The schema is enforced either way.",
+    )
 
 
 class TextFormat(OpenAIRequest):
@@ -48,6 +52,21 @@ class JsonObjectFormat(OpenAIRequest):
     type: Literal["json_object"]
 
 
+class JsonValueFormat(OpenAIRequest):
+    """Any object or, as huggingface_hub's client sends a schema of its own accord, one of that."""
+
+    type: Literal["json_object", "json"]
+    value: dict[str, Any] | None = Field(
+        default=None, max_length=4096, description="A JSON schema. Of the type `json`: required."
+    )
+
+    @model_validator(mode="after")
+    def _has_a_schema(self) -> Self:
+        if self.type == "json" and self.value is None:
+            raise refusal("is required: a JSON schema", "value")
+        return self
+
+
 class JsonSchemaFormat(OpenAIRequest):
     type: Literal["json_schema"]
     json_schema: JsonSchema
@@ -55,11 +74,13 @@ class JsonSchemaFormat(OpenAIRequest):
 
 ResponseFormat = Annotated[
     Annotated[TextFormat, Tag("<text>")]
-    | Annotated[JsonObjectFormat, Tag("<json_object>")]
+    | Annotated[JsonValueFormat, Tag("<json_object>")]
+    | Annotated[JsonValueFormat, Tag("<json>")]
     | Annotated[JsonSchemaFormat, Tag("<json_schema>")],
     one_of(
         "text",
         "json_object",
+        "json",
         "json_schema",
         must_be="a form of the type 'text', 'json_object' or 'json_schema'",
     ),
@@ -109,13 +130,12 @@ class ChatRequest(GenerationRequest):
             raise refusal("means the same as 'max_tokens': give one", "max_completion_tokens")
         if self.top_logprobs is not None and not self.logprobs:
             raise refusal('needs "logprobs": true', "top_logprobs")
-        if self.tools is None and self.tool_choice not in (None, "none"):
+        free = (None, "none", "auto") if self.tools is not None else (None, "none")
+        if not self.tools and self.tool_choice not in free:
             raise refusal("needs 'tools'", "tool_choice")
         forms = [self.structured_outputs, self._asks_for_json or None]
         if all(forms):
             raise refusal("and 'response_format' exclude each other", "structured_outputs")
-        if any(forms) and self.tool_choice not in (None, "none", "auto"):
-            raise refusal("leaves no room for another form of the answer", "tool_choice")
         return self
 
     @property
@@ -125,12 +145,14 @@ class ChatRequest(GenerationRequest):
     def generation(self, answer: dict[str, Any]) -> Generation:
         """The internal form. Raises `InvalidRequestError`."""
         newer = self.max_completion_tokens
+        tools = self._tools()
+        forced = tools is not None and tools.choice == "required"
         return Generation(
             api="chat",
             prompts=[
                 Conversation(
                     messages=for_template(self.messages),
-                    tools=self._tools(),
+                    tools=tools,
                     effort=self.reasoning_effort,
                 )
             ],
@@ -138,7 +160,8 @@ class ChatRequest(GenerationRequest):
                 max_tokens=self.max_tokens if newer is None else newer,
                 logprobs=(self.top_logprobs or 0) if self.logprobs else None,
             ),
-            guide=self._guide(),
+            # A form is that of the text: an answer that has to be calls has none.
+            guide=None if forced else self._guide(),
             n=self.n or 1,
             stream=bool(self.stream),
             limit_field="max_tokens" if newer is None else "max_completion_tokens",
@@ -152,9 +175,7 @@ class ChatRequest(GenerationRequest):
         parallel = self.parallel_tool_calls is not False
         choice = self.tool_choice or "auto"
         if not isinstance(choice, NamedTool):
-            # A form for the whole answer leaves no room for calls.
-            free = self._guide() is None
-            return Tools(functions=functions, choice=choice if free else "none", parallel=parallel)
+            return Tools(functions=functions, choice=choice, parallel=parallel)
         name = choice.function.name
         if all(one["function"]["name"] != name for one in functions):
             raise InvalidRequestError(
@@ -166,12 +187,15 @@ class ChatRequest(GenerationRequest):
         if self.structured_outputs:
             return self.structured_outputs.guide()
         match self.response_format:
-            case JsonObjectFormat():
+            case JsonValueFormat(value=None):
                 return Guide(kind="json_object", field="response_format")
+            case JsonValueFormat(value=schema):
+                return Guide(kind="json_schema", value=schema, field="response_format.value")
             case JsonSchemaFormat(json_schema=given):
                 schema = given.schema_ if given.schema_ is not None else {"type": "object"}
                 where = "response_format.json_schema.schema"
-                return Guide(kind="json_schema", value=schema, field=where)
+                strict = bool(given.strict)
+                return Guide(kind="json_schema", value=schema, field=where, strict=strict)
             case _:
                 return None
 

@@ -194,8 +194,6 @@ class ResponseRequest(GenerationRequest):
         own, json = self.structured_outputs, self._format.type != "text"
         if own and json:
             raise refusal("and 'text.format' exclude each other", "structured_outputs")
-        if (own or json) and self.tool_choice not in (None, "none", "auto"):
-            raise refusal("leaves no room for the form of the text", "tool_choice")
         return self
 
     @property
@@ -205,12 +203,14 @@ class ResponseRequest(GenerationRequest):
     def generation(self, answer: dict[str, Any]) -> Generation:
         """The internal form. Raises `InvalidRequestError`."""
         wanted = LOGPROBS in (self.include or [])
+        tools = self._tools()
+        forced = tools is not None and tools.choice == "required"
         return Generation(
             api="responses",
             prompts=[
                 Conversation(
                     messages=for_template(self.input, self.instructions),
-                    tools=self._tools(),
+                    tools=tools,
                     effort=self.reasoning.effort if self.reasoning else None,
                     effort_field="reasoning.effort",
                 )
@@ -219,7 +219,8 @@ class ResponseRequest(GenerationRequest):
                 max_tokens=self.max_output_tokens,
                 logprobs=(self.top_logprobs or 0) if wanted else None,
             ),
-            guide=self._guide(),
+            # A form is that of the text: an answer that has to be calls has none.
+            guide=None if forced else self._guide(),
             stream=bool(self.stream),
             limit_field="max_output_tokens",
             answer=answer | {"settings": self._settings()},
@@ -238,11 +239,11 @@ class ResponseRequest(GenerationRequest):
                 parallel=False,
                 schema_field=_SCHEMA_FIELD,
             )
-        # A form for the whole answer leaves no room for calls.
-        choice = (self.tool_choice or "auto") if self._guide() is None else "none"
-        parallel = self.parallel_tool_calls is not False
         return Tools(
-            functions=functions, choice=choice, parallel=parallel, schema_field=_SCHEMA_FIELD
+            functions=functions,
+            choice=self.tool_choice or "auto",
+            parallel=self.parallel_tool_calls is not False,
+            schema_field=_SCHEMA_FIELD,
         )
 
     def _guide(self) -> Guide | None:
@@ -251,9 +252,10 @@ class ResponseRequest(GenerationRequest):
         match self._format:
             case JsonObjectFormat():
                 return Guide(kind="json_object", field="text.format")
-            case SchemaFormat(schema_=schema):
+            case SchemaFormat(schema_=schema, strict=strict):
                 value = schema if schema is not None else {"type": "object"}
-                return Guide(kind="json_schema", value=value, field="text.format.schema")
+                where = "text.format.schema"
+                return Guide(kind="json_schema", value=value, field=where, strict=bool(strict))
             case _:
                 return None
 

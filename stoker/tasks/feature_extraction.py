@@ -58,7 +58,7 @@ class FeatureExtractionStages(TextStages):
         prepared = self._head.prepare(text, self._prompt(parameters))
         try:
             truncation = bool(parameters.get("truncation"))
-            return self.text_sample(prepared, truncation=truncation, most=most)
+            return self.text_sample(prepared, truncation=truncation, most=most, field=field)
         except InputError as error:
             error.field, error.of_item = field, of_item
             raise

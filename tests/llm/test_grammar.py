@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from stoker.replica.llm.errors import DrawError
+from stoker.replica.llm.events import Event
 from stoker.replica.llm.formats import FORMATS, Format
 from stoker.replica.llm.grammar import Grammars, compiled
 from stoker.replica.llm.matcher import Matcher
@@ -17,6 +18,7 @@ from stoker.replica.llm.wire import Guide, Sampling, Tools
 from stoker.replica.stages import InputError
 from tests.llm.schemas import fits
 from tests.llm.support import TEMPLATES, VOCABULARY, joined, tokenizer
+from tests.llm.test_formats import pieces
 
 FIELD = "structured_outputs"
 SECONDS = 5
@@ -391,11 +393,25 @@ class Caller(Speaker):
     def calling(self, offered: Tools) -> Matcher:
         return self.grammars.matcher(self.grammars.calls(self.form, offered), "tools")
 
-    def calls(self, text: str, offered: Tools) -> tuple[str, list[tuple[str, Any]]]:
-        """The text beside the calls, and the calls' names and arguments."""
-        reader = self.dialect.reader("", tools=offered.functions)
+    def either(self, offered: Tools, guide: Guide, *, reasoned: bool = False) -> Matcher:
+        form = compiled(guide, FIELD)
+        grammar = self.grammars.calls_or(self.form, offered, form, reasoned=reasoned)
+        return self.grammars.matcher(grammar, FIELD)
+
+    def calls(
+        self, text: str, offered: Tools, *, either: bool = False, seed: int | None = None
+    ) -> tuple[str, list[tuple[str, Any]]]:
+        """The text beside the calls, and the calls' names and arguments.
+
+        Args:
+            seed: of the pieces in which the text is read; None: at once.
+        """
+        reader = self.dialect.reader("", tools=offered.functions, either=either)
         assert reader is not None
-        answer = joined([*reader.add(text), *reader.finish()])
+        events: list[Event] = []
+        for piece in [text] if seed is None else pieces(text, seed):
+            events += reader.add(piece)
+        answer = joined([*events, *reader.finish()])
         return answer.text, [(one.name, json.loads(one.arguments)) for one in answer.calls]
 
 
@@ -587,6 +603,160 @@ class TestFreeToCall:
         once = self.call["hermes"]
         said, ended = model.accepts(model.calling(self.auto(parallel=False)), f"{once}\n{once}")
         assert (said, ended) == (once, True)
+
+
+ANNA = '{"name": "Anna", "age": 31}'
+FORM_TEXTS = {
+    "object": (Guide(kind="json_object", field=FIELD), ANNA),
+    "schema": (
+        Guide(
+            kind="json_schema",
+            field=FIELD,
+            value={
+                "type": "object",
+                "properties": {"name": {"type": "string"}, "age": {"$ref": "#/$defs/age"}},
+                "required": ["name", "age"],
+                "additionalProperties": False,
+                "$defs": {"age": {"type": "integer"}},
+            },
+        ),
+        ANNA,
+    ),
+    "list": (
+        Guide(
+            kind="json_schema",
+            field=FIELD,
+            value={"type": "array", "items": {"type": "string"}},
+        ),
+        '["<tool_call>", "[get_it(unit=1)]"]',
+    ),
+    "choice": (Guide(kind="choice", field=FIELD, value=["certainly", "never"]), "never"),
+    "regex": (Guide(kind="regex", field=FIELD, value="[A-Z]{3}-[0-9]{2}"), "ABC-12"),
+    "grammar": (Guide(kind="grammar", field=FIELD, value='start: "a" body\nbody: "b"+'), "abbb"),
+    "gbnf": (Guide(kind="grammar", field=FIELD, value='root ::= "no" | "yes"'), "yes"),
+}
+
+
+class TestCallsOrForm:
+    """`auto` and a form: nothing but calls that fit, or the form and nothing else."""
+
+    ways = TestFreeToCall.ways
+    call = TestFreeToCall.call
+
+    def auto(self, **more: Any) -> Tools:
+        return tools(function("get_it", REFERRING), choice="auto", **more)
+
+    @pytest.mark.parametrize("kind", FORM_TEXTS)
+    @pytest.mark.parametrize(("form", "way"), ways)
+    def test_either_may_be_said(self, form: str, way: str, kind: str) -> None:
+        model = caller(form, way)
+        guide, text = FORM_TEXTS[kind]
+        for parallel in (True, False):
+            offered = self.auto(parallel=parallel)
+            said = model.accepts(model.either(offered, guide), text)
+            if "<tool_call>" in text and way != "plain":
+                # Such a token stands for no text.
+                assert said == ('["', False)
+                continue
+            assert said == (text, True)
+            said = model.accepts(model.either(offered, guide), self.call[form])
+            assert said == (self.call[form], True)
+
+    @pytest.mark.parametrize("seed", [None, 0, 1, 2, 3])
+    @pytest.mark.parametrize("kind", FORM_TEXTS)
+    @pytest.mark.parametrize(("form", "way"), ways)
+    def test_and_is_read_as_what_it_is(
+        self, form: str, way: str, kind: str, seed: int | None
+    ) -> None:
+        model = caller(form, way)
+        _, text = FORM_TEXTS[kind]
+        for lines in ("", "\n\n"):
+            read = model.calls(lines + text, self.auto(), either=True, seed=seed)
+            assert (read[0].lstrip(), read[1]) == (text, [])
+            read = model.calls(lines + self.call[form], self.auto(), either=True, seed=seed)
+            assert read[0].strip() == ""
+            assert read[1] == [("get_it", {"unit": "km"})]
+
+    @pytest.mark.parametrize("kind", FORM_TEXTS)
+    @pytest.mark.parametrize(("form", "way"), ways)
+    def test_nothing_else_may_be_said(self, form: str, way: str, kind: str) -> None:
+        model = caller(form, way)
+        guide, text = FORM_TEXTS[kind]
+        call = self.call[form]
+        wrong = [
+            "Hello, I will look it up.",
+            f"Let me look. {call}",
+            "\n" + text,
+            f"{text}\n{call}",
+            f"{call}\n{text}",
+            call.replace("km", "inch"),
+        ]
+        if kind != "object":
+            # For llama3, any object is such a form.
+            wrong.append(call.replace("get_it", "other"))
+        for one in wrong:
+            said, ended = model.accepts(model.either(self.auto(), guide), one)
+            whole = kind == "object" and form == "llama3"
+            assert not (ended and said == one) or (whole and one == wrong[-1]), one
+
+    @pytest.mark.parametrize(("form", "way"), ways)
+    def test_drawn_it_is_one_of_both(self, form: str, way: str) -> None:
+        model = caller(form, way)
+        # Where a call begins like any object, chance hardly ever takes the way of calls.
+        guide, _ = FORM_TEXTS["list" if form == "llama3" else "schema"]
+        offered = tools(function("a", UNIT), function("b", REFERRING), choice="auto")
+        found: set[str] = set()
+        for seed in range(12):
+            matcher = model.either(offered, guide, reasoned=seed % 2 == 0)
+            said, reason = model.says(matcher, seed, 120)
+            text, calls = model.calls(said, offered, either=True, seed=seed)
+            if reason != "stop":
+                continue
+            if calls:
+                assert text.strip() == ""
+                assert all(name in "ab" and fits(given, UNIT) for name, given in calls)
+            else:
+                assert fits(json.loads(text), guide.value)
+            found.add("calls" if calls else "text")
+        assert found == {"calls", "text"}
+
+    @pytest.mark.parametrize("way", WAYS)
+    def test_several_calls(self, way: str) -> None:
+        model = caller("hermes", way)
+        guide, _ = FORM_TEXTS["object"]
+        text = f"{self.call['hermes']}\n{self.call['hermes']}"
+        assert model.accepts(model.either(self.auto(), guide), text) == (text, True)
+        read = model.calls(text, self.auto(), either=True, seed=1)
+        assert read == ("", [("get_it", {"unit": "km"})] * 2)
+        once = self.auto(parallel=False)
+        assert model.accepts(model.either(once, guide), text) == (self.call["hermes"], True)
+
+    @pytest.mark.parametrize(("form", "way"), ways)
+    def test_empty_lines_behind_the_reasoning(self, form: str, way: str) -> None:
+        model = caller(form, way)
+        guide, text = FORM_TEXTS["schema"]
+        for said in (f"\n\n{text}", f"\n{self.call[form]}", text, self.call[form]):
+            matcher = model.either(self.auto(), guide, reasoned=True)
+            assert model.accepts(matcher, said) == (said, True)
+        matcher = model.either(self.auto(), guide, reasoned=True)
+        assert not model.accepts(matcher, f"\n\n\n{text}")[1]
+
+    @pytest.mark.parametrize("text", ['{"name": "get_it"}', '{"name": "get_it", "unit": "km"}'])
+    def test_an_object_that_is_named_like_a_tool(self, text: str) -> None:
+        """Without a mark of its own, a call is told by all of its members."""
+        model = caller("llama3")
+        guide, _ = FORM_TEXTS["object"]
+        assert model.accepts(model.either(self.auto(), guide), text) == (text, True)
+        for seed in range(4):
+            assert model.calls(text, self.auto(), either=True, seed=seed) == (text, [])
+
+    def test_text_is_told_as_it_comes(self) -> None:
+        """Though it begins like a call."""
+        reader = caller("llama3").dialect.reader("", tools=self.auto().functions, either=True)
+        assert reader is not None
+        pieces = ['{"na', 'me": "', "An", 'na", ', '"age": ', "31}"]
+        told = ["".join(str(getattr(one, "text", "")) for one in reader.add(p)) for p in pieces]
+        assert told == ["", "", '{"name": "An', 'na", ', '"age": ', "31}"]
 
 
 def test_the_names_of_the_formats_are_known() -> None:

@@ -357,6 +357,15 @@ class TestForms:
             "city": "Berlin",
         }
 
+    @pytest.mark.parametrize("kind", ["json_object", "json"])
+    def test_a_schema_as_huggingface_hub_sends_it(self, sdk: openai.OpenAI, model: str, kind: str):
+        form = {"type": kind, "value": {**Person.model_json_schema(), "required": ["city"]}}
+        body = {"response_format": {"type": kind, "value": {"enum": ["yes", "no"]}}}
+        found = ask(sdk, model, FRANCE, extra_body=body)
+        assert found.choices[0].message.content in ('"yes"', '"no"')
+        found = ask(sdk, model, ANNA, extra_body={"response_format": form})
+        assert json.loads(found.choices[0].message.content or "")["city"] == "Berlin"
+
     def test_choices(self, sdk: openai.OpenAI, model: str):
         form = {"structured_outputs": {"choice": ["certainly", "never"]}}
         found = ask(sdk, model, FRANCE, extra_body=form)
@@ -615,6 +624,11 @@ class TestRefused:
             ({"top_p": 0}, "top_p"),
             ({"repetition_penalty": 1e-300}, "repetition_penalty"),
             ({"repetition_penalty": 0}, "repetition_penalty"),
+            ({"response_format": {"type": "json"}}, "response_format.value"),
+            (
+                {"response_format": {"type": "json_object", "value": {"type": "nonsense"}}},
+                "response_format.value",
+            ),
             ({"n": 0}, "n"),
             ({"n": 1000}, "n"),
             ({"max_tokens": 0}, "max_tokens"),

@@ -5,6 +5,7 @@ from typing import Any
 
 import openai
 import pytest
+from huggingface_hub import InferenceClient
 from langchain_core.exceptions import ContextOverflowError
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
@@ -17,10 +18,10 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from stoker.demo.build.chat_text import STATED
 from tests.openai.conftest import MODEL
 from tests.openai.test_chat import ANNA, FRANCE, PARIS, Person
+from tests.openai.test_tools_and_forms import REPORT, Report
 from tests.support.deploying import deploy
 
 LISBON = "What is the weather in Lisbon?"
-REPORT = '{"temperature": 18, "conditions": "sunny"}'
 
 
 class TestLangChain:
@@ -100,6 +101,21 @@ class TestLangChain:
         with pytest.raises(ContextOverflowError):
             [part async for part in chat.astream("hello " * 3000)]
 
+    def test_tools_and_a_form(self, chat: ChatOpenAI) -> None:
+        @tool
+        def get_weather(city: str) -> str:
+            """Look up the current weather in a city."""
+            return REPORT
+
+        bound = chat.bind_tools([get_weather], response_format=Person, strict=True)
+        called = bound.invoke(LISBON)
+        assert isinstance(called, AIMessage)
+        assert [(one["name"], one["args"]) for one in called.tool_calls] == [
+            ("get_weather", {"city": "Lisbon"})
+        ]
+        answered = bound.invoke(ANNA)
+        assert answered.additional_kwargs["parsed"] == Person(name="Anna", age=31, city="Berlin")
+
     def test_embeddings(self, base_url: str, key: str, account: Any) -> None:
         deploy(account, MODEL.parent / "tiny-encoder", "encoder")
         embeddings = OpenAIEmbeddings(
@@ -149,9 +165,43 @@ class TestPydanticAi:
         assert asked == ["Lisbon"]
         assert "18" in result.output
 
+    async def test_a_tool_and_native_output(self, agent_model: Any) -> None:
+        """The tool is called first, and what it gave is answered in the form."""
+        agent = Agent(agent_model, output_type=NativeOutput(Report), retries=3)
+        asked: list[str] = []
+
+        @agent.tool_plain
+        def get_weather(city: str) -> str:
+            """Look up the current weather in a city."""
+            asked.append(city)
+            return REPORT
+
+        result = await agent.run(LISBON)
+        assert set(asked) == {"Lisbon"}
+        assert result.output == Report(conditions="sunny")
+
     async def test_native_output(self, agent_model: Any) -> None:
         result = await Agent(agent_model, output_type=NativeOutput(Person)).run(ANNA)
         assert result.output == Person(name="Anna", age=31, city="Berlin")
+
+
+class TestHuggingFace:
+    @pytest.fixture
+    def client(self, base_url: str, key: str) -> InferenceClient:
+        return InferenceClient(base_url=f"{base_url}/v1", api_key=key)
+
+    @pytest.mark.parametrize("kind", ["json_schema", "json"])
+    def test_a_schema(self, client: InferenceClient, model: str, kind: str) -> None:
+        """The first it sends as `json_object` with a `value`, the second as it is."""
+        schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
+        form: Any = {"type": kind, "value": schema}
+        if kind == "json_schema":
+            form = {"type": kind, "json_schema": {"name": "it", "schema": schema}}
+        schema["additionalProperties"] = False
+        found = client.chat_completion(
+            [{"role": "user", "content": FRANCE}], model=model, response_format=form
+        )
+        assert found.choices[0].message.content in ('{"ok": true}', '{"ok": false}')
 
 
 def dot(one: list[float], other: list[float]) -> float:

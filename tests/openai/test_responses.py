@@ -332,11 +332,19 @@ class TestForms:
         )
         assert answer.output_text.startswith("{")
 
-    def test_leaves_no_room_for_calls(self, account: httpx.Client) -> None:
+    def test_leaves_room_for_calls(self, account: httpx.Client) -> None:
+        """The two differ in all but the form of a call's arguments and of the text."""
         form = {"type": "json_schema", "name": "city", "schema": WEATHER, "strict": True}
-        answer = ask(account, tools=[TOOL], text={"format": form})
-        assert answer["output"][0]["content"][0]["text"] == ARGUMENTS
+        answer = ask(account, tools=[TOOL], text={"format": form}, max_output_tokens=100)
+        for item in answer["output"]:
+            text = item.get("arguments") or item["content"][0]["text"]
+            assert text == ARGUMENTS or item["status"] == "incomplete"
         assert answer["text"]["format"] == {**form, "description": None}
+
+    def test_alone_without_them(self, account: httpx.Client) -> None:
+        form = {"type": "json_schema", "name": "city", "schema": WEATHER, "strict": True}
+        answer = ask(account, tools=[TOOL], tool_choice="none", text={"format": form})
+        assert answer["output"][0]["content"][0]["text"] == ARGUMENTS
 
 
 class TestReasoning:
@@ -657,14 +665,6 @@ class TestRefused:
             (
                 {"tools": [FUNCTION], "tool_choice": {"type": "function", "name": "g"}},
                 "tool_choice.name",
-            ),
-            (
-                {
-                    "tools": [FUNCTION],
-                    "tool_choice": "required",
-                    "text": {"format": {"type": "json_object"}},
-                },
-                "tool_choice",
             ),
             (
                 {"text": {"format": {"type": "json_object"}}, **THOUGHT},

@@ -26,7 +26,7 @@ def test_the_same_contract(base_url: str, key: str):
             *("-p", "no:xdist", "-k", WANTED),
             *(
                 str(Path(__file__).with_name(name))
-                for name in ("test_chat.py", "test_responses.py")
+                for name in ("test_chat.py", "test_responses.py", "test_tools_and_forms.py")
             ),
         ],
         check=False,

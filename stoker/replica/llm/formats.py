@@ -62,6 +62,9 @@ class Format:
     """Of the JSON object that a call is, where arguments may be streamed; None: they may not."""
     several: bool = True
     """Whether an answer may hold more than one such tag."""
+    whole: "Body | None" = None
+    """A call with its trigger, where that is no mark but what any JSON may begin with; None: it is
+    told from other forms of an answer by the trigger."""
 
     @property
     def template(self) -> Template:
@@ -193,6 +196,37 @@ def _llama_body(name: str, schema: Mapping[str, Any], rule: Rule) -> str:
     return f'«{json.dumps(name)}, "parameters": » {rule(schema)} «}}»'
 
 
+def _llama_whole(name: str, schema: Mapping[str, Any], rule: Rule) -> str:
+    """The same as one JSON value: only of such can it be told whether it is a call."""
+    parameters = moved(schema, "#/properties/parameters")
+    return rule(
+        {
+            "type": "object",
+            "properties": {"name": {"const": name}, "parameters": parameters},
+            "required": ["name", "parameters"],
+            "additionalProperties": False,
+        }
+    )
+
+
+_NO_SCHEMAS = frozenset({"const", "enum", "default", "examples"})
+
+
+def moved(schema: Any, place: str) -> Any:
+    """A schema whose references to itself hold where it stands in another one."""
+    if isinstance(schema, list):
+        return [moved(one, place) for one in cast("list[Any]", schema)]
+    if not isinstance(schema, dict):
+        return schema
+    found: dict[str, Any] = {}
+    for key, value in cast("dict[str, Any]", schema).items():
+        if key == "$ref" and isinstance(value, str) and value.startswith("#"):
+            found[key] = place + value[1:]
+        else:
+            found[key] = value if key in _NO_SCHEMAS else moved(value, place)
+    return found
+
+
 def _python_body(name: str, schema: Mapping[str, Any], rule: Rule) -> str:
     """Its required arguments, by name and in the schema's order."""
     properties: Mapping[str, Any] = schema.get("properties") or {}
@@ -240,6 +274,7 @@ FORMATS: Sequence[Format] = (
         read=_json_calls,
         trigger='{"name": ',
         body=_llama_body,
+        whole=_llama_whole,
         arguments_key="parameters",
         several=False,
     ),

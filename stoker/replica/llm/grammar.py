@@ -13,8 +13,9 @@ import llguidance
 
 from stoker.replica.llm import limits
 from stoker.replica.llm.errors import FormError
-from stoker.replica.llm.formats import Format, UnwritableCallError
+from stoker.replica.llm.formats import Body, Format, UnwritableCallError
 from stoker.replica.llm.matcher import Matcher, Matchers, line
+from stoker.replica.llm.strict import closed
 from stoker.replica.llm.wire import Guide, Tools
 from stoker.replica.stages import InputError
 
@@ -26,6 +27,8 @@ NO_PARAMETERS: Mapping[str, Any] = {
     "additionalProperties": False,
 }
 _TEXT = re.compile("«(.*?)»", re.DOTALL)
+_CLOSED_TIMES = 4
+"""By how much a schema may grow when its objects are closed: each gets a keyword more."""
 
 
 class Grammars:
@@ -55,16 +58,11 @@ class Grammars:
 
     def calls(self, form: Format, tools: Tools) -> str:
         """The form of answers that may call tools, or have to. Raises `InputError`."""
-        bodies = [
-            self._expression(self._body(form, one["function"], tools.schema_field.format(place)))
-            for place, one in enumerate(tools.functions)
-            if tools.name in (None, one["function"]["name"])
-        ]
-        trigger = self._literal(form.trigger)
         several = form.several and tools.parallel
-        lines = ["%llguidance {}", f"body: {' | '.join(f'({one})' for one in bodies)}"]
+        lines = ["%llguidance {}", self._bodies(form.body, tools)]
+        trigger = self._literal(form.trigger)
         if tools.choice == "required":
-            lines.append('start: call ("\\n" call)*' if several else "start: call")
+            lines.append(f"start: {_repeated(several)}")
             lines.append(f"call: {trigger} body")
         else:
             lines.append("start: call* TEXT" if several else "start: call | TEXT")
@@ -76,17 +74,43 @@ class Grammars:
                 lines.append("call: head body")
         return llguidance.LLMatcher.grammar_from_lark("\n".join(lines))
 
-    def _body(self, form: Format, function: Mapping[str, Any], field: str) -> str:
+    def calls_or(self, form: Format, tools: Tools, other: str, *, reasoned: bool) -> str:
+        """The form of answers that are nothing but calls of tools, or have another form.
+
+        Raises `InputError`.
+
+        Args:
+            other: as `compiled` gives it.
+            reasoned: the model has just ended its reasoning. Behind that it writes an empty line,
+                and only behind the line what it has decided.
+        """
+        calls = _repeated(form.several and tools.parallel)
+        lines = ["%llguidance {}", self._bodies(form.whole or form.body, tools)]
+        lines += ["start: LINES? answer", r"LINES: /\n{1,2}/"] if reasoned else ["start: answer"]
+        lines.append(f"answer: {calls} | @form")
+        lines.append("call: body" if form.whole else f"call: {self._literal(form.trigger)} body")
+        own: Any = {"lark_grammar": "\n".join(lines)}
+        return json.dumps({"grammars": [own, *_named(other, "form")]})
+
+    def _bodies(self, body: Body, tools: Tools) -> str:
+        found = [
+            self._expression(self._body(body, one["function"], tools.schema_field.format(place)))
+            for place, one in enumerate(tools.functions)
+            if tools.name in (None, one["function"]["name"])
+        ]
+        return f"body: {' | '.join(f'({one})' for one in found)}"
+
+    def _body(self, body: Body, function: Mapping[str, Any], field: str) -> str:
         schema: Any = function.get("parameters") or NO_PARAMETERS
-        check_schema(schema, field)
-        # What is not enforced the client checks, as it has to where it did not ask for `strict`.
-        lenient = not function.get("strict")
+        strict = bool(function.get("strict"))
+        schema = checked(schema, field, strict=strict)
 
         def rule(one: Any) -> str:
-            return json_rule(one, lenient=lenient)
+            # What is not enforced the client checks, as it has to where nothing was to be strict.
+            return json_rule(one, lenient=not strict)
 
         try:
-            return form.body(function["name"], schema, rule)
+            return body(function["name"], schema, rule)
         except UnwritableCallError as error:
             raise _refusal(f"cannot be called: {error}", field) from error
 
@@ -120,8 +144,7 @@ def compiled(guide: Guide, field: str) -> str:
         case "json_object":
             return json_grammar({"type": "object"})
         case "json_schema":
-            check_schema(value, field)
-            return json_grammar(value)
+            return json_grammar(checked(value, field, strict=guide.strict))
         case "choice":
             return llguidance.LLMatcher.grammar_from_lark(
                 "start: " + " | ".join(json.dumps(one) for one in value)
@@ -153,10 +176,28 @@ def json_rule(schema: Mapping[str, Any] | bool, *, lenient: bool) -> str:
     return f"%json {json.dumps({**schema, 'x-guidance': {**_JSON, 'lenient': lenient}})}"
 
 
-def check_schema(schema: Any, field: str) -> None:
-    """Raise `InputError` for a schema that is too large to be compiled."""
+def checked(schema: Mapping[str, Any], field: str, *, strict: bool) -> Mapping[str, Any]:
+    """A schema as it is enforced. Raises `InputError` for one that is too large to be compiled."""
     if what := limits.excess(schema):
         raise _refusal(what, field)
+    if not strict:
+        return schema
+    schema = closed(schema)
+    if what := limits.excess(schema, _CLOSED_TIMES):
+        raise _refusal(f"{what} once its objects take no further members", field)
+    return schema
+
+
+def _repeated(several: bool) -> str:
+    return 'call ("\\n" call)*' if several else "call"
+
+
+def _named(grammar: str, name: str) -> list[Any]:
+    """A grammar as llguidance's JSON lists it for others to refer to."""
+    if not grammar.startswith("{"):
+        return [{"name": name, "lark_grammar": grammar}]
+    first, *others = json.loads(grammar)["grammars"]
+    return [{**first, "name": name}, *others]
 
 
 def _check_length(text: str, field: str) -> None:

@@ -13,8 +13,12 @@ MAX_BITS = 63
 """Of whole numbers: what carries a schema to a replica knows no larger ones."""
 
 
-def excess(schema: Any) -> str | None:
-    """What there is too much of in a schema, in words that follow its name; None: it is fine."""
+def excess(schema: Any, times: int = 1) -> str | None:
+    """What there is too much of in a schema, in words that follow its name; None: it is fine.
+
+    Args:
+        times: by how much it may be above the limits of size.
+    """
     nodes = 0
     waiting: list[tuple[Any, int]] = [(schema, 1)]
     while waiting:
@@ -22,8 +26,8 @@ def excess(schema: Any) -> str | None:
         nodes += 1
         if depth > MAX_DEPTH:
             return f"is nested more than {MAX_DEPTH} levels deep"
-        if nodes > MAX_NODES:
-            return f"has more than {MAX_NODES} values"
+        if nodes > MAX_NODES * times:
+            return f"has more than {MAX_NODES * times} values"
         if isinstance(value, dict):
             members = cast("dict[str, Any]", value)
             # An automaton of the multiples of a large number has as many states.
@@ -35,7 +39,7 @@ def excess(schema: Any) -> str | None:
             waiting += [(one, depth + 1) for one in cast("list[Any]", value)]
         elif what := _odd_number(value):
             return what
-    return _odd_text(schema)
+    return _odd_text(schema, MAX_CHARS * times)
 
 
 def _odd_number(value: Any) -> str | None:
@@ -46,14 +50,14 @@ def _odd_number(value: Any) -> str | None:
     return None
 
 
-def _odd_text(schema: Any) -> str | None:
+def _odd_text(schema: Any, most: int) -> str | None:
     try:
         json.dumps(schema, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         return "has half a surrogate pair, which is no text"
     text = json.dumps(schema)
-    return too_long(text) if len(text) > MAX_CHARS else None
+    return too_long(text, most) if len(text) > most else None
 
 
-def too_long(text: str) -> str:
-    return f"has {len(text)} characters; the limit is {MAX_CHARS}"
+def too_long(text: str, most: int = MAX_CHARS) -> str:
+    return f"has {len(text)} characters; the limit is {most}"

@@ -60,12 +60,15 @@ class Dialect:
         """Whether the model is known to write tool calls."""
         return self.format is not None or self._own
 
-    def reader(self, prompt: str, *, tools: Sequence[Mapping[str, Any]]) -> "Reader | None":
+    def reader(
+        self, prompt: str, *, tools: Sequence[Mapping[str, Any]], either: bool = False
+    ) -> "Reader | None":
         """What reads one answer; None: it is all text.
 
         Args:
             prompt: its end may have begun the reasoning already.
             tools: functions that may be called, as the client gave them.
+            either: the answer is nothing but calls, or it is all text.
         """
         if not tools and not self._reasons:
             return None
@@ -73,7 +76,8 @@ class Dialect:
         # The template may have begun the reasoning.
         prefix = _MARK if _begins_reasoning(prompt) else ""
         parser = ResponseParser(spec, prefix, tools=[dict(one) for one in tools] or None)
-        reader = Reader(parser, self.format if tools else None)
+        names = [str(one["function"]["name"]) for one in tools] if either and self.format else []
+        reader = Reader(parser, self.format if tools else None, names)
         reader.reasoning = bool(prefix)
         return reader
 
@@ -85,9 +89,16 @@ def _begins_reasoning(prompt: str) -> bool:
 class Reader:
     """Reads one answer. Pieces go in, events come out."""
 
-    def __init__(self, parser: Any, form: Format | None) -> None:
+    def __init__(self, parser: Any, form: Format | None, either: Sequence[str] = ()) -> None:
+        """
+        Args:
+            either: names of functions. The answer is nothing but calls of these, or it is all text,
+                in which what looks like a call is none. Empty: there may be both.
+        """
         self._parser = parser
         self._format = form
+        self._either = either
+        self._undecided = bool(either)
         self._body = ""
         """Of the call that is being written, as far as it has come."""
         self._streamed: _Arguments | None = None
@@ -98,17 +109,37 @@ class Reader:
         """How many have begun."""
         self.reasoning = False
         """Whether the answer is at its reasoning."""
+        self.calling = False
+        """Whether it is at a call."""
 
     def add(self, text: str, logprobs: Sequence[TokenLogprob] = ()) -> list[Event]:
         self._logprobs += logprobs
         if self._plain:
             return [Text(text, logprobs=self._taken_logprobs())]
         try:
+            if self._undecided:
+                return self._decided(text)
             return self._events(self._parser.feed(text))
         except ValueError:
             # A call in a format of the tokenizer's own that is none; what follows is text.
             self._plain = True
             return [Text(self._body + text, logprobs=self._taken_logprobs())]
+
+    def _decided(self, text: str) -> list[Event]:
+        """Reads to where it shows what the answer is: in text, nothing is a mark of calls."""
+        events: list[Event] = []
+        for place, character in enumerate(text):
+            found = self._events(self._parser.feed(character))
+            events += found
+            if any(_is_said(one) for one in found):
+                _, held = self._parser.finalize()
+                events += self._events(held)
+                self._plain = True
+            if self._plain or self.calling:
+                self._undecided = False
+                rest = text[place + 1 :]
+                return _joined(events + (self.add(rest) if rest else []))
+        return _joined(events)
 
     def finish(self) -> list[Event]:
         if self._plain:
@@ -139,8 +170,9 @@ class Reader:
         match one["type"]:
             case "region_open":
                 self._body = ""
+                self.calling = True
                 key = self._format.arguments_key if self._format else None
-                self._streamed = _Arguments(key) if key else None
+                self._streamed = _Arguments(key, self._either) if key else None
                 return []
             case "region_chunk":
                 self._body += one["text"]
@@ -153,6 +185,10 @@ class Reader:
             return []
         begins = self._streamed.name is None
         piece = self._streamed.add(text)
+        if self._streamed.failed:
+            # It only began like a call.
+            self._plain, self.calling, self._streamed = True, False, None
+            return [Text(self._body, logprobs=self._taken_logprobs())]
         events: list[Event] = []
         if begins and self._streamed.name is not None:
             events.append(self._begun(self._streamed.name))
@@ -162,11 +198,14 @@ class Reader:
 
     def _close(self, value: Any) -> list[Event]:
         body, self._body = self._body, ""
+        self.calling = False
         if self._streamed and self._streamed.name is not None:
             return []
         try:
             found = self._format.read(body) if self._format else _own_calls(value)
             calls = [(call.name, arguments_text(call.arguments)) for call in found]
+            if self._either and any(name not in self._either for name, _ in calls):
+                raise MalformedCallError
         except MalformedCallError:
             # Nothing that was written is kept from the client.
             return [Text(body)]
@@ -179,6 +218,23 @@ class Reader:
     def _begun(self, name: str) -> Event:
         self.calls += 1
         return CallBegun(self.calls - 1, f"call_{secrets.token_hex(12)}", name)
+
+
+def _is_said(event: Event) -> bool:
+    return isinstance(event, Text) and not event.reasoning and bool(event.text.strip())
+
+
+def _joined(events: Sequence[Event]) -> list[Event]:
+    """Pieces of text that follow one another as one."""
+    found: list[Event] = []
+    for one in events:
+        last = found[-1] if found else None
+        if isinstance(one, Text) and isinstance(last, Text) and one.reasoning == last.reasoning:
+            logprobs = [*last.logprobs, *one.logprobs]
+            found[-1] = Text(last.text + one.text, one.reasoning, logprobs)
+        else:
+            found.append(one)
+    return found
 
 
 def _own_calls(value: Any) -> list[Call]:
@@ -202,20 +258,31 @@ _HEAD = r'\{{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"{key}"\s*:\s*(?=\{{)'
 class _Arguments:
     """Finds the arguments in `{"name": …, "arguments": {…}}` while it is written."""
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, names: Sequence[str] = ()) -> None:
+        """
+        Args:
+            names: those that there are; empty: any.
+        """
         self._head = re.compile(_HEAD.format(key=key))
+        # As the form has it, to the last blank: see `Grammars.calls_or`.
+        self._heads = [f'{{"name": {json.dumps(name)}, "{key}": ' for name in names]
         self._text = ""
         self._depth = 0
         self._in_string = self._escaped = self._done = False
         self.name: str | None = None
         """Once it and the beginning of the arguments are there."""
+        self.failed = False
+        """Whether no call can become of it."""
 
     def add(self, text: str) -> str:
         """The next piece of the arguments."""
         if self.name is None:
             self._text += text
             found = self._head.match(self._text)
-            if not found:
+            if self._heads:
+                size = len(self._text)
+                self.failed = all(one[:size] != self._text[: len(one)] for one in self._heads)
+            if not found or self.failed:
                 return ""
             self.name = json.loads(found[1])
             text = self._text[found.end() :]

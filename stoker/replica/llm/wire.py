@@ -13,6 +13,7 @@ MAX_LOGPROBS = 20
 MAX_LOGIT_BIAS = 1024
 MIN_PENALTY, MAX_PENALTY = 0.01, 100.0
 """Of repetition: logits are multiplied and divided by it, and must not overflow."""
+TOOLS_FIELD = "tools"
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -51,17 +52,19 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Guide(msgspec.Struct, frozen=True, kw_only=True):
-    """What the whole answer has to be, enforced while it is drawn."""
+    """What the text of the answer has to be, enforced while it is drawn."""
 
     kind: Literal["json_object", "json_schema", "regex", "choice", "grammar"]
     field: str
     """The request's field that asks for it, for errors."""
     value: Any = None
     """The JSON schema, the regular expression, the texts to choose from, or a Lark grammar."""
+    strict: bool = False
+    """Of a JSON schema: objects take no members but those that it names."""
 
 
 class Tools(msgspec.Struct, frozen=True, kw_only=True):
-    """Functions that the model may call."""
+    """Functions that the model may call: where there is a form too, instead of it."""
 
     functions: list[dict[str, Any]]
     """As the client gave them: `{"type": "function", "function": {"name", …}}`."""
@@ -137,7 +140,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def form_field(self) -> str:
         """The request's field that asks for a form of the answer."""
-        return self.guide.field if self.guide else "tools"
+        return self.guide.field if self.guide else TOOLS_FIELD
 
     def place(self, index: int) -> str:
         """The request's field that a prompt stands in."""

@@ -11,17 +11,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from stoker.replica.flight import FlightRecord
 from stoker.replica.llm.answers import writer
 from stoker.replica.llm.events import Event, Finished, Text, TokenLogprob, Usage, Writer
-from stoker.replica.llm.grammar import Grammars, compiled
+from stoker.replica.llm.forms import Forms
 from stoker.replica.llm.interface import Finish, LanguageModel, Logprob, Output, Submission
 from stoker.replica.llm.prompts import Prepared, Prompts
 from stoker.replica.llm.reading import Dialect, Reader
 from stoker.replica.llm.text import Detokenizer, Stops
-from stoker.replica.llm.wire import Conversation, Generation
+from stoker.replica.llm.wire import TOOLS_FIELD, Conversation, Generation
 from stoker.replica.phases import Phases
 from stoker.replica.protocol import (
     Batches,
@@ -100,6 +99,7 @@ class LanguageWorker:
         self._send = send
         self._flight = flight
         self._dialect = Dialect(prompts.tokenizer)
+        self._forms = Forms(prompts, self._dialect, model.vocabulary)
         self._requests: dict[int, Request] = {}
         self._choices: dict[int, Choice] = {}
         self._numbers = 0
@@ -181,14 +181,6 @@ class LanguageWorker:
         self._adopting = execution
         self._wake()
 
-    @cached_property
-    def _grammars(self) -> Grammars:
-        """Made by the prompts' thread when the first request needs it: it takes a second where a
-        vocabulary is large, and not every model is ever asked for a form.
-        """
-        ends = sorted(self._prompts.defaults.ends)
-        return Grammars(self._prompts.tokenizer, self._model.vocabulary, ends)
-
     # --- the prompts' thread ---
 
     def _run_prompts(self) -> None:
@@ -210,10 +202,9 @@ class LanguageWorker:
 
     def _prepare(self, request: Request) -> None:
         asked = request.asked
-        grammar = self._grammar(asked)
         if asked.sampling.logprobs is not None:
             # They tell tokens' bytes.
-            _ = self._grammars
+            _ = self._forms.grammars
         submissions: list[Submission] = []
         for place, prompt in enumerate(asked.prompts):
             field_name = asked.place(place)
@@ -221,6 +212,7 @@ class LanguageWorker:
             sampling = self._prompts.limited(prepared, asked, field_name)
             request.usage.prompt += len(prepared.tokens)
             after = self._dialect.end_of_reasoning(prepared.text)
+            form = self._forms.form(asked, after)
             first: int | None = None
             for number in range(asked.n):
                 choice = self._choice(request, place * asked.n + number, prompt, prepared)
@@ -229,7 +221,7 @@ class LanguageWorker:
                         id=choice.sequence,
                         prompt=prepared.tokens,
                         sampling=sampling.of(number),
-                        matcher=self._grammars.matcher(*grammar, after) if grammar else None,
+                        matcher=self._forms.matcher(form, after) if form else None,
                         after=first,
                         media=prepared.media,
                     )
@@ -246,24 +238,6 @@ class LanguageWorker:
             # It was cancelled meanwhile, when not all of this was there to be forgotten.
             self._forget(request)
 
-    def _grammar(self, asked: Generation) -> tuple[str, str] | None:
-        """The form that the answer has to have, and the field that asks for it."""
-        if asked.guide:
-            return compiled(asked.guide, asked.form_field), asked.form_field
-        tools = asked.tools
-        if tools is None or tools.choice == "none":
-            return None
-        form = self._dialect.format
-        if form is None:
-            if tools.choice == "auto" or self._dialect.calls:
-                return None
-            raise InputError(
-                "'tool_choice' cannot be enforced: it is not known how this model writes calls.",
-                field="tool_choice",
-                of_item=False,
-            )
-        return self._grammars.calls(form, tools), asked.form_field
-
     def _choice(self, request: Request, index: int, prompt: object, prepared: Prepared) -> Choice:
         asked = request.asked
         chat = isinstance(prompt, Conversation)
@@ -275,7 +249,9 @@ class LanguageWorker:
             self._numbers,
             Detokenizer(self._prompts.tokenizer.backend_tokenizer, self._prompts.hidden),
             Stops(asked.sampling.stop),
-            self._dialect.reader(prepared.text, tools=offered) if chat else None,
+            self._dialect.reader(prepared.text, tools=offered, either=asked.guide is not None)
+            if chat
+            else None,
         )
         request.choices.append(choice)
         self._choices[choice.sequence] = choice
@@ -346,7 +322,7 @@ class LanguageWorker:
                 choice = self._choices.get(output.id)
                 if choice is None or choice.ended:
                     continue
-                request, failure = choice.request, _failure(choice.request, output)
+                request, failure = choice.request, _failure(choice, output)
                 try:
                     if not failure and (part := self._written(choice, output)):
                         parts.append((request.id, part))
@@ -416,7 +392,7 @@ class LanguageWorker:
         return self._token(one.token, one.value, top)
 
     def _token(self, token: int, value: float, top: Sequence[TokenLogprob] = ()) -> TokenLogprob:
-        content = self._grammars.bytes_of(token)
+        content = self._forms.bytes_of(token)
         return TokenLogprob(content.decode("utf-8", "replace"), content, value, top)
 
     # --- the ends of a request ---
@@ -453,12 +429,15 @@ class LanguageWorker:
         self._wake()
 
 
-def _failure(request: Request, output: Output) -> Failure | None:
+def _failure(choice: Choice, output: Output) -> Failure | None:
     """What the client learns where the model could not go on."""
+    request, reader = choice.request, choice.reader
     if not output.error:
         return None
     if output.form:
-        return Failure(request.id, "invalid_request", output.error, request.asked.form_field)
+        calls = reader is not None and (reader.calling or reader.calls)
+        field = TOOLS_FIELD if calls else request.asked.form_field
+        return Failure(request.id, "invalid_request", output.error, field)
     return _internal(request, output.error)
 
 
