@@ -8,6 +8,7 @@ from pydantic_core import PydanticCustomError
 from stoker.openai.sampling import (
     MAX_TEXT_CHARS,
     MAX_TOKEN_ID,
+    MAX_TOKENS,
     FinishReason,
     GenerationRequest,
     Usage,
@@ -59,7 +60,16 @@ class CompletionRequest(GenerationRequest):
     logprobs: int | None = Field(
         default=None, ge=0, le=5, description="How many alternatives to report beside each token."
     )
-    echo: bool = Field(default=False, description="Begin the answer with the prompt.")
+    max_tokens: int | None = Field(
+        default=None,
+        ge=0,
+        le=MAX_TOKENS,
+        description=f"Default: {DEFAULT_TOKENS}; 0 with `echo` and `logprobs` only scores prompts.",
+    )
+    echo: bool = Field(
+        default=False,
+        description="Begin the answer with the prompt; with `logprobs`, with those of its tokens.",
+    )
     best_of: int | None = Field(
         default=None, ge=1, le=128, description="Only where it asks for as many as `n`."
     )
@@ -70,10 +80,6 @@ class CompletionRequest(GenerationRequest):
     def _fits(self) -> Self:
         if self.best_of is not None and self.best_of != (self.n or 1):
             raise refusal("is not served: answers are not ranked; ask for 'n'", "best_of")
-        if self.echo and self.logprobs is not None:
-            raise refusal("with 'logprobs' is not served: prompts are not scored", "echo")
-        if self.echo and not all(isinstance(one, str) for one in self.prompt):
-            raise refusal("takes prompts that are texts", "echo")
         return self
 
     def generation(self, answer: dict[str, Any]) -> Generation:
@@ -82,19 +88,24 @@ class CompletionRequest(GenerationRequest):
             api="completions",
             prompts=list(self.prompt),
             sampling=self.sampling(
-                max_tokens=self.max_tokens or DEFAULT_TOKENS, logprobs=self.logprobs
+                max_tokens=DEFAULT_TOKENS if self.max_tokens is None else self.max_tokens,
+                logprobs=self.logprobs,
+                prompt_logprobs=self.logprobs if self.echo else None,
             ),
             guide=self.structured_outputs.guide() if self.structured_outputs else None,
             n=self.n or 1,
+            echo=self.echo,
             stream=bool(self.stream),
-            answer=answer | {"include_usage": self.include_usage, "echo": self.echo},
+            answer=answer | {"include_usage": self.include_usage},
         )
 
 
 class CompletionLogprobs(BaseModel):
     tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]]
+    token_logprobs: list[float | None] = Field(
+        description="Null of the first token of a prompt: nothing comes before it."
+    )
+    top_logprobs: list[dict[str, float] | None]
     text_offset: list[int]
 
 

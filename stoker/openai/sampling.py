@@ -148,7 +148,13 @@ class GenerationRequest(ModelRequest):
     def include_usage(self) -> bool:
         return self.stream_options is not None and self.stream_options.include_usage
 
-    def sampling(self, *, max_tokens: int | None, logprobs: int | None) -> Sampling:
+    def sampling(
+        self,
+        *,
+        max_tokens: int | None,
+        logprobs: int | None,
+        prompt_logprobs: int | None = None,
+    ) -> Sampling:
         return Sampling(
             max_tokens=max_tokens,
             min_tokens=self.min_tokens,
@@ -165,6 +171,7 @@ class GenerationRequest(ModelRequest):
             repetition_penalty=self.repetition_penalty,
             logit_bias={int(token): value for token, value in (self.logit_bias or {}).items()},
             logprobs=logprobs,
+            prompt_logprobs=prompt_logprobs,
         )
 
 

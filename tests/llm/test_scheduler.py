@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from stoker.replica.llm import scheduler as scheduling
+from stoker.replica.llm.interface import Output
 from stoker.replica.llm.scheduler import Scheduler
 from stoker.replica.llm.wire import Sampling
 from tests.llm.support import GREEDY, Answers, ToyRunner, submission, toy_answer, toy_logits
@@ -228,6 +229,19 @@ class TestEnds:
         answer = toy_answer(self.prompt, 20)[0]
         found = self.ended(sampling(max_tokens=20), (self.at(4),))
         assert found == (answer[:4], "stop")
+
+    def test_its_log_probability_is_told(self) -> None:
+        tokens, _ = toy_answer([1, 2, 3], 8, ends=(3, 4))
+        row = toy_logits([1, 2, 3, *tokens])
+        answers = Answers(Scheduler(ToyRunner(), (3, 4)))
+        answers.scheduler.submit(submission(1, [1, 2, 3], sampling(logprobs=1, max_tokens=50)))
+        last: list[Output] = []
+        while answers.scheduler.running:
+            last = answers.step()
+        (end,) = [one.end for one in last]
+        assert end is not None
+        assert end.token == int(row.argmax())
+        assert end.value == pytest.approx(float(torch.log_softmax(row, -1).max()), abs=1e-5)
 
     def test_an_end_at_once(self) -> None:
         assert self.ended(sampling(), (self.at(0),)) == ([], "stop")

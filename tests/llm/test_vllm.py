@@ -422,6 +422,29 @@ class TestAnswers:
                 assert abs(value - theirs) < 1e-3
             sequence.append(7)
 
+    @pytest.mark.parametrize("count", [0, 3])
+    def test_log_probabilities_of_prompts(
+        self, model: VllmModel, reference: Any, count: int
+    ) -> None:
+        """In pieces, beside one another, and again where all of it is in the cache."""
+        prompts = {length: prompt(length) for length in (1, 2, 33, 300)}
+        for _ in range(2):
+            asked = asking(prompt_logprobs=2, max_tokens=count)
+            found = answered(model, *(submission(at, one, asked) for at, one in prompts.items()))
+            for length, given in prompts.items():
+                with torch.inference_mode():
+                    rows = reference(torch.tensor([given])).logits[0].log_softmax(-1)
+                told = [one for output in found[length] for one in output.prompt]
+                assert [one.token for one in told] == given[1:]
+                for place, one in enumerate(told):
+                    assert abs(one.value - float(rows[place, one.token])) < 1e-4
+                    values, likeliest = rows[place].topk(2)
+                    assert [token for token, _ in one.top] == likeliest.tolist()
+                    assert abs(one.top[0][1] - float(values[0])) < 1e-4
+                assert len(tokens(found[length])) == count
+                assert found[length][-1].finish == "length"
+        idle(model)
+
     def test_no_alternatives(self, model: VllmModel) -> None:
         (outputs,) = answered(model, submission(1, prompt(9), asking(logprobs=0))).values()
         assert [one.top for output in outputs for one in output.logprobs] == [[]] * 8

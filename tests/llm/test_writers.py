@@ -9,6 +9,7 @@ from stoker.replica.llm.answers import writer
 from stoker.replica.llm.events import (
     CallArguments,
     CallBegun,
+    Echoed,
     Event,
     Finished,
     Text,
@@ -281,8 +282,13 @@ class TestCompletions:
             [event for event in answer if not isinstance(event, CallArguments)]
             for answer in answers
         ]
-        wishes: dict[str, Any] = {"n": 2, "logprobs": 1, "answer": {"echo": echo}}
+        wishes: dict[str, Any] = {"n": 2, "logprobs": 1}
         prompts = ("Once ", "Twïce ")
+        if echo:
+            for at, answer in enumerate(answers):
+                tokens = [logprob(one, -0.5 * place) for place, one in enumerate(prompts[at // 2])]
+                texts = [one.text for one in tokens]
+                answer.insert(0, Echoed(prompts[at // 2], texts, range(9), tokens[1:]))
         body = whole(completion(*prompts, **wishes), answers)
         stream = written(writer(completion(*prompts, stream=True, **wishes)), answers, seed)
         texts, finish = [""] * 4, [""] * 4
@@ -314,7 +320,9 @@ class TestCompletions:
             Text("c", logprobs=[logprob("c", -1.0)]),
             Finished("length"),
         ]
-        body = whole(completion("Once", logprobs=1, answer={"echo": True}), [answer])
+        tokens = [logprob("nc", -2.0, ("x", -0.125)), logprob("e", -0.75)]
+        answer.insert(0, Echoed("Once", ["O", "nc", "e"], [0, 1, 3], tokens))
+        body = whole(completion("Once", logprobs=1), [answer])
         assert body == {
             **HEAD,
             "object": "text_completion",
@@ -323,16 +331,45 @@ class TestCompletions:
                     "index": 0,
                     "text": "Onceabc",
                     "logprobs": {
-                        "tokens": ["a", "b", "c"],
-                        "token_logprobs": [-0.5, -0.25, -1.0],
-                        "top_logprobs": [{"x": -1.5, "a": -0.5}, {"b": -0.25}, {"c": -1.0}],
-                        "text_offset": [4, 5, 6],
+                        "tokens": ["O", "nc", "e", "a", "b", "c"],
+                        "token_logprobs": [None, -2.0, -0.75, -0.5, -0.25, -1.0],
+                        "top_logprobs": [
+                            None,
+                            {"x": -0.125, "nc": -2.0},
+                            {"e": -0.75},
+                            {"x": -1.5, "a": -0.5},
+                            {"b": -0.25},
+                            {"c": -1.0},
+                        ],
+                        "text_offset": [0, 1, 3, 4, 5, 6],
                     },
                     "finish_reason": "length",
                 }
             ],
             "usage": COUNTS,
         }
+
+    def test_a_prompt_alone(self) -> None:
+        """Without log probabilities, and without an answer."""
+        answer: list[Event] = [Echoed("Once"), Finished("length")]
+        (choice,) = whole(completion("Once"), [answer])["choices"]
+        assert (choice["text"], choice["logprobs"]) == ("Once", None)
+        answer = [Echoed("O", ["O"], [0]), Finished("length")]
+        (choice,) = whole(completion("O", logprobs=0), [answer])["choices"]
+        assert choice["logprobs"] == {
+            "tokens": ["O"],
+            "token_logprobs": [None],
+            "top_logprobs": [None],
+            "text_offset": [0],
+        }
+
+    def test_halves_of_characters(self) -> None:
+        """Of one text: the better one stands for it, or a worse token would look like the best."""
+        given = Text("�", logprobs=[logprob("�", -3.0, ("�", -0.25))])
+        body = whole(completion(logprobs=1), [[given, Finished("stop")]])
+        found = body["choices"][0]["logprobs"]
+        assert found["token_logprobs"] == [-3.0]
+        assert found["top_logprobs"] == [{"�": -0.25}]
 
     def test_what_is_out_of_the_question_is_a_number(self) -> None:
         """As in chat: a client's log probabilities are numbers, JSON has no infinity."""

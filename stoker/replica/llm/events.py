@@ -30,6 +30,19 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
+class Echoed:
+    """The prompt, where it is to be repeated: before anything else of an answer."""
+
+    text: str
+    tokens: Sequence[str] = ()
+    """Each one's text, where log probabilities were asked for."""
+    offsets: Sequence[int] = ()
+    """Where each begins in the text."""
+    logprobs: Sequence[TokenLogprob] = ()
+    """Of the tokens from the second on: nothing comes before the first."""
+
+
+@dataclass(frozen=True, slots=True)
 class CallBegun:
     """The model calls a tool."""
 
@@ -51,7 +64,7 @@ class Finished:
     reason: FinishReason
 
 
-Event = Text | CallBegun | CallArguments | Finished
+Event = Echoed | Text | CallBegun | CallArguments | Finished
 
 
 @dataclass

@@ -49,6 +49,8 @@ class Output:
     prompt: list[Logprob] = field(default_factory=list[Logprob])
     """Of the prompt's tokens, from the second on, as they are computed: where they were asked for,
     and before anything that comes after them."""
+    end: Logprob | None = None
+    """Of the token that ended it, where they were asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)

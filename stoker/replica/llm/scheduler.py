@@ -360,7 +360,7 @@ class Scheduler:
         cached, one.cached = one.cached, 0
         if token in one.ends:
             self.cancel(one.id)
-            return Output(one.id, [], [], "stop", cached)
+            return Output(one.id, [], [], "stop", cached, end=logprob)
         one.tokens.append(token)
         matcher = one.submission.matcher
         finish: Finish | None = None

@@ -13,6 +13,8 @@ MAX_LOGPROBS = 20
 MAX_LOGIT_BIAS = 1024
 MIN_PENALTY, MAX_PENALTY = 0.01, 100.0
 """Of repetition: logits are multiplied and divided by it, and must not overflow."""
+MAX_SCORED = 1 << 17
+"""Most tokens of prompts whose log probabilities one request may ask for."""
 TOOLS_FIELD = "tools"
 
 
@@ -120,6 +122,8 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     sampling: Sampling
     guide: Guide | None = None
     n: int = 1
+    echo: bool = False
+    """The answers begin with their prompts, which are no conversations."""
     stream: bool = False
     limit_field: str = "max_tokens"
     """The request's field that bounds the answer, for errors."""

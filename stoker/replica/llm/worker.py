@@ -10,18 +10,18 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 
 from stoker.replica.flight import FlightRecord
 from stoker.replica.llm.answers import writer
-from stoker.replica.llm.events import Event, Finished, Text, TokenLogprob, Usage, Writer
+from stoker.replica.llm.choices import Choice, Request
+from stoker.replica.llm.echo import Echo, placed
 from stoker.replica.llm.forms import Forms
-from stoker.replica.llm.interface import Finish, LanguageModel, Logprob, Output, Submission
+from stoker.replica.llm.interface import LanguageModel, Output, Submission
 from stoker.replica.llm.prompts import Prepared, Prompts
 from stoker.replica.llm.reading import Dialect, Reader
 from stoker.replica.llm.text import Detokenizer, Stops
-from stoker.replica.llm.wire import TOOLS_FIELD, Conversation, Generation
-from stoker.replica.phases import Phases
+from stoker.replica.llm.wire import MAX_SCORED, TOOLS_FIELD, Conversation, Generation, Prompt
 from stoker.replica.protocol import (
     Batches,
     Cancelled,
@@ -40,42 +40,6 @@ log = logging.getLogger(__name__)
 
 _PREPARING, _RUNNING = 0, 1
 _IDLE_S = 0.25
-
-
-@dataclass(eq=False)
-class Choice:
-    """One of a request's answers."""
-
-    request: "Request"
-    index: int
-    sequence: int
-    """Its number with the language model."""
-    text: Detokenizer
-    stops: Stops
-    reader: Reader | None
-    ended: bool = False
-    logprobs: list[TokenLogprob] = field(default_factory=list[TokenLogprob])
-
-
-@dataclass(eq=False)
-class Request:
-    id: int
-    asked: Generation
-    writer: Writer
-    choices: list[Choice] = field(default_factory=list[Choice])
-    missing: int = 0
-    usage: Usage = field(default_factory=Usage)
-    begun: bool = False
-    """Whether a part of the stream was sent."""
-    heard: bool = False
-    """Whether the model has given something."""
-    done: bool = False
-    phases: Phases = field(default_factory=lambda: Phases("prepare"))
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """As `Result.counts`."""
-        return {"input_tokens": self.usage.prompt, "output_tokens": self.usage.completion}
 
 
 class LanguageWorker:
@@ -209,13 +173,16 @@ class LanguageWorker:
         for place, prompt in enumerate(asked.prompts):
             field_name = asked.place(place)
             prepared = self._prompts.prepare(prompt, field_name)
-            sampling = self._prompts.limited(prepared, asked, field_name)
             request.usage.prompt += len(prepared.tokens)
+            _check_scored(request)
+            sampling = self._prompts.limited(prepared, asked, field_name)
             after = self._dialect.end_of_reasoning(prepared.text)
             form = self._forms.form(asked, after)
+            echo = self._echo(asked, prompt, prepared)
             first: int | None = None
             for number in range(asked.n):
                 choice = self._choice(request, place * asked.n + number, prompt, prepared)
+                choice.echo = echo and replace(echo, logprobs=[])
                 submissions.append(
                     Submission(
                         id=choice.sequence,
@@ -238,10 +205,13 @@ class LanguageWorker:
             # It was cancelled meanwhile, when not all of this was there to be forgotten.
             self._forget(request)
 
-    def _choice(self, request: Request, index: int, prompt: object, prepared: Prepared) -> Choice:
+    def _choice(self, request: Request, index: int, prompt: Prompt, prepared: Prepared) -> Choice:
         asked = request.asked
-        chat = isinstance(prompt, Conversation)
-        offered = asked.tools.functions if asked.tools and asked.tools.choice != "none" else []
+        reader: Reader | None = None
+        if isinstance(prompt, Conversation):
+            tools, either = asked.tools, asked.guide is not None
+            offered = tools.functions if tools and tools.choice != "none" else []
+            reader = self._dialect.reader(prepared.text, tools=offered, either=either)
         self._numbers += 1
         choice = Choice(
             request,
@@ -249,13 +219,21 @@ class LanguageWorker:
             self._numbers,
             Detokenizer(self._prompts.tokenizer.backend_tokenizer, self._prompts.hidden),
             Stops(asked.sampling.stop),
-            self._dialect.reader(prepared.text, tools=offered, either=asked.guide is not None)
-            if chat
-            else None,
+            reader,
+            self._forms.bytes_of,
         )
         request.choices.append(choice)
         self._choices[choice.sequence] = choice
         return choice
+
+    def _echo(self, asked: Generation, prompt: Prompt, prepared: Prepared) -> Echo | None:
+        if not asked.echo or isinstance(prompt, Conversation):
+            return None
+        text, offsets = placed(self._prompts.tokenizer, prompt)
+        if asked.sampling.prompt_logprobs is None:
+            return Echo(text)
+        tokens = [self._forms.bytes_of(token) for token in prepared.tokens]
+        return Echo(text, [one.decode("utf-8", "replace") for one in tokens], offsets)
 
     def _wake(self) -> None:
         """There is news for the model's thread, whether it waits for work or for a step."""
@@ -347,53 +325,14 @@ class LanguageWorker:
         if not request.heard:
             request.heard = True
             request.phases.enter("decode")
-        request.usage.completion += len(output.tokens)
-        request.usage.cached += output.cached
-        if choice.reader and choice.reader.reasoning:
-            request.usage.reasoning += len(output.tokens)
-        choice.logprobs += [self._logprob(one) for one in output.logprobs]
-        text = choice.text.add(output.tokens)
-        if output.finish:
-            text += choice.text.finish()
-        text, stopped = choice.stops.add(text)
-        if output.finish and not stopped:
-            text += choice.stops.finish()
-        events = self._read(choice, text)
-        if output.finish or stopped:
-            if stopped and not output.finish:
+        events = choice.add(output)
+        if choice.ended:
+            self._choices.pop(choice.sequence, None)
+            if choice.stopped and not output.finish:
                 # The model has not noticed: it reads tokens, not text.
                 self._inbox.append(choice.sequence)
                 self._wake()
-            events += self._finished(choice, "stop" if stopped else output.finish or "stop")
         return request.writer.add(choice.index, events) if events else b""
-
-    def _read(self, choice: Choice, text: str) -> list[Event]:
-        if not text:
-            return []
-        logprobs, choice.logprobs = choice.logprobs, []
-        if choice.reader is None:
-            return [Text(text, logprobs=logprobs)]
-        return choice.reader.add(text, logprobs)
-
-    def _finished(self, choice: Choice, reason: Finish) -> list[Event]:
-        events: list[Event] = []
-        if choice.reader:
-            events += choice.reader.finish()
-        if choice.logprobs:
-            events.append(Text("", logprobs=choice.logprobs))
-        called = choice.reader is not None and choice.reader.calls
-        choice.ended = True
-        choice.request.missing -= 1
-        self._choices.pop(choice.sequence, None)
-        return [*events, Finished("tool_calls" if called and reason == "stop" else reason)]
-
-    def _logprob(self, one: Logprob) -> TokenLogprob:
-        top = [self._token(token, value) for token, value in one.top]
-        return self._token(one.token, one.value, top)
-
-    def _token(self, token: int, value: float, top: Sequence[TokenLogprob] = ()) -> TokenLogprob:
-        content = self._forms.bytes_of(token)
-        return TokenLogprob(content.decode("utf-8", "replace"), content, value, top)
 
     # --- the ends of a request ---
 
@@ -429,14 +368,26 @@ class LanguageWorker:
         self._wake()
 
 
+def _check_scored(request: Request) -> None:
+    """Raise `InputError` where more tokens of prompts are to be told of than an answer may hold."""
+    asked = request.asked
+    tokens = request.usage.prompt * asked.n
+    if asked.sampling.prompt_logprobs is not None and tokens > MAX_SCORED:
+        raise InputError(
+            f"'echo' with 'logprobs' tells of each of the prompts' tokens: here {tokens} or more. "
+            f"A request may have at most {MAX_SCORED}: send fewer prompts at once.",
+            field="prompt",
+            of_item=False,
+        )
+
+
 def _failure(choice: Choice, output: Output) -> Failure | None:
     """What the client learns where the model could not go on."""
-    request, reader = choice.request, choice.reader
+    request = choice.request
     if not output.error:
         return None
     if output.form:
-        calls = reader is not None and (reader.calling or reader.calls)
-        field = TOOLS_FIELD if calls else request.asked.form_field
+        field = TOOLS_FIELD if choice.calls else request.asked.form_field
         return Failure(request.id, "invalid_request", output.error, field)
     return _internal(request, output.error)
 

@@ -11,6 +11,7 @@ from stoker.replica.llm.answers import sse
 from stoker.replica.llm.events import (
     CallArguments,
     CallBegun,
+    Echoed,
     Event,
     Finished,
     Text,
@@ -40,6 +41,8 @@ class _Message:
                 self.calls[event.index]["function"]["arguments"] += event.text
             case Finished():
                 self.finish = event.reason
+            case Echoed():  # Of text completions.
+                return
 
     def body(self) -> dict[str, Any]:
         text = "".join(self.text)
@@ -123,6 +126,8 @@ class ChatWriter:
                 return self._chunk(choice, {"tool_calls": [part]})
             case Finished():
                 return self._chunk(choice, {}, finish=event.reason)
+            case Echoed():  # Of text completions.
+                return b""
 
     def _chunk(
         self,

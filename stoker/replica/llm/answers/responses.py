@@ -14,6 +14,7 @@ from stoker.replica.llm.answers.chat import logprob
 from stoker.replica.llm.events import (
     CallArguments,
     CallBegun,
+    Echoed,
     Event,
     Finished,
     FinishReason,
@@ -117,6 +118,8 @@ class ResponseWriter:
                 return self._write(event.text)
             case Finished():
                 return self._finished(event.reason)
+            case Echoed():  # Of text completions.
+                return b""
 
     def _text(self, event: Text) -> bytes:
         kind: Kind = "reasoning" if event.reasoning else "message"

@@ -28,6 +28,10 @@ class Answer:
     stops: frozenset[int]
     top: int
     """How many of the likeliest tokens to tell in each place."""
+    prompt: Sequence[int] = ()
+    """Its tokens, where theirs are to be told."""
+    silent: bool = False
+    """Whether no answer is wanted: vLLM draws at least one token."""
     matcher: Any = None
     error: Exception | None = None
     """Why no token can be drawn for it."""
@@ -59,7 +63,7 @@ class Engine:
         """Raises `ValueError` for what vLLM does not take."""
         wanted = message.sampling
         stops = {*wanted.stop_token_ids, *(() if wanted.ignore_eos else self.ends)}
-        most = wanted.max_tokens or 1
+        most = max(1, wanted.max_tokens or 0)
         params = self._params.SamplingParams(
             max_tokens=most,
             min_tokens=min(wanted.min_tokens, most),
@@ -74,6 +78,7 @@ class Engine:
             repetition_penalty=_or(wanted.repetition_penalty, 1.0),
             logit_bias=wanted.logit_bias or None,
             logprobs=wanted.logprobs,
+            prompt_logprobs=wanted.prompt_logprobs,
             # All ends are given by their tokens.
             stop_token_ids=sorted(stops),
             ignore_eos=True,
@@ -81,7 +86,13 @@ class Engine:
             output_kind=self._params.RequestOutputKind.DELTA,
             extra_args={"id": message.id},
         )
-        self._answers[message.id] = Answer(frozenset(stops), wanted.logprobs or 0, matcher)
+        self._answers[message.id] = Answer(
+            frozenset(stops),
+            wanted.logprobs or wanted.prompt_logprobs or 0,
+            prompt=() if wanted.prompt_logprobs is None else message.prompt,
+            silent=wanted.max_tokens == 0,
+            matcher=matcher,
+        )
         try:
             self._vllm.add_request(str(message.id), {"prompt_token_ids": message.prompt}, params)
         except Exception:
@@ -111,21 +122,36 @@ def _output(identifier: int, answer: Answer, found: Any) -> Output:
         form = type(answer.error).__name__ == "FormError"
         return Output(identifier, [], [], error=str(answer.error), form=form)
     one = found.outputs[0]
+    prompt = _scored(answer, found)
     tokens = [int(token) for token in one.token_ids]
     if one.finish_reason not in (None, "stop", "length"):
         return Output(identifier, [], [], error="The model failed while it wrote this answer.")
+    if answer.silent:
+        return Output(identifier, [], [], "length" if one.finish_reason else None, prompt=prompt)
     finish: Finish | None = one.finish_reason
-    if finish == "stop" and tokens and tokens[-1] in answer.stops:
-        tokens.pop()
-    elif answer.matcher and any(answer.matcher.took(token) for token in tokens):
-        finish = "stop"
     logprobs = [
         _logprob(token, place, answer.top)
         for token, place in zip(tokens, one.logprobs or (), strict=False)
     ]
+    end: Logprob | None = None
+    if finish == "stop" and tokens and tokens[-1] in answer.stops:
+        tokens.pop()
+        end = logprobs.pop() if logprobs else None
+    elif answer.matcher and any(answer.matcher.took(token) for token in tokens):
+        finish = "stop"
     cached = 0 if answer.told else int(found.num_cached_tokens or 0)
     answer.told = True
-    return Output(identifier, tokens, logprobs, finish, cached)
+    return Output(identifier, tokens, logprobs, finish, cached, prompt=prompt, end=end)
+
+
+def _scored(answer: Answer, found: Any) -> list[Logprob]:
+    """Of the prompt's tokens, once vLLM has computed all of it: the first has none."""
+    prompt, answer.prompt = answer.prompt, () if found.prompt_logprobs else answer.prompt
+    return [
+        _logprob(token, place, answer.top)
+        for token, place in zip(prompt, found.prompt_logprobs or (), strict=False)
+        if place is not None
+    ]
 
 
 def _logprob(token: int, place: Any, top: int) -> Logprob:
