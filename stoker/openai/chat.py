@@ -105,6 +105,9 @@ class ChatRequest(GenerationRequest):
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = Field(
         default=None, description="For models whose chat template knows it."
     )
+    verbosity: Literal["low", "medium", "high"] | None = Field(
+        default=None, description="For models whose chat template knows it; others: `medium`."
+    )
     modalities: list[Literal["text"]] | None = Field(default=None, max_length=1)
     store: Literal[False] | None = Field(default=None, description="Nothing is stored.")
     metadata: dict[Name, Annotated[str, Field(max_length=512)]] | None = Field(
@@ -120,7 +123,6 @@ class ChatRequest(GenerationRequest):
         "functions": "is no longer a field of this convention: use 'tools'",
         "moderation": "is not served here",
         "prediction": "is not served here",
-        "verbosity": "is not known to the models served here",
         "web_search_options": "is not served: this server opens no pages",
     }
 
@@ -154,6 +156,7 @@ class ChatRequest(GenerationRequest):
                     messages=for_template(self.messages),
                     tools=tools,
                     effort=self.reasoning_effort,
+                    verbosity=self.verbosity,
                 )
             ],
             sampling=self.sampling(

@@ -16,7 +16,7 @@ from stoker.errors import InvalidRequestError, from_validation
 from stoker.http import require_json
 from stoker.inference import Prefer, TaskRoute, check_pipeline, unless_gone, wait_seconds
 from stoker.keys.keyring import Principal
-from stoker.openai import chat, completions
+from stoker.openai import chat, completions, response_object
 from stoker.openai import responses as responses_api
 from stoker.openai.convention import EVENTS, Convention, add_route, streamed
 from stoker.openai.messages import check_images
@@ -62,7 +62,15 @@ CONVENTIONS = (
         path="/v1/responses",
         summary="Create a response",
         request=responses_api.ResponseRequest,
-        answers={"application/json": responses_api.ResponseObject, EVENTS: None},
+        answers={"application/json": response_object.ResponseObject, EVENTS: None},
+        prefix="resp_",
+        example=responses_api.EXAMPLE,
+    ),
+    Generating(
+        path="/v1/responses/input_tokens",
+        summary="Count the input tokens of a response",
+        request=responses_api.InputTokensRequest,
+        answers={"application/json": response_object.InputTokens},
         prefix="resp_",
         example=responses_api.EXAMPLE,
     ),

@@ -1,11 +1,11 @@
-"""`POST /v1/responses`: the request and its answer. Nothing is stored: `input` is all there is."""
+"""`POST /v1/responses`: the request. Nothing is stored: `input` is all there is."""
 
-from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, Field, Tag, model_validator
+import msgspec
+from pydantic import BeforeValidator, Field, Tag, model_validator
 
-from stoker.openai.chat import JsonObjectFormat, JsonSchema, TextFormat, TokenLogprob
+from stoker.openai.chat import JsonObjectFormat, JsonSchema, TextFormat
 from stoker.openai.items import Input, for_template, served_only
 from stoker.openai.messages import FUNCTION_NAME, MAX_TOOLS, Text
 from stoker.openai.sampling import MAX_TOKENS, GenerationRequest, Name, OpenAIRequest
@@ -78,7 +78,9 @@ class TextConfig(OpenAIRequest):
         ]
         | None
     ) = None
-    verbosity: Annotated[None, served_only(why="is not known to the models served here")] = None
+    verbosity: Literal["low", "medium", "high"] | None = Field(
+        default=None, description="For models whose chat template knows it; others: `medium`."
+    )
 
 
 _UNSUMMARIZED = "is not served: the reasoning itself is in the answer, where the model writes it"
@@ -134,10 +136,16 @@ class ResponseRequest(GenerationRequest):
     )
     text: TextConfig | None = None
     reasoning: ReasoningConfig | None = None
-    truncation: Annotated[
-        Literal["disabled"] | None,
-        served_only("disabled", why="is not served: what does not fit the model is refused"),
-    ] = None
+    truncation: Literal["auto", "disabled"] | None = Field(
+        default=None,
+        description="`auto`: leave out the oldest turns of an input that does not fit the model.",
+    )
+    max_tool_calls: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_TOKENS,
+        description="Of calls of hosted tools, which are not served here: it limits nothing.",
+    )
     background: Annotated[
         Literal[False] | None,
         served_only(False, why="is not served: nothing is stored to be fetched later; stream it"),
@@ -162,11 +170,10 @@ class ResponseRequest(GenerationRequest):
 
     refused: ClassVar[dict[str, str]] = {
         "access_programs": "is not served here",
-        "context_management": "is not served: what does not fit the model is refused",
+        "context_management": "is not served: see 'truncation'",
         "conversation": _NOT_STORED,
         "image": "is not a field of this convention: give images as parts of 'input'",
         "max_tokens": "is not a field of this convention: use 'max_output_tokens'",
-        "max_tool_calls": "counts calls of hosted tools, which are not served here",
         "messages": "is not a field of this convention: use 'input'",
         "moderation": "is not served here",
         "previous_response_id": _NOT_STORED,
@@ -213,6 +220,9 @@ class ResponseRequest(GenerationRequest):
                     tools=tools,
                     effort=self.reasoning.effort if self.reasoning else None,
                     effort_field="reasoning.effort",
+                    verbosity=self.text.verbosity if self.text else None,
+                    verbosity_field="text.verbosity",
+                    truncate=self.truncation == "auto",
                 )
             ],
             sampling=self.sampling(
@@ -266,7 +276,7 @@ class ResponseRequest(GenerationRequest):
             "background": False,
             "instructions": self.instructions,
             "max_output_tokens": self.max_output_tokens,
-            "max_tool_calls": None,
+            "max_tool_calls": self.max_tool_calls,
             "metadata": self.metadata or {},
             "parallel_tool_calls": self.parallel_tool_calls is not False,
             "previous_response_id": None,
@@ -279,116 +289,23 @@ class ResponseRequest(GenerationRequest):
             "service_tier": "default",
             "store": False,
             "temperature": self.temperature,
-            "text": {"format": self._format.model_dump(by_alias=True)},
+            "text": {"format": self._format.model_dump(by_alias=True), **self._verbosity()},
             "tool_choice": choice if isinstance(choice, str) else choice.model_dump(),
             "tools": [tool.echo() for tool in self.tools or []],
             "top_logprobs": self.top_logprobs or 0,
             "top_p": self.top_p,
-            "truncation": "disabled",
+            "truncation": self.truncation or "disabled",
             "user": self.user,
         }
 
-
-Status = Literal["in_progress", "completed", "incomplete"]
-
-
-class OutputText(BaseModel):
-    type: Literal["output_text"]
-    text: str
-    annotations: list[None] = Field(description="Always empty.")
-    logprobs: list[TokenLogprob]
+    def _verbosity(self) -> dict[str, str]:
+        given = self.text.verbosity if self.text else None
+        return {} if given is None else {"verbosity": given}
 
 
-class OutputMessage(BaseModel):
-    type: Literal["message"]
-    id: str
-    status: Status
-    role: Literal["assistant"]
-    content: list[OutputText]
+class InputTokensRequest(ResponseRequest):
+    """A request for a response whose input is counted only."""
 
-
-class OutputCall(BaseModel):
-    type: Literal["function_call"]
-    id: str
-    status: Status
-    call_id: str = Field(description="What its `function_call_output` has to repeat.")
-    name: str
-    arguments: str = Field(description="JSON.")
-
-
-class OutputReasoningText(BaseModel):
-    type: Literal["reasoning_text"]
-    text: str
-
-
-class OutputReasoning(BaseModel):
-    """What the model wrote before its answer, where it does."""
-
-    type: Literal["reasoning"]
-    id: str
-    status: Status
-    summary: list[None] = Field(description="Always empty.")
-    content: list[OutputReasoningText]
-
-
-class IncompleteDetails(BaseModel):
-    reason: Literal["max_output_tokens"]
-
-
-class FailureDetails(BaseModel):
-    code: Literal["server_error"]
-    message: str
-
-
-class InputTokensDetails(BaseModel):
-    cached_tokens: int = Field(description="Found computed: the beginning was a known one.")
-    cache_write_tokens: int = Field(description="Always 0: keeping them costs nothing.")
-
-
-class OutputTokensDetails(BaseModel):
-    reasoning_tokens: int
-
-
-class ResponseUsage(BaseModel):
-    input_tokens: int
-    input_tokens_details: InputTokensDetails
-    output_tokens: int
-    output_tokens_details: OutputTokensDetails
-    total_tokens: int
-
-
-class ResponseObject(BaseModel):
-    """A response. What the request set is repeated; null: as the model has it."""
-
-    id: str
-    object: Literal["response"]
-    created_at: int = Field(description="Unix seconds.")
-    completed_at: int | None
-    status: Literal["in_progress", "completed", "incomplete", "failed"]
-    error: FailureDetails | None
-    incomplete_details: IncompleteDetails | None
-    model: str
-    output: list[
-        Annotated[OutputMessage | OutputCall | OutputReasoning, Field(discriminator="type")]
-    ]
-    usage: ResponseUsage | None = Field(description="Null until the end of the answer.")
-    background: Literal[False]
-    instructions: str | None
-    max_output_tokens: int | None
-    max_tool_calls: None
-    metadata: dict[str, str]
-    parallel_tool_calls: bool
-    previous_response_id: None
-    prompt_cache_key: str | None
-    reasoning: dict[str, str | None]
-    safety_identifier: str | None
-    service_tier: Literal["default"]
-    store: Literal[False]
-    temperature: float | None
-    text: dict[str, Any]
-    tool_choice: str | dict[str, str]
-    tools: Sequence[dict[str, Any]]
-    top_logprobs: int
-    top_p: float | None
-    truncation: Literal["disabled"]
-    user: str | None
+    def generation(self, answer: dict[str, Any]) -> Generation:
+        found = super().generation(answer)
+        return msgspec.structs.replace(found, api="input_tokens", guide=None, stream=False)

@@ -102,7 +102,10 @@ STAGES: Mapping[str, Callable[[Path], Stages]] = {
 """Pipeline → what builds the replica side of its deployments."""
 
 TEXT_GENERATION = "text-generation"
-_GENERATED = ("/v1/chat/completions", "/v1/completions", "/v1/responses")
+_GENERATED = (
+    *("/v1/chat/completions", "/v1/completions"),
+    *("/v1/responses", "/v1/responses/input_tokens"),
+)
 GENERATING: Mapping[str, Sequence[str]] = {
     TEXT_GENERATION: _GENERATED,
     IMAGE_TEXT_TO_TEXT: _GENERATED,

@@ -514,6 +514,10 @@ class TestSampling:
         error = account.post("/v1/chat/completions", json=body).json()["error"]
         assert "greater than or equal to 0.01" in error["message"]
 
+    def test_medium_is_what_all_models_write(self, sdk: openai.OpenAI, model: str):
+        found = ask(sdk, model, FRANCE, verbosity="medium")
+        assert found.choices[0].message.content == PARIS
+
     def test_characters_of_several_tokens(self, sdk: openai.OpenAI, model: str):
         form = {"structured_outputs": {"choice": ["naïve 漢字 🦊"]}}
         chunks = sdk.chat.completions.create(
@@ -624,6 +628,7 @@ class TestRefused:
             ({"top_p": 0}, "top_p"),
             ({"repetition_penalty": 1e-300}, "repetition_penalty"),
             ({"repetition_penalty": 0}, "repetition_penalty"),
+            ({"verbosity": "high"}, "verbosity"),
             ({"response_format": {"type": "json"}}, "response_format.value"),
             (
                 {"response_format": {"type": "json_object", "value": {"type": "nonsense"}}},

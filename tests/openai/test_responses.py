@@ -12,7 +12,7 @@ import pytest
 from openai.types.responses import Response
 from pydantic import BaseModel
 
-from stoker.openai.responses import ResponseObject
+from stoker.openai.response_object import ResponseObject
 from stoker.replica.llm.answers.responses import ResponseWriter
 from stoker.replica.llm.events import CallArguments, CallBegun, Event, Finished, Text, Usage
 from stoker.replica.llm.wire import Generation, Sampling
@@ -382,6 +382,136 @@ class TestReasoning:
         assert second.output_text == expected.content
 
 
+class TestInputTokens:
+    @pytest.mark.parametrize(
+        "more",
+        [
+            {},
+            {"instructions": "be brief"},
+            {"tools": [TOOL]},
+            {"tools": [TOOL], "tool_choice": "none"},
+            {"tools": [TOOL], "tool_choice": "required"},
+            {"text": {"format": {"type": "json_schema", "name": "c", "schema": WEATHER}}},
+            {"reasoning": {"effort": "low"}},
+            {"input": [{"role": "user", "content": "one"}, {"role": "user", "content": "two"}]},
+        ],
+        ids=str,
+    )
+    def test_are_those_of_the_response(self, sdk: openai.OpenAI, more: Any) -> None:
+        asked = {"model": MODEL, "input": QUESTION, **more}
+        counted = sdk.responses.input_tokens.count(**asked)
+        assert counted.object == "response.input_tokens"
+        answer = sdk.responses.create(**asked, max_output_tokens=100)
+        assert answer.usage is not None
+        assert counted.input_tokens == answer.usage.input_tokens
+
+    def test_of_what_is_too_long(self, sdk: openai.OpenAI) -> None:
+        counted = sdk.responses.input_tokens.count(model=MODEL, input="a " * 5000)
+        assert counted.input_tokens > 5000
+
+    def test_refuses_what_a_response_does(self, account: httpx.Client) -> None:
+        for more, field in (
+            ({"input": None}, "input"),
+            ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ):
+            body = {"model": MODEL, "input": QUESTION, **more}
+            response = account.post(f"{PATH}/input_tokens", json=body)
+            assert response.status_code == 400
+            assert response.json()["error"]["param"] == field
+
+    def test_a_stream_is_none(self, account: httpx.Client) -> None:
+        body = {"model": MODEL, "input": QUESTION, "stream": True}
+        response = account.post(f"{PATH}/input_tokens", json=body)
+        assert response.json()["object"] == "response.input_tokens"
+
+
+class TestTruncation:
+    turns: Sequence[Any] = [
+        {"role": role, "content": f"{number} " + "word " * 30}
+        for number in range(30)
+        for role in ("user", "assistant")
+    ]
+    last: Any = {"role": "user", "content": QUESTION}
+
+    def test_leaves_out_the_oldest(self, sdk: openai.OpenAI) -> None:
+        """What is left is answered as if nothing else had been said."""
+        asked: Any = {"model": MODEL, "instructions": "be brief"}
+        given: Any = [*self.turns, self.last]
+        answer = sdk.responses.create(
+            **asked, input=given, truncation="auto", max_output_tokens=TOKENS
+        )
+        assert answer.truncation == "auto"
+        assert answer.usage is not None
+        counts = {
+            left: sdk.responses.input_tokens.count(**asked, input=given[left:]).input_tokens
+            for left in range(0, len(given), 2)
+        }
+        fitting = min(left for left, tokens in counts.items() if tokens + TOKENS <= 1024)
+        assert fitting > 0
+        assert answer.usage.input_tokens == counts[fitting]
+        alone = sdk.responses.create(**asked, input=given[fitting:], max_output_tokens=TOKENS)
+        assert answer.output_text == alone.output_text
+
+    def test_is_counted_too(self, sdk: openai.OpenAI) -> None:
+        given: Any = [*self.turns, self.last]
+        counted = sdk.responses.input_tokens.count(model=MODEL, input=given, truncation="auto")
+        assert 1024 * 3 // 4 < counted.input_tokens <= 1024 * 7 // 8
+        answer = sdk.responses.create(
+            model=MODEL, input=given, truncation="auto", extra_body={"stop": [" ", "e"]}
+        )
+        assert answer.usage is not None
+        assert answer.usage.input_tokens == counted.input_tokens
+
+    def test_changes_nothing_that_fits(self, sdk: openai.OpenAI) -> None:
+        given: Any = [*self.turns[:10], self.last]
+        counts = {
+            sdk.responses.input_tokens.count(model=MODEL, input=given, truncation=way).input_tokens
+            for way in ("auto", "disabled")
+        }
+        assert len(counts) == 1
+
+    @pytest.mark.parametrize("way", ["disabled", None])
+    def test_disabled(self, sdk: openai.OpenAI, way: Any) -> None:
+        given: Any = [*self.turns, self.last]
+        with pytest.raises(openai.BadRequestError) as caught:
+            sdk.responses.create(model=MODEL, input=given, truncation=way)
+        assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "input")
+        start = "This model's maximum context length is 1024 tokens."
+        assert caught.value.body["message"].startswith(start)  # pyright: ignore[reportIndexIssue, reportOptionalSubscript]
+
+    def test_the_last_message_alone_is_too_long(self, sdk: openai.OpenAI) -> None:
+        given: Any = [*self.turns, {"role": "user", "content": "a " * 3000}]
+        with pytest.raises(openai.BadRequestError) as caught:
+            sdk.responses.create(model=MODEL, input=given, truncation="auto")
+        assert caught.value.code == "context_length_exceeded"
+
+    def test_the_answer_alone_is(self, sdk: openai.OpenAI) -> None:
+        with pytest.raises(openai.BadRequestError) as caught:
+            sdk.responses.create(
+                model=MODEL, input=QUESTION, truncation="auto", max_output_tokens=1024
+            )
+        assert caught.value.code == "context_length_exceeded"
+        assert caught.value.param == "max_output_tokens"
+
+
+class TestTaken:
+    def test_a_limit_of_calls_that_there_are_not(self, sdk: openai.OpenAI) -> None:
+        answer = sdk.responses.create(
+            model=MODEL,
+            input=QUESTION,
+            tools=[TOOL, {**TOOL, "name": "again"}],
+            tool_choice="required",
+            max_tool_calls=1,
+            max_output_tokens=200,
+        )
+        assert answer.max_tool_calls == 1
+        assert {one.type for one in answer.output} == {"function_call"}
+
+    def test_the_usual_verbosity(self, account: httpx.Client) -> None:
+        answer = ask(account, text={"verbosity": "medium"}, max_output_tokens=TOKENS)
+        assert answer["text"] == {"format": {"type": "text"}, "verbosity": "medium"}
+
+
 class TestTools:
     @pytest.mark.parametrize(
         ("choice", "tools"),
@@ -624,9 +754,9 @@ class TestRefused:
             ({"prompt": {"id": "pmpt_1"}}, "prompt"),
             ({"background": True}, "background"),
             ({"store": True}, "store"),
-            ({"truncation": "auto"}, "truncation"),
+            ({"truncation": "some"}, "truncation"),
             ({"context_management": [{"type": "compaction"}]}, "context_management"),
-            ({"max_tool_calls": 3}, "max_tool_calls"),
+            ({"max_tool_calls": 0}, "max_tool_calls"),
             ({"moderation": {"model": "m"}}, "moderation"),
             ({"service_tier": "flex"}, "service_tier"),
             ({"prompt_cache_retention": "24h"}, "prompt_cache_retention"),
@@ -641,6 +771,7 @@ class TestRefused:
             ({"top_p": 0}, "top_p"),
             ({"metadata": {"a": 1}}, "metadata.a"),
             ({"text": {"verbosity": "low"}}, "text.verbosity"),
+            ({"text": {"verbosity": "much"}}, "text.verbosity"),
             ({"text": {"format": {"type": "xml"}}}, "text.format"),
             (
                 {"text": {"format": {"type": "json_schema", "name": "a b", "schema": {}}}},

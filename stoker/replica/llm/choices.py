@@ -113,4 +113,7 @@ class Request:
     @property
     def counts(self) -> dict[str, int]:
         """As `Result.counts`."""
+        if self.asked.api == "input_tokens":
+            # They were counted, not read.
+            return {}
         return {"input_tokens": self.usage.prompt, "output_tokens": self.usage.completion}

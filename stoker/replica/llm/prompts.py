@@ -12,6 +12,7 @@ from stoker.media.limits import MediaLimits
 from stoker.replica.llm.files import load_generation_config, load_tokenizer
 from stoker.replica.llm.images import Images, as_text
 from stoker.replica.llm.interface import Features
+from stoker.replica.llm.truncation import Messages, shortened
 from stoker.replica.llm.wire import Conversation, Generation, Prompt, Sampling
 from stoker.replica.stages import ContextLengthError, InputError
 
@@ -88,17 +89,20 @@ class Prompts:
         self.hidden = frozenset(self._unseen())
         """Tokens that stand for nothing in an answer's text."""
 
-    def prepare(self, prompt: Prompt, place: str) -> Prepared:
+    def prepare(self, prompt: Prompt, place: str, wished: int | None = None) -> Prepared:
         """A prompt's tokens.
 
         Args:
             place: the request's field that it stands in, for errors.
+            wished: tokens of the answer, for which a conversation may have to make room.
 
         Raises:
             InputError: it cannot be made, is empty or has tokens that the model does not know.
         """
         media: Features | None = None
         if isinstance(prompt, Conversation):
+            if prompt.truncate:
+                prompt = self._shortened(prompt, place, wished)
             text, tokens, media = self._conversation(prompt, place)
         elif isinstance(prompt, str):
             text = prompt
@@ -149,6 +153,19 @@ class Prompts:
     def _encoded(self, text: str, *, special: bool) -> list[int]:
         return self.tokenizer(text, add_special_tokens=special)["input_ids"]
 
+    def _shortened(self, prompt: Conversation, place: str, wished: int | None) -> Conversation:
+        def of(messages: Messages) -> Conversation:
+            return msgspec.structs.replace(prompt, messages=list(messages))
+
+        def fits(messages: Messages, room: int) -> bool:
+            _, tokens, _ = self._conversation(of(messages), place)
+            return len(tokens) + room <= self._max_length
+
+        if fits(prompt.messages, 1 if wished is None else wished):
+            return prompt
+        room = self._max_length // _ROOM if wished is None else wished
+        return of(shortened(prompt.messages, lambda messages: fits(messages, room)))
+
     def _conversation(
         self, prompt: Conversation, place: str
     ) -> tuple[str, list[int], Features | None]:
@@ -173,6 +190,12 @@ class Prompts:
                 why = "is not known to this model's chat template."
                 raise _refusal(why, prompt.effort_field)
             further[_EFFORT] = prompt.effort
+        if prompt.verbosity is not None:
+            if _VERBOSITY in str(self.tokenizer.chat_template):
+                further[_VERBOSITY] = prompt.verbosity
+            elif prompt.verbosity != "medium":
+                why = "is not known to this model's chat template: leave it out, or send 'medium'."
+                raise _refusal(why, prompt.verbosity_field)
         tools = prompt.tools
         try:
             return self.tokenizer.apply_chat_template(
@@ -196,7 +219,9 @@ class Prompts:
                 yield token
 
 
-_EFFORT = "reasoning_effort"
+_EFFORT, _VERBOSITY = "reasoning_effort", "verbosity"
+_ROOM = 8
+"""The part of the context that is left to an answer without a limit, where turns are left out."""
 _MARKS = ("tool_call", "TOOL_CALLS", "think", "THINK", "python_tag")
 
 

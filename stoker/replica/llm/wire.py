@@ -88,6 +88,11 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     """The template's `reasoning_effort`, where it knows it."""
     effort_field: str = "reasoning_effort"
     """Where that stands in the request, for errors."""
+    verbosity: str | None = None
+    """The template's `verbosity`, where it knows it; `medium` means nothing to others."""
+    verbosity_field: str = "verbosity"
+    truncate: bool = False
+    """Leave out its oldest turns where it is too long."""
 
     def media(self) -> Iterator[tuple[str, Media]]:
         """The images, each with the request's field that it stands in."""
@@ -116,8 +121,8 @@ Prompt = str | list[int] | Conversation
 class Generation(msgspec.Struct, frozen=True, kw_only=True):
     """One request for generated text: `n` answers to each of its prompts."""
 
-    api: Literal["chat", "completions", "responses"]
-    """Which convention the answer follows."""
+    api: Literal["chat", "completions", "responses", "input_tokens"]
+    """Which convention the answer follows. `input_tokens`: the prompt's are counted, no more."""
     prompts: list[Prompt]
     sampling: Sampling
     guide: Guide | None = None
@@ -150,6 +155,6 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
         """The request's field that a prompt stands in."""
         if self.api == "chat":
             return "messages"
-        if self.api == "responses":
+        if self.api in ("responses", "input_tokens"):
             return "input"
         return "prompt" if len(self.prompts) == 1 else f"prompt[{index}]"

@@ -172,8 +172,10 @@ class LanguageWorker:
         submissions: list[Submission] = []
         for place, prompt in enumerate(asked.prompts):
             field_name = asked.place(place)
-            prepared = self._prompts.prepare(prompt, field_name)
+            prepared = self._prompts.prepare(prompt, field_name, asked.sampling.max_tokens)
             request.usage.prompt += len(prepared.tokens)
+            if asked.api == "input_tokens":
+                continue
             _check_scored(request)
             sampling = self._prompts.limited(prepared, asked, field_name)
             after = self._dialect.end_of_reasoning(prepared.text)
@@ -194,6 +196,9 @@ class LanguageWorker:
                     )
                 )
                 first = choice.sequence if first is None else first
+        if not submissions:
+            self._finish(request)
+            return
         request.missing = len(request.choices)
         if asked.stream:
             request.begun = True

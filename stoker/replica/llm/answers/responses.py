@@ -224,6 +224,25 @@ class ResponseWriter:
         return f"event: {kind}\n".encode() + sse.event(body)
 
 
+class InputTokensWriter:
+    """See `Writer`. Of what a response would read: nothing is answered."""
+
+    def __init__(self, asked: Generation) -> None:
+        pass
+
+    def begin(self) -> bytes:
+        return b""
+
+    def add(self, choice: int, events: Sequence[Event]) -> bytes:
+        return b""
+
+    def end(self, usage: Usage) -> bytes:
+        return sse.encode({"object": "response.input_tokens", "input_tokens": usage.prompt})
+
+    def fail(self, code: str, message: str) -> bytes:
+        return sse.error(code, message)
+
+
 def _counts(usage: Usage) -> dict[str, Any]:
     return {
         "input_tokens": usage.prompt,

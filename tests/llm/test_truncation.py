@@ -1,0 +1,101 @@
+import random
+from typing import Any
+
+import pytest
+
+from stoker.replica.llm.truncation import Messages, shortened
+
+
+def say(role: str, content: str) -> dict[str, Any]:
+    return {"role": role, "content": content}
+
+
+CALL = {"role": "assistant", "content": "", "tool_calls": [{"id": "c"}, {"id": "d"}]}
+TALK = [
+    say("system", "s"),
+    say("user", "u1"),
+    say("assistant", "a1"),
+    say("user", "u2"),
+    CALL,
+    say("tool", "t1"),
+    say("tool", "t2"),
+    say("assistant", "a2"),
+    say("system", "s2"),
+    say("user", "u3"),
+]
+AT_WORK = [
+    *TALK,
+    {**CALL, "content": "first"},
+    say("tool", "t3"),
+    say("tool", "t4"),
+    {**CALL, "content": "second"},
+    say("tool", "t5"),
+]
+
+
+def left(messages: Messages, most: int) -> list[str]:
+    found = shortened(messages, lambda some: len(some) <= most)
+    return [one["content"] or "call" for one in found]
+
+
+class TestShortened:
+    @pytest.mark.parametrize(
+        ("most", "found"),
+        [
+            (10, [one["content"] or "call" for one in TALK]),
+            (9, ["s", "u2", "call", "t1", "t2", "a2", "s2", "u3"]),
+            (8, ["s", "u2", "call", "t1", "t2", "a2", "s2", "u3"]),
+            (7, ["s", "s2", "u3"]),
+            (3, ["s", "s2", "u3"]),
+            (1, ["s", "s2", "u3"]),
+        ],
+    )
+    def test_whole_turns(self, most: int, found: list[str]) -> None:
+        """A message of the user goes with all that came of it: roles go on taking turns."""
+        assert left(TALK, most) == found
+
+    @pytest.mark.parametrize(
+        ("most", "found"),
+        [
+            (8, ["s", "s2", "u3", "first", "t3", "t4", "second", "t5"]),
+            (7, ["s", "s2", "u3", "second", "t5"]),
+            (1, ["s", "s2", "u3", "second", "t5"]),
+        ],
+    )
+    def test_calls_go_with_their_outputs(self, most: int, found: list[str]) -> None:
+        """And what came last stays, or it would be asked for again."""
+        assert left(AT_WORK, most) == found
+
+    def test_nothing_to_leave_out(self) -> None:
+        for messages in ([say("user", "u")], [say("system", "s"), say("user", "u")], []):
+            assert left(messages, 0) == [one["content"] for one in messages]
+
+    def test_no_user(self) -> None:
+        messages = [say("assistant", "a"), say("assistant", "b"), say("assistant", "c")]
+        assert left(messages, 2) == ["b", "c"]
+        assert left(messages, 0) == ["c"]
+
+    @pytest.mark.parametrize("seed", range(30))
+    def test_no_more_than_has_to_be(self, seed: int) -> None:
+        """Against trying all beginnings in turn; and it does not try them all."""
+        chance = random.Random(seed)
+        messages: list[dict[str, Any]] = [say("system", "x")]
+        for number in range(chance.randint(1, 60)):
+            messages.append(say("user", str(number)))
+            messages += [say("assistant", "x")] * chance.randint(0, 3)
+        most = chance.randint(1, len(messages))
+        asked = 0
+
+        def fits(some: Messages) -> bool:
+            nonlocal asked
+            asked += 1
+            return len(some) <= most
+
+        found = shortened(messages, fits)
+        possible = [
+            shortened(messages, lambda some, size=size: len(some) <= size)
+            for size in range(len(messages) + 1)
+        ]
+        longest = max((one for one in possible if len(one) <= most), key=len, default=None)
+        assert found == (longest if longest is not None else min(possible, key=len))
+        assert asked <= 7
