@@ -148,6 +148,24 @@ class TestAnswers:
         found = account.until(account.run(agent, ABOUT_ANNA))
         assert json.loads(found["output"]) == {"name": "Anna", "age": 31, "city": "Berlin"}
 
+    def test_a_function_and_a_schema(self, account: Account) -> None:
+        """The function is called first, and what it gave is told in the form."""
+        schema = {
+            "type": "object",
+            "properties": {"conditions": {"enum": ["sunny", "rainy"]}},
+            "required": ["conditions"],
+        }
+        form = {"name": "report", "schema": schema, "strict": True}
+        config = {"response_format": {"type": "json_schema", "json_schema": form}}
+        for choice in ("auto", "required"):
+            more = {**config, "tool_choice": choice, "temperature": 0}
+            run = account.run(account.agent(tools=[WEATHER], config=more))
+            account.until(run, "requires_action")
+            account.answer(run)
+            found = account.until(run)
+            assert found["status"] == "completed"
+            assert json.loads(found["output"]) == {"conditions": "sunny"}
+
     def test_stop_and_max_tokens(self, account: Account) -> None:
         stopped = account.run(account.agent(config={"stop": " France"}), FRANCE)
         cut = account.run(account.agent(config={"max_tokens": 3}), FRANCE)

@@ -510,14 +510,20 @@ class TestPromptLogprobs:
             assert answers.cached[one] == 0
 
     def test_at_most_so_many_rows_at_once(self) -> None:
-        runner = ToyRunner(200, max_length=500)
+        """All prompts together; those without log probabilities go on beside them."""
+        runner = ToyRunner(400, max_length=500)
         answers = Answers(Scheduler(runner, ()))
         prompt = [one % 50 for one in range(300)]
-        answers.scheduler.submit(submission(1, prompt, sampling(prompt_logprobs=0)))
+        for one in (1, 2):
+            answers.scheduler.submit(submission(one, prompt, sampling(prompt_logprobs=0)))
+        answers.scheduler.submit(submission(3, [9] * 300, sampling(max_tokens=1)))
         answers.drain()
-        rows = [chunk.rows for step in runner.steps for chunk in step]
+        rows = [sum(chunk.rows for chunk in step if chunk.scored) for step in runner.steps]
         assert max(rows) == scheduling.SCORED_TOKENS
-        assert [one.value for one in answers.prompts[1]] == pytest.approx(scores(prompt), abs=1e-5)
+        for one in (1, 2):
+            told = [each.value for each in answers.prompts[one]]
+            assert told == pytest.approx(scores(prompt), abs=1e-5)
+        assert answers.order[0] == 3
 
     def test_none_is_told_twice(self, few_tokens: None) -> None:
         """One gives its place back in the middle of its prompt, another while it draws."""

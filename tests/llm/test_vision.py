@@ -152,8 +152,8 @@ class TestAnswers:
         admitted: list[int] = []
         admit = runner.admit
 
-        def noted(identifier: int, *rest: Any) -> int | None:
-            found = admit(identifier, *rest)
+        def noted(identifier: int, *rest: Any, **more: Any) -> int | None:
+            found = admit(identifier, *rest, **more)
             admitted.extend([] if found is None else [identifier])
             return found
 

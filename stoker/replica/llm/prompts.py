@@ -123,7 +123,7 @@ class Prompts:
         sampling = asked.sampling
         wished = sampling.max_tokens
         name = place.partition("[")[0]
-        if size + (1 if wished is None else min(1, wished)) > most:
+        if size >= most:
             raise ContextLengthError(
                 most,
                 f"your {name} resulted in {size} tokens, and the answer takes some, too. Please "

@@ -26,7 +26,8 @@ STEP_TOKENS = 256
 """Most tokens of a forward pass: more is hardly faster on a CPU, and makes those who wait for their
 next token wait longer."""
 SCORED_TOKENS = 64
-"""Most tokens of a prompt whose logits are all wanted at once: each takes a vocabulary's floats."""
+"""Most tokens of prompts whose logits are all wanted in one forward pass: each takes a vocabulary's
+floats."""
 MAX_RUNNING = 256
 
 
@@ -151,8 +152,6 @@ class Running:
         # What was drawn is left to the next one: a placeholder among it stands for nothing.
         if self.sees:
             return len(self.submission.prompt)
-        if self.scored:
-            budget = min(budget, SCORED_TOKENS)
         return min(budget, len(self.tokens) - self.computed)
 
 
@@ -284,17 +283,19 @@ class Scheduler:
 
     def _chunks(self) -> list[tuple[Running, Chunk]]:
         """What to compute: those that draw a token first, then prompts."""
-        budget = STEP_TOKENS
+        budget, scored = STEP_TOKENS, SCORED_TOKENS
         found: list[tuple[Running, Chunk]] = []
         for one in sorted(self._active, key=lambda one: len(one.tokens) - one.computed > 1):
+            most = min(budget, scored) if one.scored else budget
             # It may have been preempted for one before it.
-            if one not in self._active or budget <= 0:
+            if one not in self._active or most <= 0:
                 continue
-            size = one.next(budget)
+            size = one.next(most)
             if not self._reserve(one, one.computed + size):
                 continue
-            end = one.computed + size
-            found.append((one, _chunk(one, end)))
+            if one.scored:
+                scored -= size
+            found.append((one, _chunk(one, one.computed + size)))
             budget -= size
         return [pair for pair in found if pair[0] in self._active]
 

@@ -1,0 +1,148 @@
+"""Which form answers have, by what was asked and by the model."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from stoker.replica.llm.choices import Choice, Request
+from stoker.replica.llm.forms import Forms
+from stoker.replica.llm.prompts import Prompts
+from stoker.replica.llm.reading import Dialect
+from stoker.replica.llm.text import Detokenizer, Stops
+from stoker.replica.llm.wire import Conversation, Generation, Guide, Sampling, Tools
+from stoker.replica.stages import InputError
+from tests.llm.support import CHATML, HERMES, VOCABULARY, tokenizer
+from tests.llm.test_grammar import UNIT, function
+
+OBJECT = Guide(kind="json_object", field="response_format")
+BAD = {"type": "object", "properties": {"a": {"not": {"type": "null"}}}}
+CALL = '<tool_call>\n{"name": "get_it", "arguments": {"unit": "km"}}\n</tool_call>'
+OWN: Any = {
+    "start_anchor_pattern": r"\A(?!)",
+    "fields": {
+        "content": {"content": "text"},
+        "tool_calls": {"open": "<<", "close": ">>", "content": "json", "repeats": True},
+    },
+}
+
+
+def forms(tmp_path: Path, template: str = HERMES, own: Any = None) -> Forms:
+    made = tokenizer(template)
+    if own is not None:
+        made.response_template = own
+    prompts = Prompts(tmp_path, max_length=64, vocabulary=VOCABULARY, tokenizer=made)
+    return Forms(prompts, Dialect(made), VOCABULARY)
+
+
+def asked(
+    guide: Guide | None = None, tools: list[Any] | None = None, choice: Any = "auto"
+) -> Generation:
+    offered = Tools(functions=tools, choice=choice) if tools else None
+    prompt = Conversation(messages=[], tools=offered)
+    return Generation(api="chat", prompts=[prompt], sampling=Sampling(), guide=guide)
+
+
+def allowed(forms: Forms, given: Generation, text: str, after: int | None = None) -> bool:
+    """Whether an answer may be this text."""
+    form = forms.form(given, after)
+    if form is None:
+        return True
+    matcher = forms.matcher(form, after)
+    made: Any = forms._prompts.tokenizer
+    for token in [*made(text, add_special_tokens=False)["input_ids"], made.eos_token_id]:
+        row = torch.zeros(VOCABULARY)
+        matcher.mask(row)
+        if not torch.isfinite(row[token]):
+            return False
+        if matcher.took(token):
+            return True
+    return True
+
+
+GET_IT = function("get_it", UNIT)
+
+
+class TestForm:
+    @pytest.mark.parametrize(
+        ("given", "taken"),
+        [
+            (asked(), {"text", "object", "call"}),
+            (asked(OBJECT), {"object"}),
+            (asked(tools=[GET_IT]), {"text", "object", "call"}),
+            (asked(tools=[GET_IT], choice="required"), {"call"}),
+            (asked(tools=[GET_IT], choice="none"), {"text", "object", "call"}),
+            (asked(OBJECT, [GET_IT]), {"object", "call"}),
+            (asked(OBJECT, [GET_IT], "none"), {"object"}),
+        ],
+    )
+    def test_what_may_be_said(self, given: Generation, taken: set[str], tmp_path: Path) -> None:
+        texts = {"text": "Hello", "object": '{"a": 1}', "call": CALL}
+        made = forms(tmp_path)
+        assert {name for name, text in texts.items() if allowed(made, given, text)} == taken
+
+    def test_begins_behind_the_reasoning(self, tmp_path: Path) -> None:
+        made = forms(tmp_path)
+        after: int = made._prompts.tokenizer.get_vocab()["</think>"]
+        given = asked(OBJECT, [GET_IT])
+        for end in ('{"a": 1}', '\n\n{"a": 1}', CALL, f"\n\n{CALL}"):
+            assert allowed(made, given, f"I think so.</think>{end}", after)
+        for end in ("Hello", f'{CALL}{{"a": 1}}'):
+            assert not allowed(made, given, f"I think so.</think>{end}", after)
+
+    def test_of_a_model_that_is_not_known_to_call(self, tmp_path: Path) -> None:
+        """Calls are not asked of it: the form is all there is."""
+        made = forms(tmp_path, CHATML)
+        assert allowed(made, asked(OBJECT, [GET_IT]), '{"a": 1}')
+        assert not allowed(made, asked(OBJECT, [GET_IT]), CALL)
+        assert made.form(asked(tools=[GET_IT]), None) is None
+
+    def test_of_a_model_that_calls_in_a_way_of_its_own(self, tmp_path: Path) -> None:
+        made = forms(tmp_path, CHATML, own=OWN)
+        assert made.form(asked(tools=[GET_IT]), None) is None
+        assert allowed(made, asked(OBJECT, [GET_IT], "none"), '{"a": 1}')
+        with pytest.raises(InputError, match=r"'response_format' cannot .* beside tools") as caught:
+            made.form(asked(OBJECT, [GET_IT]), None)
+        assert caught.value.field == "response_format"
+        with pytest.raises(InputError) as caught:
+            made.form(asked(tools=[GET_IT], choice="required"), None)
+        assert caught.value.field == "tool_choice"
+
+
+class TestFaults:
+    @pytest.mark.parametrize(
+        ("guide", "function", "field"),
+        [
+            (Guide(kind="json_schema", field="text.format.schema", value=BAD), GET_IT, None),
+            (Guide(kind="regex", field="structured_outputs", value="((("), GET_IT, None),
+            (Guide(kind="grammar", field="structured_outputs", value="start: x"), GET_IT, None),
+            (OBJECT, function("bad", BAD), "tools"),
+        ],
+    )
+    def test_name_the_part(
+        self, guide: Guide, function: Any, field: str | None, tmp_path: Path
+    ) -> None:
+        made = forms(tmp_path)
+        with pytest.raises(InputError) as caught:
+            form = made.form(asked(guide, [function]), None)
+            assert form is not None
+            made.matcher(form, None)
+        assert caught.value.field == (field or guide.field)
+
+    @pytest.mark.parametrize(
+        ("said", "calls"),
+        [("", False), ('{"a', False), ("<tool_call>\n{", True), (CALL[:40], True), (CALL, True)],
+    )
+    def test_while_it_is_written(self, said: str, calls: bool, tmp_path: Path) -> None:
+        """Whether the tools or the form are at fault shows by what has been written."""
+        made = forms(tmp_path)
+        given = asked(OBJECT, [GET_IT])
+        reader = made._dialect.reader("", tools=[GET_IT], either=True)
+        text = Detokenizer(made._prompts.tokenizer.backend_tokenizer, frozenset())
+        writer: Any = None
+        choice = Choice(Request(1, given, writer), 0, 1, text, Stops([]), reader, made.bytes_of)
+        assert reader is not None
+        for character in said:
+            reader.add(character)
+        assert choice.calls == calls
