@@ -334,6 +334,27 @@ class TestUnconditional:
         assert refused.value.field == field
 
 
+@pytest.mark.parametrize(
+    "scheduler",
+    [
+        diffusers.LMSDiscreteScheduler(steps_offset=1),
+        diffusers.EulerDiscreteScheduler(steps_offset=1, use_beta_sigmas=True),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+def test_schedulers_that_compute_with_scipy(tmp_path: Path, scheduler: Any) -> None:
+    diffusion.made(diffusion.stable_diffusion, tmp_path)
+    pipe: Any = diffusers.StableDiffusionPipeline.from_pretrained(tmp_path)
+    pipe.scheduler = scheduler
+    pipe.save_pretrained(tmp_path)
+    drawer = Drawer("text-to-image", tmp_path)
+    samples = [drawer.samples({"prompt": one}, seed=4)[0] for one in (PROMPT, OTHER)]
+    for found, prompt in zip(drawer.together(samples), (PROMPT, OTHER), strict=True):
+        near(found, drawer.direct("DiffusionPipeline", 4, prompt, **SIZE))
+    found = drawer.draw({"prompt": PROMPT}, seed=7)
+    same(found[0], drawer.direct("DiffusionPipeline", 7, **SIZE))
+
+
 class TestInpaintingModels:
     def test_a_mask_is_needed(self, tmp_path: Path) -> None:
         torch.manual_seed(0)
