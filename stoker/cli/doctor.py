@@ -158,6 +158,19 @@ def _namespaces() -> Check:
     )
 
 
+def _extras() -> Check:
+    from stoker.artifacts.inspection.packages import is_installed
+    from stoker.artifacts.inspection.requirements import EXTRAS
+
+    missing = [
+        name for name, packages in EXTRAS.items() if not all(is_installed(one) for one in packages)
+    ]
+    if not missing:
+        return Check("extras", Verdict.OK, "installed, all that models ask for")
+    hint = "A model that needs one is refused as it is pushed; pip install 'stoker[EXTRA]' adds it."
+    return Check("extras", Verdict.OK, f"not installed: {', '.join(missing)}", hint)
+
+
 MACHINE: tuple[Callable[[], Check], ...] = (
     _python,
     _torch,
@@ -166,6 +179,7 @@ MACHINE: tuple[Callable[[], Check], ...] = (
     _disk,
     _fork,
     _namespaces,
+    _extras,
 )
 
 

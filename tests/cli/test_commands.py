@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from stoker.artifacts.inspection import packages
 from stoker.cli import doctor
 from tests.cli.support import Cli, account_cli, until
 from tests.support.server import Server
@@ -135,6 +136,14 @@ class TestDoctor:
         done = Cli(server.base_url, server.operator_key).run("doctor")
         assert done.returncode == 1
         assert "No module named 'no_such_library'" in done.stdout
+
+    def test_extras(self, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(doctor, "MACHINE", (doctor._extras,))
+        monkeypatch.setattr(packages, "is_installed", lambda name: name != "unidic-lite")
+        report = Cli(server.base_url, server.operator_key).json("doctor")
+        found = {check["name"]: check for check in report["checks"]}["extras"]
+        assert (found["status"], found["found"]) == ("ok", "not installed: japanese")
+        assert "pip install 'stoker[EXTRA]'" in found["hint"]
 
     def test_operator(self, server: Server, no_machine: None) -> None:
         report = Cli(server.base_url, server.operator_key).json("doctor")

@@ -55,11 +55,7 @@ class Need:
 
     @property
     def missing(self) -> bool:
-        try:
-            version(self.package)
-        except PackageNotFoundError:
-            return True
-        return False
+        return not is_installed(self.package)
 
     def error(self) -> InspectionError:
         extra = next((name for name, packages in EXTRAS.items() if self.package in packages), None)
@@ -72,6 +68,15 @@ class Need:
             )
         message = f"{self.path}: {self.who} needs {what}".rstrip()
         return InspectionError(FailureCode.MISSING_PACKAGE, message, self.path)
+
+
+def is_installed(package: str) -> bool:
+    """Whether the package of this name on the index is in this environment."""
+    try:
+        version(package)
+    except PackageNotFoundError:
+        return False
+    return True
 
 
 def refuse_missing_packages(
