@@ -17,9 +17,10 @@ sandbox.tell_nobody()
 
 
 DEMO, OPENAI = "tests/demo/", "tests/openai/"
-AGENTS = "tests/agents/"
-SHARING = (DEMO, OPENAI, AGENTS)
+AGENTS, INSTALL = "tests/agents/", "tests/install/"
+SHARING = (DEMO, OPENAI, AGENTS, INSTALL)
 SLOW = (
+    INSTALL,
     DEMO,
     OPENAI,
     AGENTS,
