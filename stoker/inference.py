@@ -27,14 +27,16 @@ from stoker.tasks.registry import TASKS, endpoints
 
 T = TypeVar("T")
 
+_WAIT = re.compile(r'\s*wait\s*=\s*"?([0-9]{1,9})"?\s*(;.*)?', re.IGNORECASE)
+
 CLIENT_GONE = 499
 """nginx's status for a client that closed the connection first; no standard has one."""
 
 Prefer = Annotated[
     str | None,
     Header(
-        max_length=256,
-        description="`wait=N`: how long to wait for a cold deployment, seconds (RFC 7240).",
+        description="`wait=N`: how long to wait for a cold deployment, seconds (RFC 7240). "
+        "Other preferences, and what is none, are ignored, as that says.",
     ),
 ]
 
@@ -51,7 +53,7 @@ class TaskRoute(APIRoute):
             services = services_of(request)
             caller = await authenticate(request, services)
             services.credits.check(caller.account_id)
-            prefer = request.headers.get("prefer")
+            prefer = ",".join(request.headers.getlist("prefer"))
             try:
                 return await self.endpoint(request, caller, services, prefer)
             except ClientGoneError:
@@ -129,7 +131,7 @@ def _check_inputs(settings: Settings, body: TaskRequest, items: list[Any]) -> No
 def wait_seconds(settings: Settings, prefer: str | None) -> float:
     """The wait of a `Prefer: wait=N` header, within the server's ceiling, or the default."""
     for preference in (prefer or "").split(","):
-        if match := re.fullmatch(r'\s*wait\s*=\s*"?(\d{1,9})"?\s*', preference, re.IGNORECASE):
+        if match := _WAIT.fullmatch(preference):
             return min(float(match[1]), settings.wait_max_s)
     return min(settings.wait_default_s, settings.wait_max_s)
 

@@ -5,8 +5,10 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, PlainSerializer
 
+from stoker.strictness import Strict
 
-class RequestModel(BaseModel):
+
+class RequestModel(Strict):
     """A request of our own: unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)

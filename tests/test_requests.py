@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,9 +11,11 @@ import pytest
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute, iter_route_contexts
 
+from stoker.config import Settings
+from stoker.inference import wait_seconds
 from tests.artifacts.support import eventually
 from tests.deployments.routes import app
-from tests.deployments.support import TOKENS, call, check_error, deploy, upload
+from tests.deployments.support import DEPLOYMENTS, TOKENS, call, check_error, deploy, upload
 from tests.support.server import WITHOUT_MODELS, Server, running
 
 
@@ -157,16 +160,40 @@ class TestHuggingFaceForm:
 
 class TestPrefer:
     @pytest.mark.parametrize(
-        "value", ["wait=60", "respond-async, wait=60", 'wait="60"', "WAIT=60", "wait=999999999"]
+        "value",
+        [
+            "wait=60",
+            "respond-async, wait=60",
+            'wait="60"',
+            "WAIT=60",
+            "wait=60; x=y",
+            "wait=60, wait=1",
+            "wait=999999999",
+        ],
     )
     def test_wait(self, client: httpx.Client, value: str):
         body = {"inputs": "x", "model": "tagger"}
         assert client.post(TOKENS, json=body, headers={"prefer": value}).status_code == 200
+        named = float(re.search(r"[0-9]+", value)[0])  # type: ignore[index]
+        assert wait_seconds(Settings(), value) == min(named, Settings().wait_max_s)
 
-    @pytest.mark.parametrize("value", ["wait=-1", "wait=x", "wait", "x" * 256, "wait=1e9"])
+    def test_in_several_headers(self, server: Server, client: httpx.Client):
+        """They are one list (RFC 9110, section 5.3)."""
+        cold = deploy(client, upload(server, client), "cold")
+        headers = [("prefer", "respond-async"), ("prefer", "wait=0")]
+        body = {"inputs": "x", "model": "cold"}
+        assert client.post(TOKENS, json=body, headers=headers).status_code == 503
+        client.delete(f"{DEPLOYMENTS}/{cold['id']}").raise_for_status()
+
+    @pytest.mark.parametrize(
+        "value", ["wait=-1", "wait=x", "wait", "x" * 256, "x" * 10_000, "wait=1e9", "wait=٣", ","]
+    )
     def test_what_it_does_not_know_is_ignored(self, client: httpx.Client, value: str):
+        """RFC 7240, section 2: a preference that is not understood is no error."""
         body = {"inputs": "x", "model": "tagger"}
-        assert client.post(TOKENS, json=body, headers={"prefer": value}).status_code == 200
+        headers = {"prefer": value.encode()}
+        assert client.post(TOKENS, json=body, headers=headers).status_code == 200
+        assert wait_seconds(Settings(), value) == Settings().wait_default_s
 
 
 def test_no_handler_waits_for_a_thread() -> None:

@@ -109,7 +109,14 @@ class AgentConfig(RequestModel):
     top_p: float | None = Field(default=None, gt=0, le=1)
     top_k: int | None = Field(default=None, ge=-1, le=1_000_000)
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
-    stop: Annotated[list[StopString], Field(max_length=16), BeforeValidator(_listed)] | None = None
+    stop: (
+        Annotated[
+            list[StopString],
+            Field(max_length=16),
+            BeforeValidator(_listed, json_schema_input_type=StopString | list[StopString]),
+        ]
+        | None
+    ) = None
     max_tokens: int | None = Field(
         default=None, ge=1, le=MAX_TOKENS, description="Most tokens of one step."
     )

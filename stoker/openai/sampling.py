@@ -6,6 +6,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from stoker.replica.llm import wire
 from stoker.replica.llm.wire import Guide, Sampling
+from stoker.strictness import Strict
 from stoker.tasks.base import refusal
 
 MAX_TOKENS = 1 << 20
@@ -17,10 +18,12 @@ TokenId = Annotated[int, Field(ge=0, le=MAX_TOKEN_ID)]
 Name = Annotated[str, Field(min_length=1, max_length=128)]
 
 
-class OpenAIRequest(BaseModel):
+class OpenAIRequest(Strict):
     """Unknown fields are ignored, because OpenAI's clients send new ones all the time."""
 
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
+    # Numbers are texts in some of its types, such as a video's seconds.
+    texts_for_values = "always"
 
 
 class ModelRequest(OpenAIRequest):

@@ -13,16 +13,18 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_core import PydanticCustomError
 
 from stoker.media.media import Media, MediaKind
+from stoker.strictness import Strict
 
 if TYPE_CHECKING:
     from stoker.replica.protocol import Work
     from stoker.replica.stages import Stages
 
 
-class TaskRequest(BaseModel):
+class TaskRequest(Strict):
     """Base of the task requests. Fields other than `inputs` and `model` are parameters."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    texts_for_values = "in forms"
 
     model: str | None = Field(
         default=None,
