@@ -12,8 +12,9 @@ from stoker import errors
 from stoker.config import Settings
 from stoker.demo.examples import EXAMPLES, MEDIA_CALLS, Example
 from stoker.openai.registry import CONVENTIONS
+from stoker.replica.llm.families import IMAGE_TEXT_TO_TEXT, TEXT, VISION
 from stoker.tasks.base import Task
-from stoker.tasks.registry import MEDIA, TASKS
+from stoker.tasks.registry import GENERATING, MEDIA, TASKS, TEXT_GENERATION
 from stoker.videos.endpoints import CREATE
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -55,7 +56,17 @@ def tasks_page() -> str:
     summaries = {convention.path: convention.summary for convention in (*CONVENTIONS, CREATE)}
     for path, example in MEDIA_CALLS.items():
         calls += _call(summaries[path], path, example)
-    return "\n".join([TASKS_HEAD, *rows, "", *_media_table(), _company() + TASKS_CALLS, "", *calls])
+    tables = [*_language_table(), *_media_table()]
+    return "\n".join([TASKS_HEAD, *rows, "", *tables, _company() + TASKS_CALLS, "", *calls])
+
+
+def _language_table() -> list[str]:
+    rows = ["| pipeline | endpoints | kinds served, all tested |", "|---|---|---|"]
+    kinds = {TEXT_GENERATION: TEXT, IMAGE_TEXT_TO_TEXT: VISION}
+    for pipeline, paths in GENERATING.items():
+        shown = ", ".join(f"`{path}`" for path in paths)
+        rows.append(f"| `{pipeline}` | {shown} | {', '.join(sorted(kinds[pipeline]))} |")
+    return [LANGUAGE_HEAD, *rows, ""]
 
 
 def _media_table() -> list[str]:
@@ -87,6 +98,14 @@ the parameters in an object `parameters`. `model` names the deployment where a k
 JSON strings for media hold a URL, a data URI or base64; a form (`multipart/form-data`) and a bare
 file (`image/*`, `audio/*`, `video/*`, other fields in the query) are taken as well. Recordings may
 also be arrays of numbers.
+"""
+LANGUAGE_HEAD = """\
+## Language models
+
+They follow OpenAI's conventions: see [the guide](guide.md#openais-clients). For text, kinds are the
+`model_type` of config.json; the encoders among them (bert, roberta and their like) write only with
+`is_decoder`. For images, kinds are architectures. Each answers as `generate` of transformers does,
+alone and among others; what would not is refused at the push, with the reason.
 """
 MEDIA_HEAD = """\
 ## Media

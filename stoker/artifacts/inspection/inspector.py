@@ -24,6 +24,7 @@ from stoker.artifacts.inspection.failure import FailureCode, InspectionError
 from stoker.artifacts.inspection.files import FileReader, FileSet
 from stoker.artifacts.inspection.gguf import GgufHeader, read_gguf
 from stoker.artifacts.inspection.gguf_model import TOKENIZER, find_model, refuse_shards
+from stoker.artifacts.inspection.language import TEXT_GENERATION, refuse_unserved_writer
 from stoker.artifacts.inspection.names import refuse_clashes, validate_path
 from stoker.artifacts.inspection.packages import (
     DOCUMENTS,
@@ -45,7 +46,6 @@ MIN_WORKING_BYTES = 128 << 20
 # and are dropped once they have been searched.
 _KEPT = DOCUMENTS | {MODULES, TRANSFORMERS.index}
 _ADAPTER_CONFIG = "adapter_config.json"
-_TEXT_GENERATION = "text-generation"
 _TEMPLATES = frozenset({"chat_template.jinja", "tokenizer_config.json"})
 # Of a dequantized number.
 _SINGLE_BYTES = 4
@@ -117,6 +117,7 @@ def inspect(
         )
     hints = find_hints(file_set, documents)
     found = find_pipeline(config.architecture, pipeline, hints, pipelines)
+    refuse_unserved_writer(found, config, documents)
     refuse_missing_tokenizer(found, file_set, documents)
     refuse_unspeakable(config.architecture, file_set, documents)
     warnings = refuse_missing_packages(found, file_set, documents)
@@ -225,11 +226,11 @@ def _inspect_gguf(
 ) -> Inspection:
     if pipeline is not None and pipeline not in pipelines:
         raise unknown_pipeline(pipeline, pipelines)
-    if pipeline not in {None, _TEXT_GENERATION} or _TEXT_GENERATION not in pipelines:
+    if pipeline not in {None, TEXT_GENERATION} or TEXT_GENERATION not in pipelines:
         raise InspectionError(
             FailureCode.PIPELINE_MISMATCH,
-            f"{paths[0]} is GGUF, which can serve {_TEXT_GENERATION} only"
-            f"{'' if _TEXT_GENERATION in pipelines else ', and that is not served here'}. "
+            f"{paths[0]} is GGUF, which can serve {TEXT_GENERATION} only"
+            f"{'' if TEXT_GENERATION in pipelines else ', and that is not served here'}. "
             "Upload the model as safetensors instead.",
             paths[0],
         )
@@ -254,7 +255,7 @@ def _inspect_gguf(
             f"tokens than it was made for, unless {TOKENIZER} lies beside it."
         )
     return Inspection(
-        pipeline=_TEXT_GENERATION,
+        pipeline=TEXT_GENERATION,
         architecture=model.architecture,
         model_type=model.model_type,
         parameters=header.parameters,

@@ -66,6 +66,10 @@ class _Step(torch.nn.Module):
 
 def check(config: Any) -> None:
     """Raise `NotExportableError` for what is known not to work, before time is spent on it."""
+    library: Any = transformers
+    model_class = library.AutoModelForCausalLM._model_mapping[type(config)]
+    if not {"position_ids", "past_key_values"} <= set(signature(model_class.forward).parameters):
+        raise NotExportableError("It takes no positions, or keeps no keys and values.")
     text = config.get_text_config(decoder=True)
     kinds = set(getattr(text, "layer_types", None) or ["full_attention"])
     if kinds != {"full_attention"}:
@@ -76,10 +80,6 @@ def check(config: Any) -> None:
         raise NotExportableError("It keeps more of a sequence than keys and values.")
     if long_borders(text):
         raise NotExportableError("Its positions depend on a sequence's whole length (LongRoPE).")
-    library: Any = transformers
-    model_class = library.AutoModelForCausalLM._model_mapping[type(config)]
-    if not {"position_ids", "past_key_values"} <= set(signature(model_class.forward).parameters):
-        raise NotExportableError("It takes no positions, or keeps no keys and values.")
 
 
 @torch.no_grad()

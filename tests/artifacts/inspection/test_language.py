@@ -1,0 +1,60 @@
+"""Which kinds of language models for text are taken, and what is said of the others."""
+
+from typing import Any
+
+import pytest
+
+from stoker.artifacts.inspection import FailureCode, InspectionError, inspect
+from stoker.artifacts.inspection.inspector import Inspection
+from stoker.replica.llm.families import ENCODERS, TEXT, UNFIT
+from stoker.tasks.registry import PIPELINES
+
+from .builders import MemoryFiles, dumps, model
+
+
+def inspected(
+    model_type: str, architecture: str = "XForCausalLM", pipeline: str | None = None, **more: Any
+) -> Inspection:
+    config = {"architectures": [architecture], "model_type": model_type, **more}
+    return inspect(MemoryFiles(model(config_json=dumps(config))), pipeline, PIPELINES)
+
+
+def refused(*args: Any, **more: Any) -> InspectionError:
+    with pytest.raises(InspectionError) as caught:
+        inspected(*args, **more)
+    assert caught.value.path == "config.json"
+    return caught.value
+
+
+@pytest.mark.parametrize("model_type", sorted(TEXT - ENCODERS))
+def test_kinds_that_were_compared(model_type: str) -> None:
+    assert inspected(model_type).pipeline == "text-generation"
+
+
+@pytest.mark.parametrize("model_type", sorted(UNFIT))
+@pytest.mark.parametrize("pipeline", [None, "text-generation"])
+def test_kinds_that_cannot_be_served(model_type: str, pipeline: str | None) -> None:
+    error = refused(model_type, pipeline=pipeline)
+    assert error.code is FailureCode.UNSUPPORTED_ARCHITECTURE
+    assert error.message == f"XForCausalLM {UNFIT[model_type]}"
+
+
+def test_kinds_that_nobody_knows() -> None:
+    error = refused("my-own-kind")
+    assert error.code is FailureCode.UNSUPPORTED_ARCHITECTURE
+    assert "my-own-kind" in error.message
+    assert "docs/tasks.md" in error.message
+
+
+@pytest.mark.parametrize("model_type", sorted(ENCODERS))
+def test_encoders_that_write(model_type: str) -> None:
+    assert inspected(model_type, is_decoder=True).pipeline == "text-generation"
+    for settings in ({}, {"is_decoder": False}):
+        error = refused(model_type, **settings)
+        assert error.code is FailureCode.UNSUPPORTED_MODEL
+        assert '"is_decoder": true' in error.message
+    assert inspected(model_type, pipeline="feature-extraction").pipeline == "feature-extraction"
+
+
+def test_captions_have_a_pipeline_of_their_own() -> None:
+    assert inspected("git", "GitForCausalLM").pipeline == "image-to-text"
