@@ -1,75 +1,82 @@
 """Token vectors into one vector a text, as a sentence-transformers folder describes it.
 
-Format: `modules.json` lists the modules in order; `Transformer` reads
-`sentence_bert_config.json`, `Pooling`, `Dense` and `Normalize` follow
-(sentence-transformers, "Creating Custom Models"). A folder without it is pooled by the mean over
-unmasked tokens, unnormalised.
+See `stoker.replica.sentence`. A folder without `modules.json` is pooled by the mean over unmasked
+tokens, unnormalised.
 """
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from stoker.replica.sentence import (
+    DENSE,
+    LAYER_NORM,
+    LAYERS,
+    NORMALIZE,
+    WEIGHTS,
+    Module,
+    Sentence,
+    described,
+)
 
 if TYPE_CHECKING:
     import torch
 
-    Module = Callable[[torch.Tensor], torch.Tensor]
+    Works = Callable[[torch.Tensor], torch.Tensor]
 
 
 @dataclass(frozen=True)
 class SentenceHead:
-    modes: tuple[str, ...]
-    after: "tuple[Module, ...]"
-    max_tokens: int | None = None
-    prompts: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Name → what precedes a text of that kind."""
-    default_prompt: str = ""
-    lowercase: bool = False
+    about: Sentence
+    tokens: "tuple[Works, ...]" = ()
+    """On the vectors of tokens."""
+    after: "tuple[Works, ...]" = ()
+    """On the vector of the text."""
+    layers: "Callable[[Sequence[torch.Tensor]], torch.Tensor] | None" = None
+    """The vectors of tokens, of those that all layers give."""
 
     @classmethod
     def of(cls, folder: Path) -> "SentenceHead":
-        """The head of a model folder. Raises ValueError for a module that is not known."""
-        if not (folder / "modules.json").exists():
-            return cls(("mean",), ())
-        modes: tuple[str, ...] = ("mean",)
-        after: list[Module] = []
-        for module in _json(folder / "modules.json"):
-            # Older releases name `sentence_transformers.models.Pooling`, newer ones longer paths.
-            kind = str(module["type"]).rpartition(".")[2]
-            path = folder / str(module.get("path", ""))
-            if kind == "Pooling":
-                modes = _pooling_modes(_json(path / "config.json"))
-            elif kind == "Dense":
-                after.append(_dense(path))
-            elif kind == "Normalize":
-                after.append(_normalize)
-            elif kind != "Transformer":
-                raise ValueError(f"modules.json names the module '{kind}', which is not supported")
-        sentence = _json(folder / "sentence_bert_config.json")
-        prompts = _json(folder / "config_sentence_transformers.json")
+        """The head of a model folder. Raises `UnfitError` where it is not served."""
+        about = described(lambda path: _json(folder / path))
+        weighted = [_weighted_layers(folder, one) for one in about.tokens if one.kind == LAYERS]
         return cls(
-            modes=modes,
-            after=tuple(after),
-            max_tokens=sentence.get("max_seq_length"),
-            prompts=prompts.get("prompts") or {},
-            default_prompt=_default_prompt(prompts),
-            lowercase=bool(sentence.get("do_lower_case")),
+            about,
+            tokens=_working(folder, about.tokens),
+            after=_working(folder, about.after),
+            layers=weighted[0] if weighted else None,
         )
 
-    def prepare(self, text: str, prompt: str | None = None) -> str:
-        """The text behind a prompt; None: behind the model's default one."""
-        text = (self.default_prompt if prompt is None else prompt) + text
-        return text.lower() if self.lowercase else text
+    def prepare(self, text: str, prompt: str) -> str:
+        """The text behind a prompt."""
+        return self._cased(prompt + text)
+
+    def prompt_tokens(self, prompt: str, tokenizer: Any, limit: int) -> int:
+        """How many of a text's leading tokens are its prompt's and are left out of pooling.
+
+        They are counted as sentence-transformers counts them: those of the prompt alone, without
+        a special one at their end.
+        """
+        if self.about.include_prompt or not prompt:
+            return 0
+        given = tokenizer(self._cased(prompt), truncation=True, max_length=limit)
+        ids: Sequence[int] = given["input_ids"]
+        return len(ids) - (bool(ids) and ids[-1] in tokenizer.all_special_ids)
+
+    def _cased(self, text: str) -> str:
+        return text.lower() if self.about.lowercase else text
 
     def pool(self, hidden: "torch.Tensor", mask: "torch.Tensor") -> "torch.Tensor":
         """(batch, tokens, width) hidden states and (batch, tokens) mask → (batch, features)."""
         import torch
 
-        vector = torch.cat([_POOLING[mode](hidden, mask) for mode in self.modes], dim=-1)
-        for module in self.after:
-            vector = module(vector)
+        for work in self.tokens:
+            hidden = work(hidden)
+        vector = torch.cat([_POOLING[mode](hidden, mask) for mode in self.about.pooling], dim=-1)
+        for work in self.after:
+            vector = work(vector)
         return vector
 
     def shortened(self, vector: "torch.Tensor", dimensions: int) -> "torch.Tensor":
@@ -87,23 +94,8 @@ def cosines(one: Sequence[float], others: Sequence[Sequence[float]]) -> list[flo
     return found.tolist()
 
 
-def _default_prompt(config: Mapping[str, Any]) -> str:
-    prompts: Mapping[str, str] = config.get("prompts") or {}
-    return prompts.get(str(config.get("default_prompt_name")), "")
-
-
 def _json(path: Path) -> Any:
     return json.loads(path.read_text()) if path.exists() else {}
-
-
-def _pooling_modes(config: Mapping[str, Any]) -> tuple[str, ...]:
-    if mode := config.get("pooling_mode"):
-        named = [mode] if isinstance(mode, str) else list(mode)
-    else:
-        named = [name for name, key in _FLAGS.items() if config.get(key)]
-    if unknown := [name for name in named if name not in _POOLING]:
-        raise ValueError(f"pooling mode '{unknown[0]}' is not supported")
-    return tuple(named) or ("mean",)
 
 
 def _mean(hidden: "torch.Tensor", mask: "torch.Tensor") -> "torch.Tensor":
@@ -151,14 +143,16 @@ _POOLING: "Mapping[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]" =
     "weightedmean": _weighted_mean,
     "lasttoken": _last,
 }
-_FLAGS = {
-    "cls": "pooling_mode_cls_token",
-    "max": "pooling_mode_max_tokens",
-    "mean": "pooling_mode_mean_tokens",
-    "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
-    "weightedmean": "pooling_mode_weightedmean_tokens",
-    "lasttoken": "pooling_mode_lasttoken",
-}
+
+
+def _working(folder: Path, modules: Sequence[Module]) -> "tuple[Works, ...]":
+    """What modules do, in order; nothing is left of what only training needs."""
+    kinds: dict[str, Callable[[Path, Module], Works]] = {
+        DENSE: _dense,
+        LAYER_NORM: _layer_norm,
+        NORMALIZE: lambda _folder, _module: _normalize,
+    }
+    return tuple(kinds[one.kind](folder, one) for one in modules if one.kind in kinds)
 
 
 def _normalize(vector: "torch.Tensor") -> "torch.Tensor":
@@ -167,27 +161,62 @@ def _normalize(vector: "torch.Tensor") -> "torch.Tensor":
     return torch.nn.functional.normalize(vector, p=2, dim=-1)
 
 
-def _dense(folder: Path) -> "Module":
-    import safetensors.torch
+def _dense(folder: Path, module: Module) -> "Works":
     import torch
 
-    config = _json(folder / "config.json")
-    library: Any = safetensors.torch
-    weights: dict[str, torch.Tensor] = library.load_file(str(folder / "model.safetensors"))
-    weight, bias = weights["linear.weight"].float(), weights.get("linear.bias")
+    weights = _weights(folder, module)
+    weight, bias = weights["linear.weight"], weights.get("linear.bias")
     # The name comes from the artifact: looked up here, never imported.
-    name = str(config.get("activation_function", "Tanh")).rpartition(".")[2]
-    activations: dict[str, Module] = {
-        "Identity": lambda vector: vector,
-        "Tanh": torch.tanh,
-        "ReLU": torch.relu,
+    name = str(module.config.get("activation_function", "Tanh")).rpartition(".")[2]
+    activations: dict[str, Works] = {
         "GELU": torch.nn.functional.gelu,
+        "Identity": lambda vector: vector,
+        "ReLU": torch.relu,
         "Sigmoid": torch.sigmoid,
+        "Tanh": torch.tanh,
     }
-    if name not in activations:
-        raise ValueError(f"activation '{name}' of a Dense module is not supported")
+    activation = activations[name]
+    residual = bool(module.config.get("use_residual"))
+    beside = weights.get("residual.weight")
 
     def apply(vector: torch.Tensor) -> torch.Tensor:
-        return activations[name](torch.nn.functional.linear(vector, weight, bias))
+        found = activation(torch.nn.functional.linear(vector, weight, bias))
+        if not residual:
+            return found
+        return found + (
+            vector if beside is None else torch.nn.functional.linear(vector, beside, None)
+        )
 
     return apply
+
+
+def _layer_norm(folder: Path, module: Module) -> "Works":
+    import torch
+
+    weights = _weights(folder, module)
+    weight, bias = weights["norm.weight"], weights["norm.bias"]
+    return lambda vector: torch.nn.functional.layer_norm(vector, weight.shape, weight, bias)
+
+
+def _weighted_layers(
+    folder: Path, module: Module
+) -> "Callable[[Sequence[torch.Tensor]], torch.Tensor]":
+    import torch
+
+    weights = _weights(folder, module)["layer_weights"]
+    start = int(module.config.get("layer_start", 4))
+
+    def apply(layers: Sequence[torch.Tensor]) -> torch.Tensor:
+        chosen = torch.stack([*layers[start:]])
+        shares = (weights / weights.sum()).to(chosen)
+        return (shares[:, None, None, None] * chosen).sum(0)
+
+    return apply
+
+
+def _weights(folder: Path, module: Module) -> "dict[str, torch.Tensor]":
+    import safetensors.torch
+
+    library: Any = safetensors.torch
+    found: dict[str, torch.Tensor] = library.load_file(str(folder / module.path / WEIGHTS))
+    return {name: value.float() for name, value in found.items()}

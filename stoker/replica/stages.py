@@ -153,6 +153,14 @@ class Stages(ABC):
         """Take the loaded model, whose configuration postprocessing needs."""
         self.config = model.config
 
+    def loaders(self, config: Any) -> Sequence[str]:
+        """Names of the transformers classes that may load the model, given its configuration."""
+        return (self.auto_class,) if isinstance(self.auto_class, str) else self.auto_class
+
+    def part(self, model: Any) -> Any:
+        """What of the model that was read is run."""
+        return model
+
     @abstractmethod
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
         """The samples of one input. Raises `InputError`."""

@@ -156,7 +156,7 @@ TASK = Task(
     request=EmbeddingsRequest,
     result=Embeddings,
     whole=True,
-    families=("bert",),
+    families=("bert", "mt5", "t5", "umt5"),
     example={"model": "encoder", "input": ["How do I bake bread?", "The train is late."]},
     example_result={
         "object": "list",

@@ -1,14 +1,18 @@
 """Feature extraction: one vector a text, pooled as the model itself says."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
+from stoker.replica.encoders import CLASSES, encoder_of
 from stoker.replica.pooling import SentenceHead, cosines
 from stoker.replica.stages import ContextLengthError, InputError, Sample
 from stoker.replica.text import TextStages
 from stoker.tasks.base import Task, TaskRequest
 from stoker.tasks.inputs import TextInputs, Truncation
+
+if TYPE_CHECKING:
+    import torch
 
 
 class FeatureExtractionRequest(TaskRequest):
@@ -25,9 +29,25 @@ class FeatureExtractionStages(TextStages):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self._head = SentenceHead.of(folder)
+        self._counted: dict[str, int] = {}
+
+    def loaders(self, config: Any) -> Sequence[str]:
+        own = CLASSES.get(config.model_type)
+        return (own,) if own else super().loaders(config)
+
+    def part(self, model: Any) -> Any:
+        return encoder_of(model)
+
+    def run(
+        self, model: Any, call: Hashable, batch: "Mapping[str, torch.Tensor]"
+    ) -> Mapping[str, Any]:
+        outputs = super().run(model, call, batch)
+        if self._head.layers and "hidden_states" in outputs:
+            return {"last_hidden_state": self._head.layers(outputs["hidden_states"])}
+        return outputs
 
     def max_tokens(self) -> int:
-        return min(super().max_tokens(), self._head.max_tokens or super().max_tokens())
+        return min(super().max_tokens(), self._head.about.max_tokens or super().max_tokens())
 
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
         field = parameters.get("field", "inputs")
@@ -55,13 +75,16 @@ class FeatureExtractionStages(TextStages):
         of_item: bool = True,
         most: int | None = None,
     ) -> Sample:
-        prepared = self._head.prepare(text, self._prompt(parameters))
+        prompt = self._prompt(parameters)
+        prepared = self._head.prepare(text, prompt)
+        truncation = bool(parameters.get("truncation"))
         try:
-            truncation = bool(parameters.get("truncation"))
-            return self.text_sample(prepared, truncation=truncation, most=most, field=field)
+            sample = self.text_sample(prepared, truncation=truncation, most=most, field=field)
         except InputError as error:
             error.field, error.of_item = field, of_item
             raise
+        sample.extras["prompt_tokens"] = self._prompt_tokens(prompt)
+        return sample
 
     def too_long(self, length: int, limit: int, field: str = "inputs") -> InputError:
         if field != "input":
@@ -71,18 +94,26 @@ class FeatureExtractionStages(TextStages):
         what = f"your input resulted in {length} tokens. {advice}"
         return ContextLengthError(limit, what, field=field, of_item=True)
 
-    def _prompt(self, parameters: Mapping[str, Any]) -> str | None:
-        name = parameters.get("prompt_name")
+    def _prompt_tokens(self, prompt: str) -> int:
+        """See `SentenceHead.prompt_tokens`; a model has few prompts, and they stay the same."""
+        if prompt not in self._counted:
+            self._counted[prompt] = self._head.prompt_tokens(
+                prompt, self.tokenizer, self.max_tokens()
+            )
+        return self._counted[prompt]
+
+    def _prompt(self, parameters: Mapping[str, Any]) -> str:
+        name, about = parameters.get("prompt_name"), self._head.about
         if name is None:
-            return None
-        if name not in self._head.prompts:
-            known = ", ".join(f"'{one}'" for one in self._head.prompts) or "none"
+            return about.default_prompt
+        if name not in about.prompts:
+            known = ", ".join(f"'{one}'" for one in about.prompts) or "none"
             raise InputError(
                 f"This model has no prompt '{name}'; it has {known}.",
                 field="prompt_name",
                 of_item=False,
             )
-        return self._head.prompts[name]
+        return about.prompts[name]
 
     def _token_sample(self, tokens: list[int], parameters: Mapping[str, Any], field: str) -> Sample:
         import torch
@@ -115,7 +146,9 @@ class FeatureExtractionStages(TextStages):
 
     def _vector(self, output: Mapping[str, Any], parameters: Mapping[str, Any]) -> Any:
         hidden = output["last_hidden_state"].float()
-        vector: Any = self._head.pool(hidden, output["attention_mask"])[0]
+        mask = output["attention_mask"].clone()
+        mask[:, : output.get("prompt_tokens", 0)] = 0
+        vector: Any = self._head.pool(hidden, mask)[0]
         wanted = parameters.get("dimensions")
         if wanted is None or wanted == len(vector):
             return vector
@@ -145,7 +178,21 @@ TASK = Task(
     result=list[float],
     # A bare `…Model` is meant for nothing else; below any head there are hidden states to pool.
     architectures=("*Model", "*For*"),
-    families=("bert", "distilbert", "electra", "roberta"),
+    families=(
+        "bert",
+        "blenderbot",
+        "distilbert",
+        "electra",
+        "longt5",
+        "m2m_100",
+        "marian",
+        "mt5",
+        "pegasus",
+        "roberta",
+        "switch_transformers",
+        "t5",
+        "umt5",
+    ),
     example={"inputs": "How do I bake bread?"},
     example_result=[0.021, -0.114, 0.087],
     stages=FeatureExtractionStages,

@@ -10,6 +10,7 @@ from stoker.artifacts.inspection.documents import Json
 from stoker.artifacts.inspection.failure import FailureCode, InspectionError, quoted
 from stoker.artifacts.inspection.files import FileSet
 from stoker.artifacts.inspection.weights import MODULES
+from stoker.replica.sentence import PROMPTS
 from stoker.replica.speech.folder import unfit
 
 CONFIG = "config.json"
@@ -170,7 +171,8 @@ def find_hints(files: FileSet, documents: Mapping[str, Json]) -> tuple[str, ...]
 
     `pipeline_tag` in the front matter of README.md
     (https://huggingface.co/docs/hub/model-cards#model-card-metadata), then feature extraction for
-    the presence of modules.json, which sentence-transformers writes.
+    the presence of modules.json, which sentence-transformers writes; for its cross-encoders, too,
+    but their settings tell them apart.
     """
     hints: list[str] = []
     if README in files:
@@ -179,7 +181,9 @@ def find_hints(files: FileSet, documents: Mapping[str, Json]) -> tuple[str, ...]
         tag = _PIPELINE_TAG.search(front_matter[1]) if front_matter else None
         if tag:
             hints.append(_HUB_NAMES.get(tag[1], tag[1]))
-    if MODULES in documents:
+    settings = documents.get(PROMPTS)
+    kind = settings.get("model_type") if isinstance(settings, dict) else None
+    if MODULES in documents and kind in {None, "SentenceTransformer"}:
         hints.append("feature-extraction")
     return tuple(hints)
 

@@ -33,7 +33,9 @@ from stoker.artifacts.inspection.packages import (
 )
 from stoker.artifacts.inspection.recognise import FileKind
 from stoker.artifacts.inspection.safetensors import Header, read_header
+from stoker.artifacts.inspection.sentence import refuse_unfit_modules
 from stoker.artifacts.inspection.weights import MODULES, TRANSFORMERS, Weights, find_weights
+from stoker.replica.sentence import PROMPTS
 
 MAX_FILES = 2_000
 MAX_TENSORS = 500_000
@@ -44,7 +46,7 @@ MIN_WORKING_BYTES = 128 << 20
 
 # The parsed documents that later steps ask for. The others, a tokenizer among them, can be large
 # and are dropped once they have been searched.
-_KEPT = DOCUMENTS | {MODULES, TRANSFORMERS.index}
+_KEPT = DOCUMENTS | {MODULES, PROMPTS, TRANSFORMERS.index}
 _ADAPTER_CONFIG = "adapter_config.json"
 _TEMPLATES = frozenset({"chat_template.jinja", "tokenizer_config.json"})
 # Of a dequantized number.
@@ -105,6 +107,7 @@ def inspect(
     _refuse_adapter(file_set)
     if MODEL_INDEX in file_set:
         return _inspect_diffusers(file_set, headers, pipeline, pipelines)
+    refuse_unfit_modules(None, file_set, documents)
     weights = find_weights(headers, documents)
     if weights is None and gguf_paths:
         return _inspect_gguf(file_set, gguf_paths, pipeline, pipelines)
@@ -118,6 +121,7 @@ def inspect(
     hints = find_hints(file_set, documents)
     found = find_pipeline(config.architecture, pipeline, hints, pipelines)
     refuse_unserved_writer(found, config, documents)
+    refuse_unfit_modules(found, file_set, documents)
     refuse_missing_tokenizer(found, file_set, documents)
     refuse_unspeakable(config.architecture, file_set, documents)
     warnings = refuse_missing_packages(found, file_set, documents)

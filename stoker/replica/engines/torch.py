@@ -35,7 +35,7 @@ class TorchEngine:
         model = _model_class(self.stages, self.folder).from_pretrained(
             str(self.folder), local_files_only=True, use_safetensors=True, dtype=self.dtype
         )
-        model = model.to(self.device).eval()
+        model = self.stages.part(model).to(self.device).eval()
         make_stateless(model)
         return model
 
@@ -110,10 +110,11 @@ class TorchEngine:
 
 def _model_class(stages: Stages, folder: Path) -> Any:
     """The first of the task's classes that knows the model's configuration."""
-    names = (stages.auto_class,) if isinstance(stages.auto_class, str) else stages.auto_class
     library: Any = transformers
-    classes = [getattr(library, name) for name in names]
     config = library.AutoConfig.from_pretrained(str(folder), local_files_only=True)
+    classes = [getattr(library, name) for name in stages.loaders(config)]
+    if len(classes) == 1:
+        return classes[0]
     return next((one for one in classes if type(config) in one._model_mapping), classes[0])
 
 

@@ -116,6 +116,22 @@ def sharded(
     }
 
 
+def sentence(*modules: tuple[str, Mapping[str, Any]]) -> dict[str, bytes]:
+    """What sentence-transformers adds: a transformer and these modules, each with its settings.
+
+    Without any: the mean over the tokens.
+    """
+    listed = [{"path": "", "type": "sentence_transformers.models.Transformer"}]
+    files: dict[str, bytes] = {}
+    for number, (kind, settings) in enumerate(modules or [("Pooling", {})], start=1):
+        path = f"{number}_{kind}"
+        listed.append({"path": path, "type": f"sentence_transformers.models.{kind}"})
+        files[f"{path}/config.json"] = dumps(settings)
+        if kind in {"Dense", "LayerNorm", "WeightedLayerPooling"}:
+            files[f"{path}/model.safetensors"] = weights()
+    return {"modules.json": dumps(listed), **files}
+
+
 def sentencepiece(pieces: int = 3) -> bytes:
     """A SentencePiece ModelProto with a trainer_spec and a normalizer_spec."""
     piece = b"\x0a\x03abc\x15\x00\x00\x80\xbf\x18\x01"

@@ -162,6 +162,19 @@ class TestFindHints:
         files = FileSet(MemoryFiles({"README.md": b"---\npipeline_tag: fill-mask\n---\n"}))
         assert find_hints(files, {"modules.json": []}) == ("fill-mask", "feature-extraction")
 
+    @pytest.mark.parametrize(
+        ("settings", "embeds"),
+        [({}, True), ({"model_type": "SentenceTransformer"}, True)]
+        + [({"model_type": kind}, False) for kind in ("CrossEncoder", "SparseEncoder")],
+    )
+    def test_modules_of_what_embeds(self, settings: dict[str, str], embeds: bool) -> None:
+        documents: dict[str, Any] = {
+            "modules.json": [],
+            "config_sentence_transformers.json": settings,
+        }
+        hints = find_hints(FileSet(MemoryFiles({})), documents)
+        assert hints == (("feature-extraction",) if embeds else ())
+
 
 class TestTokenizer:
     @staticmethod

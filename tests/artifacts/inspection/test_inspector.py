@@ -28,6 +28,7 @@ from .builders import (
     model,
     model_with,
     raw_safetensors,
+    sentence,
     sentencepiece,
     sharded,
     weights,
@@ -93,7 +94,7 @@ class TestInspect:
         )
 
     def test_modules_hint_at_feature_extraction(self) -> None:
-        files = {**model(config_json=config("MPNetForMaskedLM")), "modules.json": b"[]"}
+        files = {**model(config_json=config("MPNetForMaskedLM")), **sentence()}
         assert inspect(MemoryFiles(files), None, PIPELINES).pipeline == "feature-extraction"
 
     def test_memory_of_a_large_model(self) -> None:

@@ -1,0 +1,238 @@
+"""What a sentence-transformers folder says of itself, and whether it can be served.
+
+Format: `modules.json` lists the modules in order. `Transformer` has its settings in
+`sentence_bert_config.json`, the others theirs, and weights, in folders of their own
+(sentence-transformers, "Creating Custom Models"). Light: inspection and replicas import it.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+MODULES = "modules.json"
+PROMPTS = "config_sentence_transformers.json"
+WEIGHTS = "model.safetensors"
+TRANSFORMER = "Transformer"
+POOLING = "Pooling"
+DENSE = "Dense"
+LAYER_NORM = "LayerNorm"
+NORMALIZE = "Normalize"
+DROPOUT = "Dropout"
+LAYERS = "WeightedLayerPooling"
+SERVED = (TRANSFORMER, POOLING, DENSE, LAYER_NORM, NORMALIZE, DROPOUT, LAYERS)
+WEIGHTED = frozenset({DENSE, LAYER_NORM, LAYERS})
+"""Those that have weights."""
+
+POOLING_FLAGS: Mapping[str, str] = {
+    "cls": "pooling_mode_cls_token",
+    "max": "pooling_mode_max_tokens",
+    "mean": "pooling_mode_mean_tokens",
+    "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
+    "weightedmean": "pooling_mode_weightedmean_tokens",
+    "lasttoken": "pooling_mode_lasttoken",
+}
+"""Each way of pooling, and what asks for it in configurations of older releases."""
+ACTIVATIONS = ("GELU", "Identity", "ReLU", "Sigmoid", "Tanh")
+
+_SETTINGS = (
+    "sentence_bert_config.json",
+    "sentence_roberta_config.json",
+    "sentence_distilbert_config.json",
+    "sentence_camembert_config.json",
+    "sentence_albert_config.json",
+    "sentence_xlm-roberta_config.json",
+    "sentence_xlnet_config.json",
+)
+_TOKENS, _SENTENCE = "token_embeddings", "sentence_embedding"
+_FEATURES = "feature-extraction"
+_CALL: Mapping[str, str] = {"method": "forward", "method_output_name": "last_hidden_state"}
+
+_FOLDER = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}")
+_SHOWN_CHARACTERS = 80
+
+Read = Callable[[str], Any]
+"""A path → the JSON of that file, {} where there is none."""
+
+
+class UnfitError(Exception):
+    """It cannot be served: the file at fault, and what is wrong in words that follow its name."""
+
+    def __init__(self, path: str, what: str) -> None:
+        super().__init__(f"{path} {what}")
+        self.path = path
+        self.what = what
+
+
+@dataclass(frozen=True)
+class Module:
+    """One after the transformer."""
+
+    kind: str
+    path: str
+    """Its folder."""
+    config: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """The modules, and the transformer's settings."""
+
+    tokens: Sequence[Module] = ()
+    """Those that work on the vectors of tokens, before they are pooled."""
+    pooling: Sequence[str] = ("mean",)
+    include_prompt: bool = True
+    """Whether the tokens of a prompt are pooled, too."""
+    after: Sequence[Module] = ()
+    max_tokens: int | None = None
+    prompts: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Name → what precedes a text of that kind."""
+    default_prompt: str = ""
+    lowercase: bool = False
+
+
+def described(read: Read) -> Sentence:
+    """A model's sentence-transformers files; without `modules.json`, the mean over all tokens.
+
+    Raises:
+        UnfitError: they ask for what is not served, or are not of the format.
+    """
+    listed = read(MODULES)
+    if listed == {}:
+        return Sentence()
+    modules = [_module(one, read) for one in _objects(listed)]
+    _check_order(modules)
+    at = next(place for place, one in enumerate(modules) if one.kind == POOLING)
+    tokens, pooling, after = modules[1:at], modules[at], modules[at + 1 :]
+    for one in tokens:
+        _check(one, _TOKENS)
+    for one in after:
+        _check(one, _SENTENCE)
+    longest, lowercase = _settings(read)
+    about = _object(PROMPTS, read(PROMPTS))
+    named = _object(PROMPTS, about.get("prompts") or {})
+    prompts = {name: str(prompt or "") for name, prompt in named.items()}
+    return Sentence(
+        tokens=tokens,
+        pooling=_pooling(pooling),
+        include_prompt=bool(pooling.config.get("include_prompt", True)),
+        after=after,
+        max_tokens=longest,
+        prompts=prompts,
+        default_prompt=prompts.get(str(about.get("default_prompt_name")), ""),
+        lowercase=lowercase,
+    )
+
+
+def _module(given: Mapping[str, Any], read: Read) -> Module:
+    # Older releases name `sentence_transformers.models.Pooling`, newer ones longer paths.
+    kind = str(given.get("type", "")).rpartition(".")[2]
+    if kind not in SERVED:
+        raise UnfitError(
+            MODULES,
+            f"names the module {_shown(kind)}, which is not served. "
+            f"A model of sentence-transformers may consist of {', '.join(SERVED)}.",
+        )
+    path = str(given.get("path", ""))
+    if kind == TRANSFORMER and path:
+        raise UnfitError(
+            MODULES,
+            f"has the transformer in the folder {_shown(path)}. Save the model with a newer "
+            "release of sentence-transformers, which puts it into the top folder.",
+        )
+    if kind != TRANSFORMER and not _FOLDER.fullmatch(path):
+        raise UnfitError(MODULES, f"names the folder {_shown(path)}, which is none of a module.")
+    file = f"{path}/config.json"
+    return Module(kind, path, _object(file, read(file)) if path else {})
+
+
+def _check_order(modules: Sequence[Module]) -> None:
+    kinds = [one.kind for one in modules]
+    if not kinds or kinds[0] != TRANSFORMER or kinds.count(TRANSFORMER) > 1:
+        raise UnfitError(MODULES, f"has to begin with one {TRANSFORMER}.")
+    if kinds.count(POOLING) != 1:
+        raise UnfitError(
+            MODULES,
+            f"names {kinds.count(POOLING)} modules {POOLING}; one is needed to make a text's "
+            "vector of its tokens'.",
+        )
+    if LAYERS in kinds[2:]:
+        raise UnfitError(MODULES, f"has {LAYERS} elsewhere than directly behind {TRANSFORMER}.")
+
+
+def _check(module: Module, works_on: str) -> None:
+    """Refuse a module that reads or computes what is not there."""
+    if module.kind == LAYERS:
+        return
+    config, file = module.config, f"{module.path}/config.json"
+    given = config.get("module_input_name") or _SENTENCE
+    gives = config.get("module_output_name") or given
+    if given != works_on or gives != works_on:
+        side = "before" if works_on == _TOKENS else "behind"
+        raise UnfitError(
+            file,
+            f"has a {module.kind} {side} {POOLING} that reads {_shown(given)} and writes "
+            f"{_shown(gives)}; served is one that does both with {works_on!r}.",
+        )
+    activation = str(config.get("activation_function", "Tanh")).rpartition(".")[2]
+    if module.kind == DENSE and activation not in ACTIVATIONS:
+        raise UnfitError(
+            file,
+            f"names the activation {_shown(activation)}, which is not served. "
+            f"Served are {', '.join(ACTIVATIONS)}.",
+        )
+
+
+def _pooling(module: Module) -> tuple[str, ...]:
+    config, file = module.config, f"{module.path}/config.json"
+    mode: Any = config.get("pooling_mode")
+    named: list[Any] = [name for name, key in POOLING_FLAGS.items() if config.get(key)]
+    if mode:
+        named = cast("list[Any]", mode) if isinstance(mode, list) else [mode]
+    if unknown := [name for name in named if name not in POOLING_FLAGS]:
+        raise UnfitError(
+            file,
+            f"names the pooling {_shown(unknown[0])}, which is not served. "
+            f"Served are {', '.join(POOLING_FLAGS)}.",
+        )
+    return tuple(named) or ("mean",)
+
+
+def _settings(read: Read) -> tuple[int | None, bool]:
+    """Of the transformer: most tokens, and whether texts are written in lower case before.
+
+    Older releases name the file after the kind of model.
+    """
+    file = next((name for name in _SETTINGS if read(name)), _SETTINGS[0])
+    settings = _object(file, read(file))
+    task = settings.get("transformer_task", _FEATURES)
+    if task != _FEATURES:
+        raise UnfitError(file, f"says that the transformer is for {_shown(task)}, not {_FEATURES}.")
+    ways = _object(file, settings.get("modality_config", {"text": _CALL}))
+    if "message" in ways:
+        raise UnfitError(
+            file, "has texts written as chat messages before they are embedded: that is not served."
+        )
+    if ways.get("text") != _CALL or settings.get("module_output_name", _TOKENS) != _TOKENS:
+        raise UnfitError(file, "asks for something else than the last hidden states of texts.")
+    longest = settings.get("max_seq_length")
+    if longest is not None and not (type(longest) is int and longest > 0):
+        raise UnfitError(file, f"has the max_seq_length {_shown(longest)}, which is no number.")
+    return longest, bool(settings.get("do_lower_case"))
+
+
+def _object(file: str, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise UnfitError(file, "has something else where a JSON object belongs.")
+    return cast("dict[str, Any]", value)
+
+
+def _objects(value: Any) -> Sequence[Mapping[str, Any]]:
+    if not isinstance(value, list):
+        raise UnfitError(MODULES, "is not a list of JSON objects.")
+    return [_object(MODULES, one) for one in cast("list[Any]", value)]
+
+
+def _shown(value: Any) -> str:
+    """An uploader's value made fit for a message."""
+    return ascii(value)[:_SHOWN_CHARACTERS]
