@@ -21,14 +21,15 @@ _GROWING = ("keys", "values", "indexer_keys")
 
 @dataclass(frozen=True)
 class Footprint:
-    """What a sequence takes, bytes."""
+    """What sequences take, bytes."""
 
     a_sequence: int
     """However long it is."""
     a_token: int
 
-    def of(self, tokens: int) -> int:
-        return self.a_sequence + tokens * self.a_token
+    def of(self, sequences: int, tokens: int) -> int:
+        """All together, of so many tokens together."""
+        return sequences * self.a_sequence + tokens * self.a_token
 
 
 class Caches:

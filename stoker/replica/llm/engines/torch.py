@@ -9,7 +9,7 @@ other, but for its positions.
 """
 
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,8 +55,6 @@ class _Alone:
     cache: Any
     whole: int
     """Its tokens when it was admitted."""
-    kind: int
-    """See `Positions.kind`."""
     length: int = 0
     shift: int = 0
     """What its positions are beyond its length: an image may take fewer than it has tokens."""
@@ -90,9 +88,11 @@ class TorchRunner:
         """Known from the first pass on."""
         self._reserved: dict[int, int] = {}
         """Sequence → tokens."""
+        self._kinds: dict[int, int] = {}
+        """Sequence → `Positions.kind`."""
         self._alone: dict[int, _Alone] = {}
         self._groups: dict[int, _Group] = {}
-        """By `Positions.kind`."""
+        """By kind."""
         self._accepted = frozenset(inspect.signature(model.forward).parameters)
         kinds = {model.config.model_type, text.model_type}
         self._shares = "position_ids" in self._accepted or not _BIASED.isdisjoint(kinds)
@@ -130,30 +130,25 @@ class TorchRunner:
         if not self.reserve(identifier, len(tokens)):
             del self._reserved[identifier]
             return None
-        whole = len(tokens)
-        kind = self._rotary.kind(whole)
-        self._alone[identifier] = _Alone(self._caches.empty(), whole, kind, media=media)
+        self._kinds[identifier] = self._rotary.kind(len(tokens))
+        self._alone[identifier] = _Alone(self._caches.empty(), len(tokens), media=media)
         return 0
 
     def reserve(self, identifier: int, length: int) -> bool:
-        others = [one for other, one in self._reserved.items() if other != identifier]
-        if self._taken([*others, length]) > 1:
+        if self._taken(length - self._reserved[identifier]) > 1:
             return False
         self._reserved[identifier] = length
         return True
 
     def outgrown(self, identifier: int, length: int) -> bool:
-        if own := self._alone.get(identifier):
-            return own.kind != self._rotary.kind(length)
-        kind = next(kind for kind, group in self._groups.items() if identifier in group.ids)
-        return kind != self._rotary.kind(length)
+        return self._kinds[identifier] != self._rotary.kind(length)
 
     def release(self, identifier: int) -> None:
         self._reserved.pop(identifier, None)
         self._alone.pop(identifier, None)
-        for kind, group in list(self._groups.items()):
-            if identifier not in group.ids:
-                continue
+        kind = self._kinds.pop(identifier, 0)
+        group = self._groups.get(kind)
+        if group and identifier in group.ids:
             rows = [row for row, one in enumerate(group.ids) if one != identifier]
             if rows:
                 self._groups[kind] = _without(group, rows)
@@ -162,15 +157,19 @@ class TorchRunner:
 
     @property
     def usage(self) -> float:
-        return self._taken(self._reserved.values())
+        return self._taken()
 
-    def _taken(self, lengths: Iterable[int]) -> float:
-        """The share of the cache that sequences of such lengths take; none while it is unknown."""
+    def _taken(self, more: int = 0) -> float:
+        """The share of the cache that sequences have, with so many tokens more.
+
+        Nothing while it is unknown what they take.
+        """
         size = self._footprint
         if size is None:
             return 0.0
-        room = max(self._cache_bytes, size.of(self.max_length))
-        return sum(size.of(length) for length in lengths) / room
+        tokens = sum(self._reserved.values()) + more
+        room = max(self._cache_bytes, size.of(1, self.max_length))
+        return size.of(len(self._reserved), tokens) / room
 
     @torch.inference_mode()
     def forward(self, chunks: "Sequence[Chunk]") -> torch.Tensor:
@@ -180,8 +179,8 @@ class TorchRunner:
         if self._shares and len(stepping) > 1:
             self._join(stepping)
         grouped = [one for one in stepping if one.id not in self._alone]
-        for group in self._groups.values():
-            if members := [one for one in grouped if one.id in group.ids]:
+        for kind, group in self._groups.items():
+            if members := [one for one in grouped if self._kinds[one.id] == kind]:
                 rows |= self._together(group, members)
         for chunk in chunks:
             if chunk.id in self._alone:
@@ -286,8 +285,8 @@ class TorchRunner:
     def _join(self, chunks: "Sequence[Chunk]") -> None:
         """Move sequences that begin to draw into the groups of their kinds."""
         joining = [one.id for one in chunks if one.id in self._alone]
-        for kind in {self._alone[one].kind for one in joining}:
-            ids = [one for one in joining if self._alone[one].kind == kind]
+        for kind in {self._kinds[one] for one in joining}:
+            ids = [one for one in joining if self._kinds[one] == kind]
             members = [self._alone[one] for one in ids]
             caches = [one.cache for one in members]
             lengths = [one.length for one in members]
