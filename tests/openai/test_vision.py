@@ -200,7 +200,7 @@ class TestRefused:
     def test_more_than_the_model_takes(self, client: openai.OpenAI):
         error = refusal(client, user(COLOUR, *[uri(SCENE)] * MAX_IMAGES))
         assert error["param"] == "messages"
-        assert f"this model takes {seeing.LONGEST}" in error["message"]
+        assert f"maximum context length is {seeing.LONGEST} tokens" in error["message"]
 
     def test_a_placeholder_among_the_words(self, client: openai.OpenAI):
         for urls in ((), (uri(SCENE),)):
