@@ -27,10 +27,15 @@ def die_with_parent() -> None:
 
 
 def tell_nobody() -> None:
-    """Keep libraries from telling their makers that they are used. To be called before imports."""
+    """Keep libraries from telling their makers that they are used, and others what they read.
+
+    To be called before imports.
+    """
     # OpenVINO and NNCF count their users over the network, and number them in the home folder.
     # They go on where this module is missing.
     sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]
+    # tiktoken keeps a copy of each file in the machine's /tmp, and reads that the next time.
+    os.environ["TIKTOKEN_CACHE_DIR"] = ""
 
 
 def confine() -> None:

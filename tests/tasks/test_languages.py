@@ -1,8 +1,10 @@
 """Tokenizers that need a package of an extra, against transformers called directly."""
 
 import base64
+import hashlib
 import json
 import string
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -198,6 +200,12 @@ def test_classifies_as_transformers(
         equal(answer, expected)
     tokens = [pipe.tokenizer.tokenize(text) for text in texts]
     assert all(set(one) - {pipe.tokenizer.unk_token} for one in tokens), tokens
+
+
+def test_nobody_keeps_a_copy_of_a_tiktoken_file(made: Any, tmp_path: Path) -> None:
+    made(tiktoken, "tiktoken", "text-classification")
+    name = hashlib.sha1(str(tmp_path / "tokenizer.model").encode()).hexdigest()
+    assert not (Path(tempfile.gettempdir()) / "data-gym-cache" / name).exists()
 
 
 def test_translates_as_transformers(made: Any, tmp_path: Path) -> None:
