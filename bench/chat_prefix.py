@@ -1,7 +1,7 @@
 """Chats that begin alike: what the cache of computed prefixes is worth."""
 
-from bench.chats import ANSWER_TOKENS, Chats, deployed, ours
-from bench.common import Report, at_least, scratch
+from bench.chats import ANSWER_TOKENS, Chats, ours, settled
+from bench.common import Plan, Report, at_least, scratch
 from bench.models import llama_135m
 from bench.service import serving
 
@@ -12,20 +12,22 @@ TOKENS = 560
 AIM = 2
 
 
-def run(rounds: int) -> Report:
+def run(plan: Plan) -> Report:
     report = Report("chat_prefix", f"chats with a common prefix of {PREFIX_WORDS} tokens")
     chats = Chats()
-    with scratch() as place, serving(place) as service:
-        deployed(service, llama_135m(), "measured", "openvino")
+    clients = plan.sized(CLIENTS, 2)
+    with scratch() as place, serving(report, place) as service:
+        settled(service, llama_135m(), "measured", chats)
         endpoint = ours(service, "measured")
-        endpoint.load(chats.draw(CLIENTS), CLIENTS)
+        endpoint.load(chats.draw(clients), clients)
         prefix = " ".join(chats.words(PREFIX_WORDS))
         endpoint.load(chats.draw(1, TOKENS, prefix), 1)
-        for _ in range(rounds):
+        for _ in range(plan.rounds):
             rates: list[float] = []
             for name, begin in (("distinct prefixes", ""), ("one prefix, computed before", prefix)):
-                drawn = chats.draw(CLIENTS * EACH, TOKENS, begin)
-                found = endpoint.load(drawn, CLIENTS)
+                drawn = chats.draw(clients * EACH, TOKENS, begin)
+                found = endpoint.load(drawn, clients)
+                report.client.add(name, found.client_cpu_s, found.seconds)
                 rates.append(len(found.answers) / found.seconds)
                 report.add(name, "req/s", rates[-1])
                 report.add(f"{name}, first token p50", "ms", found.first_s(0.5) * 1e3)
@@ -37,7 +39,7 @@ def run(rounds: int) -> Report:
                 meets=at_least(AIM),
             )
     report.notes = [
-        f"{CLIENTS} clients, prompts of {TOKENS} tokens, {ANSWER_TOKENS} tokens out, OpenVINO.",
+        f"{clients} clients, prompts of {TOKENS} tokens, {ANSWER_TOKENS} tokens out.",
         "The template stands before the prefix and is part of it.",
     ]
     return report

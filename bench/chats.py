@@ -19,6 +19,8 @@ PIPELINE = "text-generation"
 PROMPT_TOKENS = 142
 ANSWER_TOKENS = 64
 CHECK_S = 240
+DRAWN = 32
+"""Chats that a model works on until it has settled."""
 
 
 @dataclass(frozen=True)
@@ -72,14 +74,21 @@ class Endpoint:
         bodies = [json.dumps(self._body(chat, tokens, stream=True)).encode() for chat in chats]
         return streams.load(self.base_url + PATH, self.key, bodies, clients, tokens)
 
+    def bodies(self, chats: Sequence[Chat]) -> list[bytes]:
+        """Of the chats, without streams."""
+        return [json.dumps(self._body(one, ANSWER_TOKENS, stream=False)).encode() for one in chats]
+
     def check(self, chat: Chat) -> None:
-        """Raise where the prompt or the answer is counted otherwise than by us."""
+        """Raise RuntimeError where the prompt or the answer is counted otherwise than by us."""
         body = self._body(chat, ANSWER_TOKENS, stream=False)
         headers = {"authorization": f"Bearer {self.key}"} if self.key else {}
-        answer = httpx.post(
-            self.base_url + PATH, json=body, headers=headers, timeout=CHECK_S, verify=False
-        )
-        usage = answer.raise_for_status().json()["usage"]
+        try:
+            answer = httpx.post(
+                self.base_url + PATH, json=body, headers=headers, timeout=CHECK_S, verify=False
+            )
+            usage = answer.raise_for_status().json()["usage"]
+        except httpx.HTTPError as error:
+            raise RuntimeError(f"a first chat failed: {error}") from error
         if usage["prompt_tokens"] != len(chat.tokens):
             raise RuntimeError(f"the prompt has {len(chat.tokens)} tokens, and not as in {usage}")
         if usage["completion_tokens"] != ANSWER_TOKENS:
@@ -99,11 +108,7 @@ def ours(service: Service, model: str) -> Endpoint:
     return Endpoint(service.base_url, service.key, {"model": model, "ignore_eos": True})
 
 
-def deployed(
-    service: Service, folder: Path, model: str, engine: str, readiness: str = "hot"
-) -> str:
-    """Deploy the model and wait until that engine runs it; the deployment's id."""
-    deployment = service.deploy(folder, model, PIPELINE, readiness, engine)
-    if readiness == "hot":
-        service.wait_engine(deployment, engine)
-    return deployment
+def settled(service: Service, folder: Path, model: str, chats: Chats, **wish: Any) -> Path | None:
+    """Deploy the model, hot, and work until it runs as it will; where it lies converted, if so."""
+    deployment = service.deploy(folder, model, PIPELINE, readiness="hot", **wish)
+    return service.settle(deployment, PATH, ours(service, model).bodies(chats.draw(DRAWN)))

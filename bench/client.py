@@ -1,55 +1,88 @@
 """A bare HTTP/1.1 client on one kept connection: what it costs itself hides nothing."""
 
+import json
 import socket
 import time
+from collections.abc import Iterator
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 from urllib.parse import urlsplit
 
-TIMEOUT_S = 60
+TIMEOUT_S = 120
 KEPT_S = 2.0
 """Servers close idle connections, uvicorn after 5 s unless told otherwise."""
 
 
 class HttpError(Exception):
-    """An answer other than 200, or none."""
+    """An answer other than a 2xx, or none."""
 
 
 class Connection:
-    def __init__(self, base_url: str, path: str, key: str = "") -> None:
+    """`path` is where `post` goes by itself."""
+
+    def __init__(self, base_url: str, path: str = "/", key: str = "") -> None:
+        self._given = (base_url, path, key)
+        self._beside: Connection | None = None
         address = urlsplit(base_url)
         self._address = (address.hostname, address.port)
+        self._path = path
         headers = [
-            f"POST {path} HTTP/1.1",
+            "HTTP/1.1",
             f"host: {address.netloc}",
             "content-type: application/json",
             *([f"authorization: Bearer {key}"] if key else []),
         ]
-        self._head = "\r\n".join(headers).encode()
+        self._headers = "\r\n".join(headers)
         self._socket = self._connected()
 
-    def post(self, body: bytes) -> bytes:
+    def post(self, body: bytes, path: str = "") -> bytes:
         """The body of the answer. Raises `HttpError`; the next call starts a new connection."""
         try:
-            self._socket.sendall(
-                b"%b\r\ncontent-length: %d\r\n\r\n%b" % (self._head, len(body), body)
-            )
-            answer = self._answer()
+            self._send("POST", path or self._path, body)
+            head, rest = self._head()
+            answer = self._whole(head, rest)
         except (OSError, HttpError) as error:
-            self._socket.close()
-            self._socket = self._connected()
+            self._anew()
             raise HttpError(str(error)) from error
         self._used = time.monotonic()
         return answer
 
+    def post_json(self, path: str, body: Any) -> Any:
+        return json.loads(self.post(json.dumps(body).encode(), path))
+
+    def events(self, path: str) -> Iterator[dict[str, Any]]:
+        """The data of the events that a path sends, as they come. Raises `HttpError`.
+
+        Whoever stops before the last one has to `close`.
+        """
+        self._send("GET", path, accept="text/event-stream")
+        head, rest = self._head()
+        if head.get("transfer-encoding") != "chunked":
+            raise HttpError("the events are not sent in chunks")
+        lines = b""
+        for chunk in self._chunks(rest):
+            *whole, lines = (lines + chunk).split(b"\n")
+            for line in whole:
+                if line.startswith(b"data:"):
+                    yield json.loads(line.removeprefix(b"data:"))
+        self._used = time.monotonic()
+
+    def beside(self) -> "Connection":
+        """Another one to the same server, kept: this one is taken by what it still receives."""
+        if self._beside is None:
+            self._beside = Connection(*self._given)
+        self._beside.renew()
+        return self._beside
+
     def renew(self) -> None:
         """Connect anew where the server may have closed the connection since its last use."""
         if time.monotonic() - self._used > KEPT_S:
-            self._socket.close()
-            self._socket = self._connected()
+            self._anew()
 
     def close(self) -> None:
         self._socket.close()
+        if self._beside:
+            self._beside.close()
 
     def __enter__(self) -> Self:
         return self
@@ -68,22 +101,53 @@ class Connection:
         self._used = time.monotonic()
         return connection
 
-    def _answer(self) -> bytes:
+    def _anew(self) -> None:
+        self._socket.close()
+        self._socket = self._connected()
+
+    def _send(self, method: str, path: str, body: bytes = b"", accept: str = "*/*") -> None:
+        head = f"{method} {path} {self._headers}\r\naccept: {accept}\r\n"
+        self._socket.sendall(
+            b"%b" % head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body
+        )
+
+    def _head(self) -> tuple[dict[str, str], bytes]:
+        """The headers of an answer that is none of an error, and what came after them."""
         data = b""
         while b"\r\n\r\n" not in data:
             data += self._received()
-        head, _, body = data.partition(b"\r\n\r\n")
+        head, _, rest = data.partition(b"\r\n\r\n")
         status, *lines = head.decode("latin-1").split("\r\n")
         headers = {
             name.lower(): value.strip()
             for name, _, value in (line.partition(":") for line in lines)
         }
+        if not status.split(" ")[1].startswith("2"):
+            answer = self._whole(headers, rest).decode(errors="replace")
+            raise HttpError(f"{status}: {answer[:300]}")
+        return headers, rest
+
+    def _whole(self, headers: dict[str, str], body: bytes) -> bytes:
+        if headers.get("transfer-encoding") == "chunked":
+            return b"".join(self._chunks(body))
         length = int(headers["content-length"])
         while len(body) < length:
             body += self._received()
-        if status.split(" ")[1] != "200":
-            raise HttpError(f"{status}: {body[:300].decode(errors='replace')}")
         return body
+
+    def _chunks(self, data: bytes) -> Iterator[bytes]:
+        """The content of a chunked body, of which some has come."""
+        while True:
+            while b"\r\n" not in data:
+                data += self._received()
+            line, _, data = data.partition(b"\r\n")
+            size = int(line.split(b";")[0], 16)
+            while len(data) < size + 2:
+                data += self._received()
+            if not size:
+                return
+            yield data[:size]
+            data = data[size + 2 :]
 
     def _received(self) -> bytes:
         data = self._socket.recv(262_144)

@@ -2,16 +2,16 @@
 
 import json
 import os
-import platform
 import statistics
+import sys
+import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeVar
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -20,8 +20,21 @@ RESULTS = HERE / "results"
 
 QUIET_LOAD = 0.5
 """One-minute load from which on others share the machine visibly."""
+FAIR_ROUNDS = 3
 
-_LIBRARIES = ("torch", "transformers", "tokenizers", "fastapi", "uvicorn", "litserve")
+Size = TypeVar("Size")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured."""
+
+    rounds: int = FAIR_ROUNDS
+    quick: bool = False
+    """The smallest sizes, to see that a benchmark works: its figures say nothing."""
+
+    def sized(self, full: Size, quick: Size) -> Size:
+        return quick if self.quick else full
 
 
 @dataclass
@@ -40,6 +53,11 @@ class Series:
         return statistics.median(self.values)
 
     @property
+    def spread(self) -> float | None:
+        """From the least to the greatest value, as a share of the median."""
+        return (max(self.values) - min(self.values)) / abs(self.median) if self.median else None
+
+    @property
     def verdict(self) -> str:
         """Whether the median meets the aim; `unclear` where the rounds do not agree on it."""
         if self.meets is None:
@@ -56,10 +74,48 @@ class Series:
             "median": self.median,
             "min": min(self.values),
             "max": max(self.values),
+            "spread": self.spread,
             "values": self.values,
             "aim": self.aim or None,
             "verdict": self.verdict or None,
         }
+
+
+@dataclass
+class Client:
+    """What asking costs of the cores that are measured with."""
+
+    name: str = "Python"
+    spent: dict[str, list[tuple[float, float]]] = field(
+        default_factory=dict[str, list[tuple[float, float]]]
+    )
+    """What was measured → of each load, the client's processor time and the load's time, s."""
+
+    def add(self, label: str, cpu_seconds: float, seconds: float) -> None:
+        self.spent.setdefault(label, []).append((cpu_seconds, seconds))
+
+    @contextmanager
+    def asking(self, label: str) -> Generator[None]:
+        """Count what this process does meanwhile."""
+        began, used = time.perf_counter(), time.process_time()
+        yield
+        self.add(label, time.process_time() - used, time.perf_counter() - began)
+
+    def share(self, label: str) -> float:
+        """Of all cores."""
+        spent = self.spent[label]
+        return sum(cpu for cpu, _ in spent) / max(1e-9, sum(took for _, took in spent)) / cores()
+
+    def as_json(self) -> dict[str, Any]:
+        loads = {
+            label: {
+                "cpu_seconds": [cpu for cpu, _ in spent],
+                "seconds": [took for _, took in spent],
+                "share_of_cores": self.share(label),
+            }
+            for label, spent in self.spent.items()
+        }
+        return {"name": self.name, "loads": loads}
 
 
 @dataclass
@@ -70,6 +126,9 @@ class Report:
     title: str
     series: list[Series] = field(default_factory=list[Series])
     notes: list[str] = field(default_factory=list[str])
+    settings: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    """Of each side, what was set for it: all that differs from what it does by itself."""
+    client: Client = field(default_factory=Client)
 
     def add(
         self,
@@ -87,6 +146,18 @@ class Report:
                 return
         self.series.append(Series(label, unit, [value], aim, meets))
 
+    def left_out(self, side: str, why: object) -> None:
+        """Say that a side is not measured, now and beside the figures."""
+        line = f"{side} is left out: {str(why).strip().splitlines()[-1]}"
+        progress(f"{line}\n{why}" if "\n" in str(why) else line)
+        if line not in self.notes:
+            self.notes.append(line)
+
+
+def progress(line: str) -> None:
+    """Tell whoever waits, who does not read it from standard output."""
+    print(line, file=sys.stderr, flush=True)
+
 
 def at_most(limit: float) -> Callable[[float], bool]:
     return lambda value: value <= limit
@@ -102,24 +173,15 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def machine() -> dict[str, Any]:
-    """Facts that a figure means nothing without. Taken when a benchmark starts."""
-    return {
-        "cores": cores(),
-        "cpu": _cpu_model(),
-        "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30, 1),
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-        "libraries": {name: _version(name) for name in _LIBRARIES},
-        "load_1m": round(os.getloadavg()[0], 2),
-    }
+def clients_of(count: int) -> str:
+    return f"{count} client{'s' if count > 1 else ''}"
 
 
 def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def table(report: Report, facts: dict[str, Any], rounds: int) -> str:
+def table(report: Report, facts: dict[str, Any], plan: Plan) -> str:
     """The report as text."""
     rows: list[tuple[str, ...]] = [("", "median", "min", "max", "", "aim", "")]
     for series in report.series:
@@ -133,31 +195,52 @@ def table(report: Report, facts: dict[str, Any], rounds: int) -> str:
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         lines.append("  " + "  ".join(cells).rstrip())
-    lines += ["", f"  {rounds} rounds on {facts['cores']} cores, {facts['cpu']}."]
-    if facts["load_1m"] > QUIET_LOAD:
+    flags = f" ({', '.join(facts['flags'])})" if facts["flags"] else ""
+    lines += ["", f"  {plan.rounds} rounds on {facts['cores']} cores, {facts['cpu']}{flags}."]
+    if facts["load"][0] > QUIET_LOAD:
         lines.append(
-            f"  WARNING: load {facts['load_1m']} at the start. Others were using the machine: "
+            f"  WARNING: load {facts['load'][0]} at the start. Others were using the machine: "
             "read the ratios with care and the times not at all."
         )
-    lines += [f"  {note}" for note in report.notes]
+    notes = [*_dtypes_note(report), *_clients_note(report.client), *report.notes]
+    lines += [f"  {note}" for note in notes]
     return "\n".join(lines) + "\n"
 
 
-def document(report: Report, facts: dict[str, Any], rounds: int) -> dict[str, Any]:
+def _dtypes_note(report: Report) -> list[str]:
+    found = [f"{side}: {one['dtype']}" for side, one in report.settings.items() if "dtype" in one]
+    return [f"Computed in: {'; '.join(found)}."] if found else []
+
+
+def _clients_note(client: Client) -> list[str]:
+    if not client.spent:
+        return []
+    most = max(client.spent, key=client.share)
+    return [
+        f"The client, {client.name}, took at most {client.share(most):.1%} of the cores ({most})."
+    ]
+
+
+def document(report: Report, facts: dict[str, Any], plan: Plan) -> dict[str, Any]:
     return {
         "name": report.name,
         "title": report.title,
         "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "rounds": rounds,
+        "rounds": plan.rounds,
+        "quick": plan.quick,
         "machine": facts,
+        "settings": report.settings,
+        "client": report.client.as_json(),
         "series": [series.as_json() for series in report.series],
         "notes": report.notes,
     }
 
 
 def keep(found: dict[str, Any]) -> Path:
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{found['name']}.json"
+    """Write a result; a quick one never over one that says something."""
+    folder = RESULTS / "quick" if found["quick"] else RESULTS
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{found['name']}.json"
     path.write_text(json.dumps(found, indent=2) + "\n")
     return path
 
@@ -172,17 +255,3 @@ def scratch() -> Generator[Path]:
 
 def _number(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-
-
-def _version(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def _cpu_model() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()

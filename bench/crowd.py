@@ -1,34 +1,48 @@
 """Fifty chat models of which five fit: who answers, how soon, and who is loaded when asked."""
 
+import contextlib
 import json
 import random
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from bench import dtypes
 from bench.client import Connection, HttpError
-from bench.common import Report, at_least, at_most, percentile, scratch
+from bench.common import Plan, Report, at_least, at_most, percentile, progress, scratch
 from bench.models import small_llamas
-from bench.peers.chat_servers import started, transformers_serve_any
+from bench.peers.environments import NotMadeError
+from bench.peers.servers import TRANSFORMERS_SERVE, Running, started, transformers_serve_any
 from bench.processes import awake, tree
-from bench.service import Service
-from tests.support.server import running
+from bench.service import Service, serving
 
-MODELS = 50
-FITTING = 5
+OURS = "ours"
+PIPELINE = "text-generation"
 CLIENTS = 4
-REQUESTS = 150
 PEER_S = 120
 """The peer is asked for no longer than this; what it did not answer by then is not counted."""
 TOKENS = 8
 SKEW = 1.0
 """Exponent of Zipf's law: the model of rank r is asked in proportion to r to minus that."""
 PATH = "/v1/chat/completions"
+TRIAL = (0, 1, 0, 2, 0, 3) * 2
+"""Ranks of the models that a peer is asked for in each dtype: it has to load them, too."""
+
+
+@dataclass(frozen=True)
+class Size:
+    models: int
+    fitting: int
+    requests: int
+
+
+FULL, QUICK = Size(50, 5, 150), Size(6, 2, 12)
 
 
 @dataclass
@@ -38,100 +52,161 @@ class Asked:
     seconds: list[float] = field(default_factory=list[float])
     failures: Counter[str] = field(default_factory=Counter[str])
     took: float = 0.0
+    client_cpu_s: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        return len(self.seconds) / self.took
 
 
-def run(rounds: int) -> Report:
-    report = Report("crowd", f"{MODELS} chat models, of which {FITTING} fit, asked by Zipf's law")
-    folders = small_llamas(MODELS)
+def run(plan: Plan) -> Report:
+    size = plan.sized(FULL, QUICK)
+    report = Report(
+        "crowd", f"{size.models} chat models, of which {size.fitting} fit, asked by Zipf's law"
+    )
+    folders = small_llamas(size.models)
     with scratch() as place:
-        need = _need(place / "one", folders[0])
-        budget = int(need * (FITTING + 0.5))
-        report.add("ours, memory that one model needs", "MiB", need)
-        with running(place / "data", STOKER_MEMORY_BUDGET_MIB=str(budget)) as server:
-            server.wait_ready()
-            service = Service(server)
-            deployments = [
-                service.deploy(folder, folder.name, "text-generation", "cold") for folder in folders
-            ]
-            for at in range(rounds):
-                _ours(report, service, deployments, folders, at)
-        with started(transformers_serve_any(), place / "peer.log") as (base_url, pid, _):
-            for at in range(rounds):
-                _theirs(report, base_url, pid, folders, at)
+        own = dtypes.of_ours(PIPELINE)
+        names = [str(folder) for folder in folders]
+        dtype = _best(report, place, names)
+        # The peer is measured last: what it holds of memory is not to be held beside ours.
+        _ours(report, place, size, folders, plan.rounds, OURS)
+        if dtype not in ("", own):
+            _ours(report, place, size, folders, plan.rounds, f"{OURS}, {dtype}", dtype=dtype)
+        if dtype:
+            server = transformers_serve_any(dtype)
+            with started(report, server, place) as peer:
+                for at in range(plan.rounds):
+                    _theirs(report, peer, names, _ranks(size, at), at)
     report.notes += [
-        f"{CLIENTS} clients in closed loops, {REQUESTS} requests a round, {TOKENS} tokens each.",
+        f"{CLIENTS} clients in closed loops, {size.requests} requests a round, {TOKENS} tokens "
+        "each.",
         "A hit: the model was loaded when it was asked. The peer keeps every model that it has "
         f"loaded; its rounds end after {PEER_S} s.",
     ]
     return report
 
 
-def _need(place: Path, folder: Path) -> float:
+def _best(report: Report, place: Path, names: Sequence[str]) -> str:
+    """The dtype that is the best for the peer; empty where the peer cannot be had."""
+
+    def rate(dtype: str) -> float:
+        with started(report, transformers_serve_any(dtype), place) as peer, awake(peer.pid):
+            asked = _asked(peer.base_url, "", names, TRIAL, PEER_S)
+            if asked.failures:
+                raise RuntimeError(str(asked.failures))
+            return asked.rate
+
+    try:
+        transformers_serve_any(dtypes.FLOAT32)
+        return dtypes.best(report, TRANSFORMERS_SERVE, "requests a second", rate)
+    except (NotMadeError, RuntimeError) as error:
+        report.left_out(TRANSFORMERS_SERVE, error)
+        return ""
+
+
+def _ours(
+    report: Report,
+    place: Path,
+    size: Size,
+    folders: Sequence[Path],
+    rounds: int,
+    side: str,
+    **wish: Any,
+) -> None:
+    need = _need(report, place / f"{side}-one", folders[0], f"{side}, one model alone", wish)
+    budget = int(need * (size.fitting + 0.5))
+    report.add(f"{side}, memory that one model needs", "MiB", need)
+    with serving(report, place / side, side=side, memory_budget_mib=budget) as service:
+        report.settings[side]["dtype"] = wish.get("dtype") or dtypes.of_ours(PIPELINE)
+        deployments = [service.deploy(folder, folder.name, PIPELINE, **wish) for folder in folders]
+        for at in range(rounds):
+            ranks = _ranks(size, at)
+            _round(report, service, side, deployments, [one.name for one in folders], ranks)
+
+
+def _need(report: Report, place: Path, folder: Path, side: str, wish: dict[str, Any]) -> float:
     """MiB that one replica is found to need."""
-    with running(place, STOKER_LOG_LEVEL="warning") as server:
-        server.wait_ready()
-        service = Service(server)
-        deployment = service.deploy(folder, folder.name, "text-generation", "cold")
-        asked = _asked(server.base_url, service.key, [folder.name], [0] * 4, 60)
+    with serving(report, place, side=side) as service:
+        deployment = service.deploy(folder, folder.name, PIPELINE, **wish)
+        asked = _asked(service.base_url, service.key, [folder.name], [0] * 4, 60)
         if asked.failures:
             raise RuntimeError(f"the model does not answer: {asked.failures}")
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline:
-            found = service.api.get(f"/v1/deployments/{deployment}").raise_for_status().json()
+            found = service.found(deployment)
             if found["memory"]["is_measured"]:
                 return found["memory"]["bytes"] / 2**20
             time.sleep(0.1)
     raise RuntimeError("the model was not measured")
 
 
-def _ours(
-    report: Report, service: Service, deployments: list[str], folders: list[Path], at: int
+def _round(
+    report: Report,
+    service: Service,
+    side: str,
+    deployments: Sequence[str],
+    names: Sequence[str],
+    ranks: Sequence[int],
 ) -> None:
     before = _events(service, deployments)
-    asked = _asked(
-        service.base_url, service.key, [folder.name for folder in folders], _ranks(at), 600
-    )
+    asked = _asked(service.base_url, service.key, names, ranks, 600)
     events = _events(service, deployments) - before
     answered = len(asked.seconds)
-    report.add("ours, failed requests", "", sum(asked.failures.values()), aim="0", meets=at_most(0))
-    report.add("ours, hits", "%", 100 * (1 - events["loaded"] / max(1, answered)))
+    failed = sum(asked.failures.values())
+    report.add(f"{side}, failed requests", "", failed, aim="0", meets=at_most(0))
+    report.add(f"{side}, hits", "%", 100 * (1 - events["loaded"] / max(1, answered)))
     # Each is told twice: a replica that stops, and a deployment without one.
-    report.add("ours, evictions", "", events["evicted"] / 2)
-    report.add("ours, requests a second", "1/s", answered / asked.took)
-    report.add("ours, p50", "s", percentile(asked.seconds, 0.5))
-    report.add("ours, p99", "s", percentile(asked.seconds, 0.99))
+    report.add(f"{side}, evictions", "", events["evicted"] / 2)
+    _add(report, side, asked)
 
 
-def _theirs(report: Report, base_url: str, pid: int, folders: list[Path], at: int) -> None:
-    with awake(pid):
-        names = [str(folder) for folder in folders]
-        asked = _asked(base_url, "", names, _ranks(at), PEER_S)
-        memory = sum(_resident(process) for process in tree(pid))
+def _add(report: Report, side: str, asked: Asked) -> None:
+    report.add(f"{side}, requests a second", "1/s", asked.rate)
+    report.add(f"{side}, p50", "s", percentile(asked.seconds, 0.5))
+    report.add(f"{side}, p99", "s", percentile(asked.seconds, 0.99))
+    report.client.add(side, asked.client_cpu_s, asked.took)
+    progress(f"{side}: {asked.rate:.2f} requests a second")
+    report.notes += [f"{side}: {error}" for error in asked.failures]
+
+
+def _theirs(
+    report: Report, peer: Running, names: Sequence[str], ranks: Sequence[int], at: int
+) -> None:
+    with awake(peer.pid):
+        asked = _asked(peer.base_url, "", names, ranks, PEER_S)
+        memory = sum(_resident(process) for process in tree(peer.pid))
     if not asked.seconds:
-        report.notes.append(f"transformers serve answered nothing: {asked.failures}")
+        report.notes.append(f"{TRANSFORMERS_SERVE} answered nothing: {asked.failures}")
         return
-    report.add("transformers serve, failed requests", "", sum(asked.failures.values()))
-    report.notes += [f"transformers serve: {error}" for error in asked.failures]
-    report.add("transformers serve, requests a second", "1/s", len(asked.seconds) / asked.took)
-    report.add("transformers serve, p50", "s", percentile(asked.seconds, 0.5))
-    report.add("transformers serve, p99", "s", percentile(asked.seconds, 0.99))
-    report.add("transformers serve, memory held at the end", "MiB", memory / 2**20)
-    ours = next(one for one in report.series if one.label == "ours, requests a second")
-    ratio = ours.values[at] / (len(asked.seconds) / asked.took)
-    report.add("ours / theirs, requests a second", "x", ratio, aim="≥ 1", meets=at_least(1))
+    report.add(f"{TRANSFORMERS_SERVE}, failed requests", "", sum(asked.failures.values()))
+    _add(report, TRANSFORMERS_SERVE, asked)
+    report.add(f"{TRANSFORMERS_SERVE}, memory held at the end", "MiB", memory / 2**20)
+    for series in list(report.series):
+        side, _, what = series.label.rpartition(", ")
+        if side.startswith(OURS) and what == "requests a second":
+            report.add(
+                f"{side} / {TRANSFORMERS_SERVE}, requests a second",
+                "x",
+                series.values[at] / asked.rate,
+                aim="≥ 1",
+                meets=at_least(1),
+            )
 
 
-def _ranks(at: int) -> list[int]:
+def _ranks(size: Size, at: int) -> list[int]:
     rng = random.Random(at)
-    weights = [1 / (rank + 1) ** SKEW for rank in range(MODELS)]
-    return rng.choices(range(MODELS), weights, k=REQUESTS)
+    weights = [1 / (rank + 1) ** SKEW for rank in range(size.models)]
+    return rng.choices(range(size.models), weights, k=size.requests)
 
 
-def _asked(base_url: str, key: str, names: list[str], ranks: list[int], most_s: float) -> Asked:
+def _asked(
+    base_url: str, key: str, names: Sequence[str], ranks: Sequence[int], most_s: float
+) -> Asked:
     found = Asked()
     left = list(reversed(ranks))
     lock = threading.Lock()
-    began = time.perf_counter()
+    began, used = time.perf_counter(), time.process_time()
 
     def client() -> None:
         with Connection(base_url, PATH, key) as connection:
@@ -157,6 +232,7 @@ def _asked(base_url: str, key: str, names: list[str], ranks: list[int], most_s: 
     for thread in threads:
         thread.join()
     found.took = time.perf_counter() - began
+    found.client_cpu_s = time.process_time() - used
     return found
 
 
@@ -165,7 +241,7 @@ def _body(model: str) -> bytes:
     return json.dumps({"model": model, "messages": [message], "max_tokens": TOKENS}).encode()
 
 
-def _events(service: Service, deployments: list[str]) -> Counter[str]:
+def _events(service: Service, deployments: Sequence[str]) -> Counter[str]:
     """How often replicas were loaded and evicted."""
     reasons: Counter[str] = Counter()
     for deployment in deployments:
@@ -181,7 +257,6 @@ def _events(service: Service, deployments: list[str]) -> Counter[str]:
 
 
 def _resident(process: psutil.Process) -> int:
-    try:
+    with contextlib.suppress(psutil.NoSuchProcess):
         return process.memory_info().rss
-    except psutil.NoSuchProcess:
-        return 0
+    return 0

@@ -5,7 +5,7 @@ from pathlib import Path
 import psutil
 
 import stoker.demo
-from bench.common import Report, at_most, scratch
+from bench.common import Plan, Report, at_most, scratch
 from bench.processes import tree
 from bench.service import Service, request_body, serving
 
@@ -20,14 +20,16 @@ PATHS = {
 AIM_MB = 60
 
 
-def run(rounds: int) -> Report:
+def run(plan: Plan) -> Report:
     report = Report("extra_model", "memory of one more small model, beyond its weights")
-    for _ in range(rounds):
-        with scratch() as place, serving(place) as service:
+    for _ in range(plan.rounds):
+        with scratch() as place, serving(report, place) as service:
             before = _held(service.pid)
             for model, (pipeline, path) in PATHS.items():
-                service.wait_status(service.deploy(MODELS / model, model, pipeline, "hot"), "ready")
+                deployment = service.deploy(MODELS / model, model, pipeline, readiness="hot")
+                service.wait_status(deployment, "ready")
                 _call(service, model, path)
+                service.tell_engine(deployment)
                 held = _held(service.pid)
                 weights = sum(
                     file.stat().st_size for file in (MODELS / model).rglob("*.safetensors")

@@ -2,21 +2,22 @@
 
 import contextlib
 import json
-import os
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Any
 
+from bench import dtypes
 from bench.client import Connection
-from bench.common import CACHE, ROOT, Report, at_least, cores, scratch
-from bench.processes import awake, end, suspend
-from bench.service import serving
+from bench.common import CACHE, Plan, Report, at_least, clients_of, cores, progress, scratch
+from bench.loops import Loop, looping
+from bench.peers import environments
+from bench.peers.environments import NotMadeError
+from bench.service import Service, serving
 
-MODEL = "measured"
+OURS, LOOP = "ours", "diffusers in a loop"
+PIPELINE = "text-to-image"
+PATH = "/v1/images/generations"
 PROMPTS = [f"a {color} {shape}" for color in ("red", "blue") for shape in ("circle", "square")]
 STEPS = 10
 CLIENTS = {1: 6, 8: 2}
@@ -25,52 +26,95 @@ AIMS = {1: 0.95, 8: 1.3}
 """Clients → how many times the loop's images ours should draw."""
 
 
-def run(rounds: int) -> Report:
+def run(plan: Plan) -> Report:
     report = Report("images", "Images of 64x64 pixels over HTTP, closed loops")
     folder = _pipeline()
-    with scratch() as place, serving(place) as service, _loop(folder) as loop:
-        identifier = service.deploy(folder, MODEL, "text-to-image", "hot", "auto")
-        service.wait_status(identifier, "ready")
-        service.wait_calibrated("diffusers")
-
-        def connect() -> Connection:
-            return service.connect("/v1/images/generations")
-
-        for clients in CLIENTS:
-            _served(connect, clients, 1)
-        for _ in range(rounds):
-            for clients, each in CLIENTS.items():
-                with awake(loop.pid):
-                    limit = loop.rate(clients * each)
-                ours = _served(connect, clients, each)
-                suffix = f"{clients} client{'s' if clients > 1 else ''}"
-                report.add(f"diffusers in a loop, beside {suffix}", "images/s", limit)
-                report.add(f"ours, {suffix}", "images/s", ours)
-                aim = AIMS[clients]
-                report.add(
-                    f"ours / the loop, {suffix}",
-                    "x",
-                    ours / limit,
-                    aim=f"≥ {aim}",
-                    meets=at_least(aim),
-                )
-    report.notes = [
-        f"A Stable Diffusion of random weights, 4 M parameters; {STEPS} steps with guidance, f32, "
-        f"{cores()} threads, PNG. No seeds: ours may batch.",
+    with scratch() as place, serving(report, place) as service, contextlib.ExitStack() as stack:
+        own = report.settings[OURS]["dtype"] = dtypes.of_ours(PIPELINE)
+        loop, dtype = _loop(report, stack, folder, place)
+        sides = {OURS: _deployed(service, folder)}
+        if dtype not in ("", own):
+            sides[f"{OURS}, {dtype}"] = _deployed(service, folder, dtype=dtype)
+        for model in sides.values():
+            for clients in CLIENTS:
+                _served(service.connect, model, clients, 1)
+        for _ in range(plan.rounds):
+            for clients, each in plan.sized(CLIENTS, {1: 2, 8: 1}).items():
+                limit = _rate(loop, clients * each) if loop else None
+                if limit:
+                    report.add(f"{LOOP}, beside {clients_of(clients)}", "images/s", limit)
+                for side, model in sides.items():
+                    label = f"{side}, {clients_of(clients)}"
+                    with report.client.asking(label):
+                        rate = _served(service.connect, model, clients, each)
+                    report.add(label, "images/s", rate)
+                    progress(f"{label}: {rate:.2f} images/s")
+                    if limit:
+                        _compare(report, side, clients, rate / limit)
+    report.notes += [
+        f"A Stable Diffusion of random weights, 4 M parameters; {STEPS} steps with guidance, "
+        f"{cores()} cores, PNG. No seeds: ours may batch.",
         "The loop draws one image after the other and encodes it, without a server; it is "
         "suspended while ours is measured.",
     ]
     return report
 
 
-def _served(connect: Any, clients: int, each: int) -> float:
+def _compare(report: Report, side: str, clients: int, ratio: float) -> None:
+    label, aim = f"{side} / the loop, {clients_of(clients)}", AIMS[clients]
+    report.add(label, "x", ratio, aim=f"≥ {aim}", meets=at_least(aim))
+
+
+def _deployed(service: Service, folder: Path, **wish: str) -> str:
+    """The model's id, once it is ready."""
+    model = "-".join(["measured", *wish.values()])
+    deployment = service.deploy(folder, model, PIPELINE, readiness="hot", **wish)
+    service.wait_status(deployment, "ready")
+    service.wait_calibrated(deployment)
+    return model
+
+
+def _loop(
+    report: Report, stack: contextlib.ExitStack, folder: Path, place: Path
+) -> tuple[Loop | None, str]:
+    """The loop in the dtype that is the best for it; None where it cannot be had."""
+
+    def rate(dtype: str) -> float:
+        with _looping(report, folder, dtype, place) as loop:
+            _rate(loop, 2)
+            return _rate(loop, 6)
+
+    try:
+        dtype = dtypes.best(report, LOOP, "images/s", rate)
+        loop = stack.enter_context(_looping(report, folder, dtype, place))
+        _rate(loop, 2)
+    except (NotMadeError, RuntimeError) as error:
+        report.left_out(LOOP, error)
+        return None, ""
+    return loop, dtype
+
+
+@contextlib.contextmanager
+def _looping(report: Report, folder: Path, dtype: str, place: Path) -> Generator[Loop]:
+    python = environments.python("diffusers")
+    command = [python, "-m", "bench.peers.diffusers_loop", folder, dtype, str(STEPS)]
+    with looping(report, LOOP, command, {}, place) as loop:
+        yield loop
+
+
+def _rate(loop: Loop, images: int) -> float:
+    """Images a second."""
+    return images / loop.ask([PROMPTS[at % len(PROMPTS)] for at in range(images)])
+
+
+def _served(connect: Callable[[str], Connection], model: str, clients: int, each: int) -> float:
     """Images a second of clients that each ask for one after the other."""
     barrier = threading.Barrier(clients + 1)
     errors: list[Exception] = []
 
     def client(number: int) -> None:
-        body = {"model": MODEL, "num_inference_steps": STEPS, "response_format": "b64_json"}
-        with connect() as connection:
+        body = {"model": model, "num_inference_steps": STEPS, "response_format": "b64_json"}
+        with connect(PATH) as connection:
             barrier.wait()
             for turn in range(each):
                 body["prompt"] = PROMPTS[(number + turn) % len(PROMPTS)]
@@ -91,44 +135,6 @@ def _served(connect: Any, clients: int, each: int) -> float:
     return clients * each / (time.perf_counter() - started)
 
 
-class _Loop:
-    def __init__(self, process: "subprocess.Popen[str]") -> None:
-        self._process = process
-        self.pid = process.pid
-
-    def rate(self, images: int) -> float:
-        if self._process.stdin is None or self._process.stdout is None:
-            raise RuntimeError("the loop has no pipes")
-        self._process.stdin.write(f"{images}\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError("the loop ended")
-        return images / float(line)
-
-
-@contextlib.contextmanager
-def _loop(folder: Path) -> Generator[_Loop]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "bench.images", str(folder)],
-        cwd=ROOT,
-        # As the replicas have it.
-        env={**os.environ, "HF_HUB_OFFLINE": "1", "OMP_WAIT_POLICY": "PASSIVE"},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        loop = _Loop(process)
-        loop.rate(2)
-        suspend(process.pid)
-        yield loop
-    finally:
-        end(process.pid)
-        process.wait()
-
-
 def _pipeline() -> Path:
     """A Stable Diffusion of a few million parameters for 64 by 64 pixels, made once."""
     from tests.support import diffusion
@@ -137,26 +143,3 @@ def _pipeline() -> Path:
     if not (folder / "model_index.json").exists():
         diffusion.made(diffusion.larger_stable_diffusion, folder)
     return folder
-
-
-def main() -> None:
-    import io
-
-    import diffusers
-    import torch
-
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)
-    torch.set_num_threads(cores())
-    pipe = diffusers.StableDiffusionPipeline.from_pretrained(sys.argv[1])
-    pipe.set_progress_bar_config(disable=True)
-    for line in sys.stdin:
-        started = time.perf_counter()
-        for turn in range(int(line)):
-            picture = pipe(PROMPTS[turn % len(PROMPTS)], num_inference_steps=STEPS).images[0]
-            picture.save(io.BytesIO(), "PNG")
-        print(time.perf_counter() - started, file=answers)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,93 +1,78 @@
 """The limit: our stages and engine called in one process, without a server.
 
-`python -m bench.inprocess PIPELINE FOLDER THREADS [CONVERTED]` reads JSON lines
-`{"bodies": […], "batch": N}` and answers each with `{"seconds": […]}`, one value a batch, from
-bodies to encoded answers.
+`python -m bench.inprocess TASK FOLDER THREADS [CONVERTED]` reads JSON lines
+`{"bodies": […], "batch": N}` and answers each with a list of seconds, one a batch, from bodies to
+encoded answers.
 """
 
 import base64
-import json
-import os
-import subprocess
 import sys
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from bench.common import ROOT
+from bench import loops
+from bench.common import Report, cores
+from bench.peers.answering import answer
 from stoker.replica.protocol import Work
 
 
 class InProcess:
     """The other end: a child process that is told what to run."""
 
-    def __init__(self, process: "subprocess.Popen[str]") -> None:
-        self._process = process
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
+    def __init__(self, loop: loops.Loop) -> None:
+        self._loop = loop
 
     def run(self, bodies: Sequence[Mapping[str, Any]], batch: int = 1) -> list[float]:
         """Seconds of each batch of the requests, in order."""
-        if self._process.stdin is None or self._process.stdout is None:
-            raise RuntimeError("the child has no pipes")
-        self._process.stdin.write(json.dumps({"bodies": list(bodies), "batch": batch}) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError("the in-process child ended")
-        return json.loads(line)["seconds"]
+        return self._loop.ask({"bodies": list(bodies), "batch": batch})
 
 
 @contextmanager
 def in_process(
-    pipeline: str, folder: Path, threads: int, converted: Path | None = None
+    report: Report,
+    task: str,
+    folder: Path,
+    place: Path,
+    converted: Path | None = None,
+    side: str = "in-process",
+    *,
+    is_suspended: bool = True,
 ) -> Generator[InProcess]:
-    """A child with the torch engine, or with the model converted for OpenVINO in a folder."""
-    given = [pipeline, str(folder), str(threads), *([str(converted)] if converted else [])]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "bench.inprocess", *given],
-        cwd=ROOT,
-        # As the replicas have it.
-        env={
-            **os.environ,
-            "TOKENIZERS_PARALLELISM": "false",
-            "HF_HUB_OFFLINE": "1",
-            "OMP_WAIT_POLICY": "PASSIVE",
-        },
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        # As the replicas are: the kernel may share out its time by session.
-        start_new_session=True,
-    )
-    try:
-        yield InProcess(process)
-    finally:
-        process.kill()
-        process.communicate()
+    """A child with the torch engine, or with the model converted for OpenVINO in a folder.
+
+    Args:
+        task: as the registry names it.
+    """
+    given = [task, folder, str(cores()), *([converted] if converted else [])]
+    command = [sys.executable, "-m", "bench.inprocess", *given]
+    # As the replicas have it.
+    environment = {"TOKENIZERS_PARALLELISM": "false", "OMP_WAIT_POLICY": "PASSIVE"}
+    with loops.looping(
+        report, side, command, environment, place, is_suspended=is_suspended
+    ) as loop:
+        yield InProcess(loop)
 
 
-class Loop:
-    def __init__(self, pipeline: str, folder: Path, threads: int, converted: str = "") -> None:
+class Engine:
+    def __init__(self, task: str, folder: Path, threads: int, converted: str = "") -> None:
         import transformers
 
         from stoker.replica.engines.openvino import OpenVinoEngine
         from stoker.tasks.registry import STAGES, TASKS
 
         transformers.utils.logging.disable_progress_bar()
-        self._stages = STAGES[pipeline](folder)
+        self._task = TASKS[task]
+        self._stages = STAGES[self._task.pipeline](folder)
         self._engine = OpenVinoEngine("cpu", "auto", threads)
         self._engine.enter_thread()
         self._stages.attach(self._engine.load(folder, self._stages, lambda *_: None))
         if converted:
             self._engine.adopt(Path(converted))
-        self._task = TASKS[pipeline]
 
     def answer(self, bodies: Sequence[Mapping[str, Any]]) -> list[bytes]:
         """Encoded answers of requests that go through the model in as few batches as may be."""
@@ -109,7 +94,8 @@ class Loop:
         return [self._answer(request, own) for own, request in zip(outputs, requests, strict=True)]
 
     def _answer(self, request: Any, outputs: list[Any]) -> bytes:
-        work = Work(0, self._task.name, [], request.parameters(), True, request.finishing())
+        finishing = {"model": "measured", **request.finishing()}
+        work = Work(0, self._task.name, [], request.parameters(), True, finishing)
         result = self._stages.postprocess(outputs, request.parameters())
         return msgspec.json.encode(self._task.finish(work, [result]), enc_hook=_plain)
 
@@ -119,19 +105,22 @@ def _plain(value: Any) -> Any:
 
 
 def main() -> None:
-    pipeline, folder, threads, *converted = sys.argv[1:]
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)
-    loop = Loop(pipeline, Path(folder), int(threads), *converted)
-    for line in sys.stdin:
-        task = json.loads(line)
-        bodies, batch = task["bodies"], task["batch"]
-        seconds: list[float] = []
-        for start in range(0, len(bodies), batch):
-            began = time.perf_counter()
-            loop.answer(bodies[start : start + batch])
-            seconds.append(time.perf_counter() - began)
-        print(json.dumps({"seconds": seconds}), file=answers)
+    task, folder, threads, *converted = sys.argv[1:]
+
+    def loaded() -> Callable[[Any], list[float]]:
+        engine = Engine(task, Path(folder), int(threads), *converted)
+        return lambda asked: _timed(engine, asked["bodies"], asked["batch"])
+
+    answer(loaded)
+
+
+def _timed(engine: Engine, bodies: Sequence[Mapping[str, Any]], batch: int) -> list[float]:
+    seconds: list[float] = []
+    for start in range(0, len(bodies), batch):
+        began = time.perf_counter()
+        engine.answer(bodies[start : start + batch])
+        seconds.append(time.perf_counter() - began)
+    return seconds
 
 
 if __name__ == "__main__":

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.client import Connection
-from bench.common import Report, at_most, cores, percentile, scratch
+from bench.common import Plan, Report, at_most, cores, percentile, scratch
 from bench.inprocess import InProcess, in_process
 from bench.models import bert_base, minilm, texts
-from bench.service import Service, request_body, serving
+from bench.service import request_body, serving
 from stoker.tasks.registry import TASKS
 
 AIM_MS = 2.0
@@ -31,20 +31,29 @@ class Case:
     """Requests in a row before the other side has its turn."""
 
 
-def run(rounds: int) -> Report:
+def run(plan: Plan) -> Report:
     report = Report("overhead", "HTTP minus the same stages and engine in-process, one client")
     cases = [
-        Case("MiniLM", "feature-extraction", minilm(), 200, 10),
-        Case("BERT-base", "token-classification", bert_base(), 60, 5),
+        Case("MiniLM", "feature-extraction", minilm(), plan.sized(200, 10), 10),
+        Case("BERT-base", "token-classification", bert_base(), plan.sized(60, 10), 5),
     ]
-    with scratch() as place, serving(place) as service:
-        for number, case in enumerate(cases, start=1):
-            deployment = service.deploy(case.folder, case.name, case.pipeline, "hot")
-            service.wait_status(deployment, "ready")
-            service.wait_calibrated("torch", number)
-            _measure(report, service, case, rounds)
+    with scratch() as place, serving(report, place) as service:
+        for case in cases:
+            deployment = service.deploy(case.folder, case.name, case.pipeline, readiness="hot")
+            path = TASKS[case.pipeline].path
+            bodies = [request_body(case.name, text) for text in texts(case.requests)]
+            # Else it would be converted while it is measured; the loop runs what it runs then.
+            converted = service.settle(deployment, path, bodies)
+            side = f"in-process, {case.name}"
+            given = (case.pipeline, case.folder, place, converted, side)
+            with (
+                # In turns of some milliseconds, after which it would first have to wake.
+                in_process(report, *given, is_suspended=False) as child,
+                service.connect(path) as connection,
+            ):
+                _measure(report, connection, child, case, plan.rounds)
             service.change(deployment, "stop", "stopped")
-    report.notes = [
+    report.notes += [
         "One kept connection, 5 (BERT-base) or 10 requests in a row before the other side has its "
         f"turn, the same texts on both sides; engine threads: {cores()}.",
         "Added, paired: the median over the texts of HTTP minus in-process of the same text.",
@@ -52,15 +61,12 @@ def run(rounds: int) -> Report:
     return report
 
 
-def _measure(report: Report, service: Service, case: Case, rounds: int) -> None:
-    inputs = texts(case.requests)
-    with (
-        in_process(case.pipeline, case.folder, cores()) as child,
-        service.connect(TASKS[case.pipeline].path) as connection,
-    ):
-        inputs = _warmed_up(case, connection, child, inputs, rounds)
-        for _ in range(rounds):
-            _round(report, case, connection, child, inputs)
+def _measure(
+    report: Report, connection: Connection, child: InProcess, case: Case, rounds: int
+) -> None:
+    inputs = _warmed_up(case, connection, child, texts(case.requests), rounds)
+    for _ in range(rounds):
+        _round(report, case, connection, child, inputs)
 
 
 def _warmed_up(
@@ -91,7 +97,8 @@ def _round(
     direct: list[float] = []
     for start in range(0, len(inputs), case.block):
         block = inputs[start : start + case.block]
-        http += _over_http(connection, case, block)
+        with report.client.asking(case.name):
+            http += _over_http(connection, case, block)
         time.sleep(PAUSE_S)
         direct += [seconds * 1e3 for seconds in child.run(_bodies(block))]
         time.sleep(PAUSE_S)

@@ -1,29 +1,44 @@
-"""Our own server for a benchmark: started, filled and stopped; never the user's."""
+"""Our own server for a benchmark: filled with models, and asked how it runs them."""
 
 import contextlib
 import json
-import os
 import subprocess
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from bench import launching, settings
 from bench.client import Connection
-from bench.common import ROOT
-from tests.support.server import Server, running
+from bench.common import Report, progress
+from bench.server import IMPORTED, Server, running
+from stoker.tasks.registry import GENERATING
+
+DRIVEN_S = 30
+"""A model that is not converted after so much work is not going to be."""
+DRIVERS = 4
+CONVERTED_S = 300
 
 
 class Service:
-    """A running server and an account's key for it."""
+    """A running server and an account's key for it.
 
-    def __init__(self, server: Server) -> None:
+    Args:
+        report: gets all that is set of a deployment, beside what the server's side has there.
+        key: an account's that there is; else one is made.
+    """
+
+    def __init__(self, server: Server, report: Report, side: str = "ours", key: str = "") -> None:
         self.server = server
-        self.api: httpx.Client = server.account("bench")
-        self.key = str(self.api.headers["authorization"]).removeprefix("Bearer ")
+        self._report = report
+        self._side = side
+        self.key = key or server.account_key("bench")
+        self.api: httpx.Client = server.client(self.key)
+        self._budgets_before: dict[str, set[tuple[Path, str]]] = {}
 
     @property
     def base_url(self) -> str:
@@ -31,16 +46,15 @@ class Service:
 
     @property
     def pid(self) -> int:
-        if self.server.process is None:
-            raise RuntimeError("the server does not run")
-        return self.server.process.pid
+        return self.server.pid
 
     def push(self, folder: Path, *arguments: str) -> dict[str, Any]:
         """`stoker artifacts push`, in a process of its own. Raises where it fails."""
+        given = {**IMPORTED, "STOKER_BASE_URL": self.base_url, "STOKER_API_KEY": self.key}
         done = subprocess.run(
             [sys.executable, "-m", "stoker", "artifacts", "push", folder, "--json", *arguments],
-            cwd=ROOT,
-            env={**os.environ, "STOKER_BASE_URL": self.base_url, "STOKER_API_KEY": self.key},
+            cwd=self.server.data_dir,
+            env=launching.environment(given),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=120,
@@ -50,32 +64,32 @@ class Service:
             raise RuntimeError(f"the push failed:\n{done.stderr.decode()[-2000:]}")
         return json.loads(done.stdout)
 
-    def deploy(
-        self, folder: Path, model: str, pipeline: str, readiness: str, engine: str = "torch"
-    ) -> str:
-        """Push and deploy a model folder; the deployment's id."""
+    def deploy(self, folder: Path, model: str, pipeline: str, **wish: Any) -> str:
+        """Push and deploy a model folder, with `wish` and else as by itself; its id."""
         artifact = self.push(folder, "--name", model, "--pipeline", pipeline)
-        body = {
-            "model": model,
-            "artifact_id": artifact["id"],
-            "readiness": readiness,
-            "engine": engine,
-        }
-        return self.api.post("/v1/deployments", json=body).raise_for_status().json()["id"]
+        self._tell({"differing": settings.of_deployment(wish)}, model)
+        body = {"model": model, "artifact_id": artifact["id"], **wish}
+        before = self._budgets()
+        deployment = self.api.post("/v1/deployments", json=body).raise_for_status().json()["id"]
+        self._budgets_before[deployment] = before
+        return deployment
 
     def connect(self, path: str) -> Connection:
         return Connection(self.base_url, path, self.key)
+
+    def found(self, deployment: str) -> dict[str, Any]:
+        return self.api.get(f"/v1/deployments/{deployment}").raise_for_status().json()
 
     def change(self, deployment: str, action: str, status: str) -> None:
         """`stop` or `start` a deployment and wait for its status."""
         self.api.post(f"/v1/deployments/{deployment}/{action}").raise_for_status()
         self.wait_status(deployment, status)
 
-    def wait_status(self, deployment: str, status: str, timeout: float = 60) -> None:
+    def wait_status(self, deployment: str, status: str, timeout: float = 120) -> None:
         found: dict[str, Any] = {}
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
-            found = self.api.get(f"/v1/deployments/{deployment}").raise_for_status().json()
+            found = self.found(deployment)
             if found["status"] == status:
                 return
             time.sleep(0.02)
@@ -83,43 +97,123 @@ class Service:
 
     def wait_engine(self, deployment: str, engine: str, timeout: float = 300) -> None:
         """Wait until a deployment's replica runs the model with an engine."""
-        found: dict[str, Any] = {}
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
-            found = self.api.get(f"/v1/deployments/{deployment}").raise_for_status().json()
-            if found["status"] == "ready" and {one["engine"] for one in found["workers"]} == {
-                engine
-            }:
+            if self._engines(deployment) == [engine]:
                 return
             time.sleep(0.1)
-        raise RuntimeError(f"the deployment does not run with {engine}: {found}")
+        raise RuntimeError(f"it does not run with {engine}: {self.found(deployment)}")
 
-    def wait_calibrated(self, engine: str, models: int = 1, timeout: float = 60) -> None:
-        """Wait until the replicas have measured their batch budgets, which they do when idle."""
+    def wait_calibrated(self, deployment: str, timeout: float = 60) -> None:
+        """Wait until a replica has measured its batch budget, which it does when idle."""
+        engine = self.tell_engine(deployment)
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
-            budgets = (self.server.data_dir / "cache").glob("batch-*.json")
-            if sum(f'"{engine}-' in path.read_text() for path in budgets) >= models:
+            new = self._budgets() - self._budgets_before[deployment]
+            if any(key.startswith(f"{engine}-") for _, key in new):
                 return
             time.sleep(0.1)
 
-    def wait_converted(self, timeout: float = 180) -> Path | None:
-        """Wait for the verdict on the one model; the folder of the conversion that was kept."""
-        deadline = time.monotonic() + timeout
-        while time.monotonic() < deadline:
-            for path in (self.server.data_dir / "cache" / "openvino").glob("*/*/verdict.json"):
-                verdict = json.loads(path.read_text())
-                return path.parent if verdict["forms"] else None
+    def settle(self, deployment: str, path: str, bodies: Sequence[bytes]) -> Path | None:
+        """Work until a deployment runs as it will from then on; where it lies converted, if so.
+
+        Models are converted in the background once they were busy for a while, which is how a
+        user gets them: so they are made busy, and the conversion is waited for.
+        """
+        self.wait_status(deployment, "ready")
+        found = self.found(deployment)
+        before = self._conversions()
+        progress(f"{found['model']}: working until it is converted …")
+        self._drive(path, bodies, lambda: self._conversions() > before)
+        converted = self._kept(before)
+        if converted:
+            self.wait_engine(deployment, "openvino")
+        if found["pipeline"] in GENERATING:
+            self.tell_engine(deployment)
+        else:
+            self.wait_calibrated(deployment)
+        return converted
+
+    def tell_engine(self, deployment: str) -> str:
+        """What runs a deployment now, which the report is told, too."""
+        deadline = time.monotonic() + 10
+        # It is ready a little before that is known.
+        while not (engines := self._engines(deployment)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        (engine,) = engines
+        model = self.found(deployment)["model"]
+        progress(f"{model}: runs with {engine}")
+        self._tell({"runs_with": engine}, model)
+        return engine
+
+    def _tell(self, facts: dict[str, Any], model: str) -> None:
+        deployments = self._report.settings[self._side].setdefault("deployments", {})
+        deployments[model] = deployments.get(model, {}) | facts
+
+    def _engines(self, deployment: str) -> list[str]:
+        """Of the replicas that are ready."""
+        found = self.found(deployment)
+        return sorted({one["engine"] for one in found["workers"] if one["engine"]})
+
+    def _drive(self, path: str, bodies: Sequence[bytes], ended: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + DRIVEN_S
+        is_over = False
+
+        def ask(number: int) -> None:
+            at = number
+            with self.connect(path) as connection:
+                while not is_over:
+                    connection.post(bodies[at % len(bodies)])
+                    at += DRIVERS
+
+        with ThreadPoolExecutor(DRIVERS) as threads:
+            asking = [threads.submit(ask, number) for number in range(DRIVERS)]
+            try:
+                while time.monotonic() < deadline and not ended():
+                    if any(one.done() for one in asking):
+                        break
+                    time.sleep(0.2)
+            finally:
+                is_over = True
+        for one in asking:
+            one.result()
+
+    def _conversions(self) -> frozenset[Path]:
+        """Folders of conversions that are done or on their way."""
+        return frozenset((self.server.data_dir / "cache" / "openvino").glob("*/*"))
+
+    def _kept(self, before: frozenset[Path]) -> Path | None:
+        """Where the conversion lies that has begun since, once it is done and worth its use."""
+        deadline = time.monotonic() + CONVERTED_S
+        # One that fails is removed.
+        while begun := self._conversions() - before:
+            (folder,) = begun
+            with contextlib.suppress(FileNotFoundError):
+                verdict = json.loads((folder / "verdict.json").read_text())
+                return folder if verdict["forms"] and verdict["faster"] else None
+            if time.monotonic() > deadline:
+                raise RuntimeError("the model was not converted in time")
             time.sleep(0.1)
-        raise RuntimeError("the model was not converted in time")
+        return None
+
+    def _budgets(self) -> set[tuple[Path, str]]:
+        """Of what is known how large its batches should be: the model's file, and the engine."""
+        found: set[tuple[Path, str]] = set()
+        for path in (self.server.data_dir / "cache").glob("batch-*.json"):
+            # It may be on its way to the disk.
+            with contextlib.suppress(json.JSONDecodeError):
+                found |= {(path, key) for key in json.loads(path.read_text())}
+        return found
 
 
 @contextlib.contextmanager
-def serving(folder: Path, **env: str) -> Generator[Service]:
-    """A server with its data below `folder`, ready to fork replicas."""
-    with running(folder / "data", STOKER_LOG_LEVEL="warning", **env) as server:
+def serving(
+    report: Report, folder: Path, *, side: str = "ours", **given: Any
+) -> Generator[Service]:
+    """A server with the settings given and else its own, ready to fork replicas."""
+    with running(report, folder, side=side, **given) as server:
         server.wait_ready()
-        service = Service(server)
+        service = Service(server, report, side)
         try:
             yield service
         finally:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from bench.common import percentile
 
-TIMEOUT_S = 180
+TIMEOUT_S = 600
 LOAD_S = 10
 """A load begins no further request after so long: on a slow server there are fewer."""
 _DONE = b"data: [DONE]"
@@ -45,6 +45,8 @@ class Answer:
 class Load:
     seconds: float
     answers: Sequence[Answer]
+    client_cpu_s: float = 0.0
+    """Processor time of the client, while the answers came."""
 
     @property
     def tokens(self) -> int:
@@ -65,10 +67,15 @@ class Load:
 
 
 @dataclass(eq=False)
+class _Received:
+    asked: float
+    parts: list[tuple[float, bytes]] = field(default_factory=list[tuple[float, bytes]])
+
+
+@dataclass(eq=False)
 class _Client:
     bodies: list[bytes]
-    asked: float = 0.0
-    received: list[tuple[float, bytes]] = field(default_factory=list[tuple[float, bytes]])
+    received: _Received
 
 
 def load(address: str, key: str, bodies: Sequence[bytes], clients: int, tokens: int) -> Load:
@@ -79,8 +86,11 @@ def load(address: str, key: str, bodies: Sequence[bytes], clients: int, tokens: 
         bodies: shared out among the clients.
         tokens: how many every answer has.
     """
-    all_clients = [_Client(list(bodies[number::clients])) for number in range(clients)]
-    found: list[Answer] = []
+    used = time.process_time()
+    all_clients = [
+        _Client(list(bodies[number::clients]), _Received(0)) for number in range(clients)
+    ]
+    finished: list[_Received] = []
     with selectors.DefaultSelector() as selector:
         started = time.perf_counter()
         for client in all_clients:
@@ -92,17 +102,19 @@ def load(address: str, key: str, bodies: Sequence[bytes], clients: int, tokens: 
                 data: bytes = connection.recv(262_144)
                 now = time.perf_counter()
                 if data:
-                    client.received.append((now, data))
+                    client.received.parts.append((now, data))
                     continue
                 selector.unregister(connection)
                 connection.close()
-                found.append(_answer(client, tokens))
+                finished.append(client.received)
                 if client.bodies and now - started < LOAD_S:
                     _ask(selector, client, address, key)
             if time.perf_counter() - started > TIMEOUT_S:
                 raise RuntimeError("the answers did not come in time")
-        seconds = max(answer.came[-1] for answer in found) - started
-    return Load(seconds, found)
+    used = time.process_time() - used
+    found = [_answer(one, tokens) for one in finished]
+    seconds = max(answer.came[-1] for answer in found) - started
+    return Load(seconds, found, used)
 
 
 def _ask(selector: selectors.BaseSelector, client: _Client, address: str, key: str) -> None:
@@ -116,8 +128,7 @@ def _ask(selector: selectors.BaseSelector, client: _Client, address: str, key: s
         "connection: close",
         *([f"authorization: Bearer {key}"] if key else []),
     ]
-    client.received = []
-    client.asked = time.perf_counter()
+    client.received = _Received(time.perf_counter())
     connection = socket.create_connection((parts.hostname or "", parts.port or 80), TIMEOUT_S)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.sendall("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
@@ -125,10 +136,10 @@ def _ask(selector: selectors.BaseSelector, client: _Client, address: str, key: s
     selector.register(connection, selectors.EVENT_READ, client)
 
 
-def _answer(client: _Client, tokens: int) -> Answer:
+def _answer(received: _Received, tokens: int) -> Answer:
     came: list[float] = []
     finish = ""
-    for at, event in _events(client.received):
+    for at, event in _events(received.parts):
         if "choices" not in event:
             raise RuntimeError(f"an answer failed: {json.dumps(event)[:300]}")
         for choice in event["choices"]:
@@ -137,7 +148,7 @@ def _answer(client: _Client, tokens: int) -> Answer:
             finish = choice.get("finish_reason") or finish
     if finish != "length" or not came:
         raise RuntimeError(f"an answer ended by {finish!r} with {len(came)} pieces of text")
-    return Answer(client.asked, came, tokens)
+    return Answer(received.asked, came, tokens)
 
 
 def _events(received: Sequence[tuple[float, bytes]]) -> Iterator[tuple[float, dict[str, Any]]]:

@@ -1,283 +1,206 @@
-"""Throughput: closed loops of 1, 4 and 16 clients, against what people run instead."""
+"""Throughput: closed loops of clients, against what people run instead."""
 
 import contextlib
-import importlib.util
 import json
-import os
-import subprocess
-import sys
-import threading
-import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import httpx
-import psutil
-
-from bench.client import Connection, HttpError
-from bench.common import ROOT, Report, cores, percentile, scratch
+from bench import dtypes, load, wrk
+from bench.common import Plan, Report, clients_of, cores, progress, scratch
 from bench.inprocess import in_process
-from bench.processes import awake, cpu_seconds, end, free_port, suspend, tree
-from bench.service import serving
-from bench.workloads import WORKLOADS, Body, Workload
+from bench.load import Contender
+from bench.peers import servers
+from bench.peers.environments import NotMadeError
+from bench.peers.servers import PeerServer
+from bench.service import Service, serving
+from bench.workloads import WORKLOADS, Peer, Workload
 
-MODEL = "measured"
-REQUESTS = {1: 12, 4: 6, 16: 3}
-"""Clients → requests of each, a round."""
-OFFLINE_REQUESTS = 32
-LOAD_S = 4
-"""A load ends early after so long: on a slow machine there are fewer requests, not more time."""
-SAMPLE_S = 0.2
-START_S = 60
+OURS = "ours"
+LIMIT = "in-process, the better batch"
+TRIAL_S, QUICK_S = 6, 2
+"""Of each dtype of a peer, and of a first load that is not counted."""
+TRIAL_CLIENTS = 16
+LIMIT_REQUESTS, LIMIT_BATCHES = 32, (1, 8)
 
-
-@dataclass(frozen=True)
-class Contender:
-    """A server that runs, and how to ask it."""
-
-    name: str
-    pid: int
-    connect: Callable[[], Connection]
-    body: Callable[[Body], bytes]
+_PEERS: Mapping[Peer, Callable[[Path, str, str], PeerServer]] = {
+    "fastapi": servers.fastapi,
+    "litserve": servers.litserve,
+    "infinity": servers.infinity,
+}
 
 
-@dataclass(frozen=True)
-class Measured:
-    seconds: float
-    latencies: list[float]
-    errors: int
-    cpu_seconds: float
-    peak_bytes: int
-
-
-def of(name: str) -> Callable[[int], Report]:
+def of(name: str) -> Callable[[Plan], Report]:
     """The benchmark of a workload."""
-    return lambda rounds: run(WORKLOADS[name], name, rounds)
+    return lambda plan: run(WORKLOADS[name], name, plan)
 
 
-def run(workload: Workload, name: str, rounds: int) -> Report:
+@dataclass(frozen=True)
+class Scene:
+    """What all that is measured in one benchmark has in common."""
+
+    report: Report
+    plan: Plan
+    workload: Workload
+    folder: Path
+    bodies: Sequence[Mapping[str, Any]]
+    place: Path
+
+    def encoded(self, contender: Contender) -> list[bytes]:
+        return [json.dumps({**body, **contender.body}).encode() for body in self.bodies]
+
+    @property
+    def trial_clients(self) -> int:
+        return self.plan.sized(TRIAL_CLIENTS, 4)
+
+    def trial_s(self, alone_s: float) -> int:
+        """How long a trial is for whom a request takes so long."""
+        seconds = self.plan.sized(TRIAL_S, QUICK_S)
+        return load.enough_s(seconds, self.trial_clients, alone_s)
+
+
+def run(workload: Workload, name: str, plan: Plan) -> Report:
     name = "throughput" if name == "text" else f"throughput_{name}"
     report = Report(name, f"{workload.title} over HTTP, closed loops")
-    folder = workload.folder()
+    report.client.name = wrk.version()
+    bodies = workload.bodies(plan.sized(workload.cycle, 8))
     with scratch() as place, contextlib.ExitStack() as stack:
-        ours, converted = stack.enter_context(_ours(place, workload, folder))
-        # The limit first: nothing runs beside it, and ours is idle.
-        for _ in range(rounds):
-            _offline(report, workload, folder, converted)
-        contenders = [ours]
-        contenders += [
-            stack.enter_context(_peer(peer, module, workload, folder, place))
-            for peer, module in _peers()
-        ]
-        for contender in contenders:
-            with _awake(contender):
-                _load(workload, contender, 1, 4)
-                _load(workload, contender, 16, 1)
-        for _ in range(rounds):
-            for clients, each in REQUESTS.items():
-                for contender in contenders:
-                    with _awake(contender):
-                        _add(
-                            report,
-                            contender.name,
-                            clients,
-                            _load(workload, contender, clients, each),
-                        )
-    _add_ratios(report, [contender.name for contender in contenders])
-    report.notes = [
+        scene = Scene(report, plan, workload, workload.folder(), bodies, place)
+        service = stack.enter_context(serving(report, place / OURS))
+        ours, converted = _ours(scene, service, "auto")
+        peers = [one for peer in workload.peers for one in _peer(scene, stack, peer)]
+        contenders = [ours, *_of_their_dtypes(scene, service), *peers]
+        # The limit first, while all else is suspended or idle.
+        _measure_limit(scene, converted)
+        _measure(scene, contenders)
+    report.notes += [
         "While one server is measured, the peers' processes are suspended; ours only idles.",
+        f"Ours is deployed as by itself and has worked until it ran as it will: with "
+        f"{'OpenVINO' if converted else 'torch'}, as the loop does. Each peer computes in what is "
+        "faster for it.",
+        f"The same {len(bodies)} requests in turn for all; every one has {cores()} cores.",
         "Peak memory: resident sets of the process tree added up, so pages that forked processes "
         "share count several times.",
-        f"Ours and the loop run {'OpenVINO' if converted else 'torch'}, the peers torch; all f32.",
-        f"FastAPI runs pipeline() in its thread pool, LitServe in batches of 8; all have "
-        f"{cores()} torch threads.",
     ]
-    if "LitServe" not in {contender.name for contender in contenders}:
-        report.notes.append("LitServe is not installed here and was left out.")
     return report
 
 
-def _offline(report: Report, workload: Workload, folder: Path, converted: Path | None) -> None:
-    inputs = workload.bodies(OFFLINE_REQUESTS)
-    with in_process(workload.pipeline, folder, cores(), converted) as child:
-        for batch in (1, 8):
-            child.run(inputs, batch)
-            seconds = sum(child.run(inputs, batch))
-            report.add(f"in-process, batch {batch}", "req/s", len(inputs) / seconds)
-
-
-@contextlib.contextmanager
-def _ours(
-    place: Path, workload: Workload, folder: Path
-) -> Generator[tuple[Contender, Path | None]]:
-    """Our server, and where the model lies that it has converted for OpenVINO."""
-    with serving(place) as service:
-        # Automatic ones are converted as well, once they have worked for some seconds.
-        deployment = service.deploy(folder, MODEL, workload.pipeline, "hot", "openvino")
-        service.wait_status(deployment, "ready")
-        converted = service.wait_converted()
-        service.wait_calibrated("openvino" if converted else "torch")
-        contender = Contender(
-            "ours",
-            service.pid,
-            lambda: service.connect(workload.path),
-            lambda body: json.dumps({"model": MODEL, **body}).encode(),
-        )
-        yield contender, converted
-
-
-def _peers() -> list[tuple[str, str]]:
-    peers = [("FastAPI + pipeline()", "bench.peers.fastapi_pipeline")]
-    if importlib.util.find_spec("litserve"):
-        peers.append(("LitServe", "bench.peers.litserve_app"))
-    return peers
-
-
-@contextlib.contextmanager
-def _peer(
-    name: str, module: str, workload: Workload, folder: Path, place: Path
-) -> Generator[Contender]:
-    port = free_port()
-    base_url = f"http://127.0.0.1:{port}"
-    log_path = place / f"{module}.log"
-    with log_path.open("ab") as log:
-        process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", module, "--model", str(folder)),
-                *("--pipeline", workload.pipeline, "--port", str(port)),
-            ],
-            cwd=ROOT,
-            env={**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            # As our replicas are: the kernel may share out its time by session.
-            start_new_session=True,
-        )
+def _ours(scene: Scene, service: Service, dtype: str) -> tuple[Contender, Path | None]:
+    """Ours in a dtype, as it runs once it has settled, and where the model lies converted."""
+    wish = {} if dtype == "auto" else {"dtype": dtype}
+    model = "-".join(["measured", *wish.values()])
+    workload = scene.workload
+    deployment = service.deploy(scene.folder, model, workload.pipeline, readiness="hot", **wish)
     contender = Contender(
-        name,
-        process.pid,
-        lambda: Connection(base_url, "/predict"),
-        lambda body: json.dumps(body).encode(),
+        ", ".join([OURS, *wish.values()]),
+        service.pid,
+        service.base_url,
+        workload.path,
+        {"model": model},
+        service.key,
+        is_suspended=False,
     )
+    return contender, service.settle(deployment, workload.path, scene.encoded(contender))
+
+
+def _of_their_dtypes(scene: Scene, service: Service) -> Iterator[Contender]:
+    """Ours in what the peers compute in, where ours does not by itself."""
+    settings = scene.report.settings
+    own = settings[OURS]["dtype"] = dtypes.of_ours(scene.workload.pipeline)
+    for dtype in sorted({one.get("dtype", own) for one in settings.values()} - {own}):
+        yield _ours(scene, service, dtype)[0]
+
+
+def _peer(scene: Scene, stack: contextlib.ExitStack, peer: Peer) -> Iterator[Contender]:
+    """A peer in the dtype that is the best for it; nothing where it cannot be had."""
+    start, pipeline = _PEERS[peer], scene.workload.pipeline
+
+    def rate(dtype: str) -> float:
+        with _running(scene, start(scene.folder, pipeline, dtype)) as contender:
+            seconds = scene.trial_s(_warmed_up(scene, contender))
+            asked = scene.encoded(contender)
+            trial = load.measured(contender, asked, scene.trial_clients, seconds)
+        if trial.found.failed:
+            raise RuntimeError(trial.found.failure)
+        return trial.rate
+
     try:
-        _wait_healthy(base_url, process, log_path)
-        suspend(process.pid)
-        yield contender
-    finally:
-        end(process.pid)
-        process.wait()
-
-
-def _wait_healthy(base_url: str, process: "subprocess.Popen[bytes]", log_path: Path) -> None:
-    deadline = time.monotonic() + START_S
-    while time.monotonic() < deadline and process.poll() is None:
-        with contextlib.suppress(httpx.HTTPError):
-            if httpx.get(f"{base_url}/health", verify=False).status_code == 200:
-                return
-        time.sleep(0.1)
-    raise RuntimeError(f"a peer did not start:\n{log_path.read_text()[-2000:]}")
+        server = start(scene.folder, pipeline, dtypes.FLOAT32)
+        unit = f"req/s, {clients_of(scene.trial_clients)}"
+        dtype = dtypes.best(scene.report, server.name, unit, rate)
+        server = start(scene.folder, pipeline, dtype)
+        yield stack.enter_context(_running(scene, server))
+    except (NotMadeError, RuntimeError) as error:
+        scene.report.left_out(peer, error)
 
 
 @contextlib.contextmanager
-def _awake(contender: Contender) -> Generator[None]:
-    """Let a peer run for as long as it is measured. Ours answers its own health checks always."""
-    with contextlib.nullcontext() if contender.name == "ours" else awake(contender.pid):
+def _running(scene: Scene, server: PeerServer) -> Generator[Contender]:
+    with servers.started(scene.report, server, scene.place) as running:
+        yield Contender(server.name, running.pid, running.base_url, server.path, server.body)
+
+
+def _measure_limit(scene: Scene, converted: Path | None) -> None:
+    """The same engine in a loop, without a server."""
+    report, asked = scene.report, scene.bodies[:LIMIT_REQUESTS]
+    given = (scene.workload.task, scene.folder, scene.place, converted)
+    with in_process(report, *given) as child:
+        for _ in range(scene.plan.rounds):
+            for batch in LIMIT_BATCHES:
+                child.run(asked, batch)
+                rate = len(asked) / sum(child.run(asked, batch))
+                report.add(f"in-process, batch {batch}", "req/s", rate)
+
+
+def _measure(scene: Scene, contenders: list[Contender]) -> None:
+    """In turn: each load of every one before the next load."""
+    loads = scene.plan.sized(scene.workload.loads, dict.fromkeys((1, 4), QUICK_S))
+    slowest_s = 0.0
+    for one in list(contenders):
+        with _left_out(scene.report, contenders, one):
+            slowest_s = max(slowest_s, _warmed_up(scene, one))
+    for number in range(scene.plan.rounds):
+        for clients, seconds in loads.items():
+            enough_s = load.enough_s(seconds, clients, slowest_s)
+            for one in list(contenders):
+                with _left_out(scene.report, contenders, one):
+                    found = load.measured(one, scene.encoded(one), clients, enough_s)
+                    load.add(scene.report, one.name, clients, found)
+                    label = f"{one.name}, {clients_of(clients)}"
+                    progress(f"round {number + 1}: {label}: {found.rate:.1f} req/s")
+    _add_ratios(scene.report, [one.name for one in contenders], list(loads))
+
+
+def _warmed_up(scene: Scene, contender: Contender) -> float:
+    """How long a client alone waits then. Raises RuntimeError where nothing is answered."""
+    asked = scene.encoded(contender)
+    seconds = scene.trial_s(load.alone_s(contender, asked))
+    load.measured(contender, asked, scene.trial_clients, seconds)
+    return load.alone_s(contender, asked)
+
+
+@contextlib.contextmanager
+def _left_out(report: Report, contenders: list[Contender], one: Contender) -> Generator[None]:
+    """Go on without a peer that fails. Ours must not."""
+    try:
         yield
+    except RuntimeError as error:
+        if not one.is_suspended:
+            raise
+        contenders.remove(one)
+        report.left_out(one.name, error)
 
 
-def _load(workload: Workload, contender: Contender, clients: int, each: int) -> Measured:
-    """Each of the clients sends its requests one after the other, all begin together."""
-    inputs = [contender.body(body) for body in workload.bodies(clients * each)]
-    latencies: list[float] = []
-    errors: list[str] = []
-    barrier = threading.Barrier(clients + 1)
-
-    def client(own: Sequence[bytes]) -> None:
-        with contender.connect() as connection:
-            barrier.wait()
-            until = time.perf_counter() + LOAD_S
-            for body in own:
-                started = time.perf_counter()
-                if started > until:
-                    return
-                try:
-                    connection.post(body)
-                except HttpError as error:
-                    errors.append(str(error))
-                    continue
-                latencies.append(time.perf_counter() - started)
-
-    threads = [
-        threading.Thread(target=client, args=(inputs[number::clients],))
-        for number in range(clients)
-    ]
-    for thread in threads:
-        thread.start()
-    with _Watch(contender.pid) as watch:
-        barrier.wait()
-        started = time.perf_counter()
-        for thread in threads:
-            thread.join()
-        seconds = time.perf_counter() - started
-    if not latencies:
-        raise RuntimeError(f"{contender.name} answered nothing: {errors[:1]}")
-    return Measured(seconds, latencies, len(errors), watch.cpu_seconds, watch.peak_bytes)
-
-
-class _Watch:
-    """CPU time and memory of a process tree, while it works."""
-
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._sample)
-        self.cpu_seconds = 0.0
-        self.peak_bytes = 0
-
-    def __enter__(self) -> "_Watch":
-        self._before = cpu_seconds(self._pid)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._ended.set()
-        self._thread.join()
-        self.cpu_seconds = cpu_seconds(self._pid) - self._before
-
-    def _sample(self) -> None:
-        while True:
-            used = 0
-            for process in tree(self._pid):
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    used += process.memory_info().rss
-            self.peak_bytes = max(self.peak_bytes, used)
-            if self._ended.wait(SAMPLE_S):
-                return
-
-
-def _add(report: Report, name: str, clients: int, found: Measured) -> None:
-    label = f"{name}, {clients} client{'s' if clients > 1 else ''}"
-    answered = len(found.latencies)
-    report.add(f"{label}", "req/s", answered / found.seconds)
-    for share in (0.5, 0.99):
-        value = percentile(found.latencies, share) * 1e3
-        report.add(f"{label}, p{share * 100:.0f}", "ms", value)
-    report.add(f"{label}, errors", "", found.errors)
-    report.add(f"{label}, CPU a request", "s", found.cpu_seconds / answered)
-    report.add(f"{label}, peak memory", "MiB", found.peak_bytes / 2**20)
-
-
-def _add_ratios(report: Report, names: Sequence[str]) -> None:
+def _add_ratios(report: Report, names: Sequence[str], clients: Sequence[int]) -> None:
     """Ours against each peer, and against the limit, round by round."""
     rates = {series.label: series.values for series in report.series if series.unit == "req/s"}
-    limits = zip(rates["in-process, batch 1"], rates["in-process, batch 8"], strict=True)
+    limits = zip(*(rates[f"in-process, batch {batch}"] for batch in LIMIT_BATCHES), strict=True)
     best = [max(pair) for pair in limits]
-    for clients in REQUESTS:
-        suffix = f", {clients} client{'s' if clients > 1 else ''}"
-        ours = rates[f"ours{suffix}"]
-        others = {name: rates[f"{name}{suffix}"] for name in names if name != "ours"}
-        for name, theirs in (others | {"in-process, the better batch": best}).items():
-            for mine, its in zip(ours, theirs, strict=True):
-                report.add(f"ours / {name}{suffix}", "x", mine / its)
+    for mine in (name for name in names if name.startswith(OURS)):
+        for count in clients:
+            suffix = f", {clients_of(count)}"
+            others = {name: rates[name + suffix] for name in names if not name.startswith(OURS)}
+            for name, theirs in (others | {LIMIT: best}).items():
+                for one, other in zip(rates[mine + suffix], theirs, strict=False):
+                    report.add(f"{mine} / {name}{suffix}", "x", one / other)

@@ -5,21 +5,21 @@ import contextlib
 import io
 import json
 import random
-import subprocess
-import sys
 import threading
 import time
 import wave
 from collections.abc import Generator, Sequence
 from pathlib import Path
 
+from bench import dtypes
 from bench.client import Connection
-from bench.common import ROOT, Report, at_least, cores, scratch
+from bench.common import Plan, Report, at_least, clients_of, cores, progress, scratch
+from bench.loops import Loop, looping
 from bench.models import SEED, WHISPER_TOKENS, whisper_tiny
-from bench.processes import awake, end, suspend
-from bench.service import serving
+from bench.peers import environments
+from bench.peers.environments import NotMadeError
+from bench.service import Service, serving
 
-MODEL = "measured"
 PIPELINE = "automatic-speech-recognition"
 PATH = "/v1/audio/transcriptions"
 RATE = 16_000
@@ -30,45 +30,87 @@ LOOP, OURS = "pipeline() in a loop", "ours"
 AIM = 1.5
 
 
-def run(rounds: int) -> Report:
+def run(plan: Plan) -> Report:
     report = Report("transcription", f"Whisper tiny, clips of {CLIP_S} s, closed loops")
     folder = whisper_tiny()
     clips = [_clip(number) for number in range(max(c * each for c, each in REQUESTS.items()))]
-    bodies = [
-        json.dumps({"model": MODEL, "file": base64.b64encode(clip).decode()}).encode()
-        for clip in clips
-    ]
-    with scratch() as place, serving(place) as service, _looping(folder, clips, place) as loop:
-        # Automatic ones are converted as well, once they have worked for some seconds.
-        deployment = service.deploy(folder, MODEL, PIPELINE, "hot", "openvino")
-        service.wait_status(deployment, "ready")
-        engine = "openvino" if service.wait_converted() else "torch"
-        service.wait_engine(deployment, engine)
-        service.wait_calibrated(engine)
-        for clients, each in REQUESTS.items():
-            _load([service.connect(PATH) for _ in range(clients)], bodies, each)
-        loop.run(1)
-        for _ in range(rounds):
-            theirs = CLIP_S * len(clips) / loop.run(len(clips))
-            report.add(LOOP, "x real time", theirs)
+    with scratch() as place, serving(report, place) as service, contextlib.ExitStack() as stack:
+        own = report.settings[OURS]["dtype"] = dtypes.of_ours(PIPELINE)
+        loop, dtype = _loop(report, stack, folder, clips, place)
+        sides = {OURS: _deployed(service, folder, clips)}
+        if dtype not in ("", own):
+            sides[f"{OURS}, {dtype}"] = _deployed(service, folder, clips, dtype=dtype)
+        for bodies in sides.values():
             for clients, each in REQUESTS.items():
-                seconds = _load([service.connect(PATH) for _ in range(clients)], bodies, each)
-                ours = CLIP_S * clients * each / seconds
-                suffix = f", {clients} client{'s' if clients > 1 else ''}"
-                report.add(f"{OURS}{suffix}", "x real time", ours)
-                report.add(
-                    f"{OURS} / {LOOP}{suffix}",
-                    "x",
-                    ours / theirs,
-                    aim=f"≥ {AIM}",
-                    meets=at_least(AIM),
-                )
-    report.notes = [
+                _load([service.connect(PATH) for _ in range(clients)], bodies, each)
+        for _ in range(plan.rounds):
+            theirs = CLIP_S * len(clips) / loop.ask(len(clips)) if loop else None
+            if theirs:
+                report.add(LOOP, "x real time", theirs)
+            for side, bodies in sides.items():
+                for clients, each in REQUESTS.items():
+                    suffix = f", {clients_of(clients)}"
+                    connections = [service.connect(PATH) for _ in range(clients)]
+                    with report.client.asking(side + suffix):
+                        seconds = _load(connections, bodies, each)
+                    rate = CLIP_S * clients * each / seconds
+                    report.add(side + suffix, "x real time", rate)
+                    progress(f"{side}{suffix}: {rate:.1f} x real time")
+                    if theirs:
+                        label = f"{side} / {LOOP}{suffix}"
+                        aim = f"≥ {AIM}"
+                        report.add(label, "x", rate / theirs, aim=aim, meets=at_least(AIM))
+    report.notes += [
         f"Random weights, {WHISPER_TOKENS} tokens written a clip, greedy, the language found by "
-        f"the model; float32 with {cores()} threads, ours with {engine}, the loop with torch.",
+        f"the model; {cores()} cores.",
         "The loop decodes the same files, without a server; suspended while ours is measured.",
     ]
     return report
+
+
+def _deployed(service: Service, folder: Path, clips: Sequence[bytes], **wish: str) -> list[bytes]:
+    """The requests to a model that has settled."""
+    model = "-".join(["measured", *wish.values()])
+    bodies = [
+        json.dumps({"model": model, "file": base64.b64encode(clip).decode()}).encode()
+        for clip in clips
+    ]
+    deployment = service.deploy(folder, model, PIPELINE, readiness="hot", **wish)
+    service.settle(deployment, PATH, bodies)
+    return bodies
+
+
+def _loop(
+    report: Report,
+    stack: contextlib.ExitStack,
+    folder: Path,
+    clips: Sequence[bytes],
+    place: Path,
+) -> tuple[Loop | None, str]:
+    """transformers' pipeline in the dtype that is the best for it; None where it cannot be had."""
+    paths = [place / f"{number}.wav" for number in range(len(clips))]
+    for path, clip in zip(paths, clips, strict=True):
+        path.write_bytes(clip)
+
+    @contextlib.contextmanager
+    def running(dtype: str) -> Generator[Loop]:
+        python = environments.python("pipeline")
+        given = [folder, dtype, str(WHISPER_TOKENS), *paths]
+        command = [python, "-m", "bench.peers.whisper_loop", *given]
+        with looping(report, LOOP, command, {}, place) as loop:
+            loop.ask(1)
+            yield loop
+
+    def rate(dtype: str) -> float:
+        with running(dtype) as loop:
+            return CLIP_S * 2 / loop.ask(2)
+
+    try:
+        dtype = dtypes.best(report, LOOP, "x real time", rate)
+        return stack.enter_context(running(dtype)), dtype
+    except (NotMadeError, RuntimeError) as error:
+        report.left_out(LOOP, error)
+        return None, ""
 
 
 def _clip(number: int) -> bytes:
@@ -110,48 +152,3 @@ def _load(connections: Sequence[Connection], bodies: Sequence[bytes], each: int)
     if errors:
         raise RuntimeError("a request failed") from errors[0]
     return seconds
-
-
-class _Loop:
-    """transformers' pipeline in a process of its own, suspended unless it runs."""
-
-    def __init__(self, process: "subprocess.Popen[str]") -> None:
-        self._process = process
-
-    def run(self, count: int) -> float:
-        """Seconds that so many of the clips take, one after the other."""
-        if self._process.stdin is None or self._process.stdout is None:
-            raise RuntimeError("the child has no pipes")
-        with awake(self._process.pid):
-            self._process.stdin.write(f"{count}\n")
-            self._process.stdin.flush()
-            line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError("the loop ended")
-        return float(line)
-
-
-@contextlib.contextmanager
-def _looping(folder: Path, clips: Sequence[bytes], place: Path) -> Generator[_Loop]:
-    paths = [place / f"{number}.wav" for number in range(len(clips))]
-    for path, clip in zip(paths, clips, strict=True):
-        path.write_bytes(clip)
-    command = [sys.executable, "-m", "bench.peers.whisper_loop", str(folder), str(cores())]
-    process = subprocess.Popen(
-        [*command, *map(str, paths)],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        # As our replicas are: the kernel may share out its time by session.
-        start_new_session=True,
-    )
-    try:
-        # It says so when it has loaded.
-        if process.stdout is None or not process.stdout.readline():
-            raise RuntimeError("the loop did not start")
-        suspend(process.pid)
-        yield _Loop(process)
-    finally:
-        end(process.pid)
-        process.communicate()

@@ -4,7 +4,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from bench.common import Report, at_least, scratch
+from bench.common import Plan, Report, at_least, scratch
 from bench.models import write_bulk_model
 from bench.service import Service, serving
 
@@ -13,16 +13,17 @@ AIM = 0.7
 MIB = 1024**2
 
 
-def run(rounds: int) -> Report:
-    report = Report("upload", f"{SIZE / 2**30:g} GiB of random weights, to a ready artifact")
-    with scratch() as place, serving(place) as service:
+def run(plan: Plan) -> Report:
+    size = plan.sized(SIZE, 32 * MIB)
+    report = Report("upload", f"{size / MIB:g} MiB of random weights, to a ready artifact")
+    with scratch() as place, serving(report, place) as service:
         folder = place / "model"
-        weights = write_bulk_model(folder, SIZE)
-        for _ in range(rounds):
+        weights = write_bulk_model(folder, size)
+        for _ in range(plan.rounds):
             copied, durable = _copied(weights, place / "copy")
             pushed = _pushed(service, folder)
             single = _put(service, folder)
-            _add(report, pushed, single, copied, durable)
+            _add(report, size, pushed, single, copied, durable)
     report.notes = [
         "Copy: cp, then sha256sum of the copy, one after the other. A push hashes on both sides "
         "and answers once every part is durable; cp leaves its bytes to the page cache, so the "
@@ -34,14 +35,16 @@ def run(rounds: int) -> Report:
     return report
 
 
-def _add(report: Report, pushed: float, single: float, copied: float, durable: float) -> None:
+def _add(
+    report: Report, size: int, pushed: float, single: float, copied: float, durable: float
+) -> None:
     for label, seconds in (
         ("stoker artifacts push", pushed),
         ("single PUT", single),
         ("cp and sha256sum", copied),
         ("cp, sha256sum and sync", durable),
     ):
-        report.add(label, "MiB/s", SIZE / MIB / seconds)
+        report.add(label, "MiB/s", size / MIB / seconds)
     report.add("push / copy", "x", copied / pushed, aim=f"≥ {AIM:g}", meets=at_least(AIM))
     report.add("single PUT / copy", "x", copied / single)
     report.add("push / copy with sync", "x", durable / pushed)

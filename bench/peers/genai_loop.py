@@ -1,91 +1,34 @@
 """The limit for chats: OpenVINO GenAI's continuous batching in a loop, without a server.
 
 `python -m bench.peers.genai_loop MODEL CONVERTED PRECISION THREADS` reads JSON lines
-`{"prompts": [[token, …], …], "clients": N, "tokens": M}` and answers each with
-`{"seconds": s, "answers": [[asked, [came, …]], …]}`.
+`{"prompts": [[token, …], …], "clients": N, "tokens": M, "most_s": T}` and answers each with
+`{"seconds": s, "answers": [[asked, [came, …]], …]}`. It runs in an environment of its own.
 """
 
-import contextlib
-import importlib
-import json
-import os
-import subprocess
 import sys
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy
 
-from bench.common import ROOT
-from bench.peers import environments
-from bench.streams import LOAD_S, Answer, Load
+from bench.peers.answering import answer
 
 CACHE_GIB = 2
-
-
-class GenAi:
-    """The other end: a child process that is told what to run."""
-
-    def __init__(self, process: "subprocess.Popen[str]") -> None:
-        self._process = process
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def load(self, prompts: Sequence[Sequence[int]], clients: int, tokens: int) -> Load:
-        if self._process.stdin is None or self._process.stdout is None:
-            raise RuntimeError("the child has no pipes")
-        task = {"prompts": list(prompts), "clients": clients, "tokens": tokens}
-        self._process.stdin.write(json.dumps(task) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError("the loop of openvino-genai ended")
-        found = json.loads(line)
-        return Load(
-            found["seconds"], [Answer(asked, came, tokens) for asked, came in found["answers"]]
-        )
-
-
-@contextlib.contextmanager
-def genai(folder: Path, converted: Path, precision: str, threads: int) -> Generator[GenAi]:
-    """A child with the model that lies converted in a folder."""
-    given = [str(folder), str(converted), precision, str(threads)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "bench.peers.genai_loop", *given],
-        cwd=ROOT,
-        env={
-            **os.environ,
-            "PYTHONPATH": str(environments.genai()),
-            "TOKENIZERS_PARALLELISM": "false",
-            "HF_HUB_OFFLINE": "1",
-        },
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        # As our replicas are: the kernel may share out its time by session.
-        start_new_session=True,
-    )
-    try:
-        yield GenAi(process)
-    finally:
-        process.kill()
-        process.communicate()
 
 
 class Loop:
     def __init__(self, folder: Path, converted: Path, precision: str, threads: int) -> None:
         import openvino
+        import openvino_genai
+        import openvino_tokenizers
         import transformers
 
         self._openvino: Any = openvino
-        # These are in a folder of their own.
-        self._genai: Any = importlib.import_module("openvino_genai")
-        tokenizers: Any = importlib.import_module("openvino_tokenizers")
+        self._genai: Any = openvino_genai
+        tokenizers: Any = openvino_tokenizers
         schedule = self._genai.SchedulerConfig()
         schedule.cache_size = CACHE_GIB
         # As ours is told to.
@@ -109,7 +52,9 @@ class Loop:
             self._pipe = self._genai.ContinuousBatchingPipeline(place, schedule, "CPU", options)
         self._numbers = 0
 
-    def run(self, prompts: list[list[int]], clients: int, tokens: int) -> dict[str, Any]:
+    def run(
+        self, prompts: list[list[int]], clients: int, tokens: int, most_s: float
+    ) -> dict[str, Any]:
         """Keep so many prompts in the loop until all have their tokens."""
         waiting = [prompts[number::clients] for number in range(clients)]
         answers: list[tuple[float, list[float]]] = []
@@ -128,7 +73,7 @@ class Loop:
                     continue
                 answers.append((asked, came))
                 del running[number]
-                if waiting[number] and time.perf_counter() - started < LOAD_S:
+                if waiting[number] and time.perf_counter() - started < most_s:
                     running[number] = self._begun(waiting[number].pop(0), tokens)
         seconds = max(came[-1] for _, came in answers) - started
         return {"seconds": seconds, "answers": answers}
@@ -145,11 +90,12 @@ class Loop:
 
 def main() -> None:
     folder, converted, precision, threads = sys.argv[1:]
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)
-    loop = Loop(Path(folder), Path(converted), precision, int(threads))
-    for line in sys.stdin:
-        print(json.dumps(loop.run(**json.loads(line))), file=answers)
+
+    def loaded() -> Callable[[Any], Any]:
+        loop = Loop(Path(folder), Path(converted), precision, int(threads))
+        return lambda asked: loop.run(**asked)
+
+    answer(loaded)
 
 
 if __name__ == "__main__":

@@ -1,25 +1,25 @@
 """The peer LitServe, with its dynamic batching on."""
 
-import argparse
 from collections.abc import Sequence
 from typing import Any
 
 import litserve
 
-from bench.peers.asking import PIPELINES, ask, decode
+from bench.peers.asking import arguments, ask, decode, pipeline_of
+
+BATCH = 8
+BATCH_S = 0.01
+"""How long it waits for a batch to fill."""
 
 
 class Pipeline(litserve.LitAPI):
-    def __init__(self, model: str, pipeline: str) -> None:
-        super().__init__(max_batch_size=8, batch_timeout=0.01)
-        self._model = model
+    def __init__(self, model: str, pipeline: str, dtype: str) -> None:
+        super().__init__(max_batch_size=BATCH, batch_timeout=BATCH_S)
+        self._given = (model, pipeline, dtype)
         self._pipeline = pipeline
 
     def setup(self, device: str) -> None:
-        import transformers
-
-        loaded: Any = transformers
-        self._pipe: Any = loaded.pipeline(self._pipeline, model=self._model, device=device)
+        self._pipe = pipeline_of(*self._given, device=device)
 
     def decode_request(self, request: dict[str, Any], **_: Any) -> tuple[Any, list[str] | None]:
         return decode(self._pipeline, request), request.get("candidate_labels")
@@ -34,13 +34,10 @@ class Pipeline(litserve.LitAPI):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--pipeline", required=True, choices=PIPELINES)
-    parser.add_argument("--port", type=int, required=True)
-    given = parser.parse_args()
-    server = litserve.LitServer(Pipeline(given.model, given.pipeline), accelerator="cpu")
-    server.run(host="127.0.0.1", port=given.port, generate_client_file=False, log_level="warning")
+    given = arguments()
+    served = Pipeline(given.model, given.pipeline, given.dtype)
+    server = litserve.LitServer(served, accelerator="cpu")
+    server.run(host="127.0.0.1", port=given.port, generate_client_file=False)
 
 
 if __name__ == "__main__":

@@ -1,39 +1,38 @@
 """transformers' speech recognition pipeline, called in a loop.
 
-`python -m bench.peers.whisper_loop FOLDER THREADS CLIP …` says `ready`, then reads a number a line
-and answers with the seconds that so many clips took.
+`python -m bench.peers.whisper_loop FOLDER DTYPE TOKENS CLIP …` reads a number of clips a line and
+answers with the seconds that they took. It runs in an environment of its own.
 """
 
-import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench.models import WHISPER_TOKENS
+from bench.peers.answering import answer
+from bench.peers.asking import pipeline_of, samples
 
 
 def main() -> None:
-    folder, threads, *paths = sys.argv[1:]
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)
-    import torch
-    import transformers
+    folder, dtype, tokens, *paths = sys.argv[1:]
+    options = {"task": "transcribe", "num_beams": 1, "max_new_tokens": int(tokens)}
 
-    from stoker.media import audio
-    from stoker.media.limits import MediaLimits
+    def loaded() -> Callable[[int], float]:
+        import transformers
 
-    transformers.utils.logging.set_verbosity_error()
-    torch.set_num_threads(int(threads))
-    pipe: Any = transformers.pipeline("automatic-speech-recognition", model=folder, device="cpu")
-    options = {"task": "transcribe", "num_beams": 1, "max_new_tokens": WHISPER_TOKENS}
-    print("ready", file=answers)
-    for line in sys.stdin:
-        started = time.perf_counter()
-        for path in paths[: int(line)]:
-            samples = audio.decode(Path(path).read_bytes(), 16_000, MediaLimits())
-            pipe(samples, generate_kwargs=options)
-        print(time.perf_counter() - started, file=answers)
+        transformers.utils.logging.set_verbosity_error()
+        pipe: Any = pipeline_of(folder, "automatic-speech-recognition", dtype)
+
+        def run(count: int) -> float:
+            started = time.perf_counter()
+            for path in paths[:count]:
+                pipe(samples(Path(path).read_bytes()), generate_kwargs=options)
+            return time.perf_counter() - started
+
+        return run
+
+    answer(loaded)
 
 
 if __name__ == "__main__":

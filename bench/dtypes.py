@@ -1,0 +1,43 @@
+"""What a peer computes in: the dtype that is the fastest for it, on the machine at hand."""
+
+from collections.abc import Callable
+
+from bench import machine
+from bench.common import Report, progress
+
+FLOAT32, BFLOAT16 = "float32", "bfloat16"
+
+
+def best(report: Report, side: str, unit: str, rate: Callable[[str], float]) -> str:
+    """Of those that the processor has, by a short trial of each; the report is told of it.
+
+    Args:
+        rate: how fast the side is in a dtype, in `unit`. Raises RuntimeError where it cannot.
+    """
+    tried: dict[str, float] = {}
+    failed: dict[str, str] = {}
+    for dtype in (FLOAT32, *([BFLOAT16] if machine.has_bfloat16() else ())):
+        try:
+            tried[dtype] = rate(dtype)
+        except RuntimeError as error:
+            failed[dtype] = str(error).strip()[-300:]
+            progress(f"{side} in {dtype} failed: {failed[dtype]}")
+            continue
+        progress(f"{side} in {dtype}: {tried[dtype]:.3g} {unit}")
+    if not tried:
+        raise RuntimeError("\n".join(failed.values()))
+    chosen = max(tried, key=lambda dtype: tried[dtype])
+    entry = report.settings.setdefault(side, {})
+    entry |= {"dtype": chosen, "dtypes_tried": {"unit": unit, **tried, **failed}}
+    return chosen
+
+
+def of_ours(pipeline: str, engine: str = "torch") -> str:
+    """What ours computes in by itself with an engine, on a CPU."""
+    from stoker.replica.engines.torch import device_of, dtype_of
+    from stoker.replica.llm.engines.openvino import precision_of
+    from stoker.tasks.registry import GENERATING
+
+    if pipeline in GENERATING and engine == "openvino":
+        return {"bf16": BFLOAT16, "f32": FLOAT32}[precision_of("auto")]
+    return str(dtype_of("auto", device_of("cpu"))).removeprefix("torch.")

@@ -1,0 +1,130 @@
+"""Closed loops of clients that each send one small request after the other, by wrk."""
+
+import contextlib
+import math
+import statistics
+import threading
+import time
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import psutil
+
+from bench import wrk
+from bench.client import Connection, HttpError
+from bench.common import Report, clients_of
+from bench.processes import awake, cpu_seconds, tree
+
+SAMPLE_S = 0.5
+ALONE = 5
+TURNS = 3
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A server that runs, and how to ask it."""
+
+    name: str
+    pid: int
+    base_url: str
+    path: str
+    body: Mapping[str, Any]
+    """What every request says, beside what it asks."""
+    key: str = ""
+    is_suspended: bool = field(default=True, kw_only=True)
+    """Unless it is measured. Ours answers its own health checks always."""
+
+    def connect(self) -> Connection:
+        return Connection(self.base_url, self.path, self.key)
+
+    @contextlib.contextmanager
+    def awake(self) -> Generator[None]:
+        with awake(self.pid) if self.is_suspended else contextlib.nullcontext():
+            yield
+
+
+@dataclass(frozen=True)
+class Measured:
+    found: wrk.Found
+    cpu_seconds: float
+    """Of the server and what it has started."""
+    peak_bytes: int
+
+    @property
+    def rate(self) -> float:
+        return self.found.answered / self.found.seconds
+
+
+def alone_s(contender: Contender, bodies: Sequence[bytes]) -> float:
+    """How long a client alone waits. Raises RuntimeError where it is refused."""
+    seconds: list[float] = []
+    with contender.awake(), contender.connect() as connection:
+        for body in bodies[:ALONE]:
+            began = time.perf_counter()
+            try:
+                connection.post(body)
+            except HttpError as error:
+                raise RuntimeError(f"{contender.name} refused: {error}") from error
+            seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds)
+
+
+def enough_s(seconds: int, clients: int, alone_s: float) -> int:
+    """How long a load has to be on a machine where one request takes so long: some turns of all."""
+    return max(seconds, math.ceil(TURNS * clients * alone_s))
+
+
+def measured(contender: Contender, bodies: Sequence[bytes], clients: int, seconds: int) -> Measured:
+    """Raises RuntimeError where nothing is answered."""
+    with contender.awake(), _Watch(contender.pid) as watch:
+        url = contender.base_url + contender.path
+        found = wrk.run(url, contender.key, bodies, clients, seconds)
+    if not found.answered:
+        why = found.failure or f"there was no answer within {seconds} s"
+        raise RuntimeError(f"{contender.name} answered nothing: {why}")
+    return Measured(found, watch.cpu_seconds, watch.peak_bytes)
+
+
+def add(report: Report, name: str, clients: int, measured: Measured) -> None:
+    label, found = f"{name}, {clients_of(clients)}", measured.found
+    report.add(label, "req/s", measured.rate)
+    report.add(f"{label}, p50", "ms", found.p50_ms)
+    report.add(f"{label}, p99", "ms", found.p99_ms)
+    report.add(f"{label}, errors", "", found.failed)
+    report.add(f"{label}, CPU a request", "ms", measured.cpu_seconds / found.answered * 1e3)
+    report.add(f"{label}, peak memory", "MiB", measured.peak_bytes / 2**20)
+    report.client.add(label, found.cpu_seconds, found.seconds)
+    if found.failed:
+        report.notes.append(f"{label}: {found.failure or 'a connection failed'}")
+
+
+class _Watch:
+    """CPU time and memory of a process tree, while it works."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._sample)
+        self.cpu_seconds = 0.0
+        self.peak_bytes = 0
+
+    def __enter__(self) -> "_Watch":
+        self._before = cpu_seconds(self._pid)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        self.cpu_seconds = cpu_seconds(self._pid) - self._before
+
+    def _sample(self) -> None:
+        while True:
+            used = 0
+            for process in tree(self._pid):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    used += process.memory_info().rss
+            self.peak_bytes = max(self.peak_bytes, used)
+            if self._ended.wait(SAMPLE_S):
+                return

@@ -1,0 +1,80 @@
+"""Loops without a server, each in a process of its own: it is told what to run, a line each."""
+
+import contextlib
+import json
+import subprocess
+from collections.abc import Generator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench import launching
+from bench.common import ROOT, Report
+from bench.processes import awake, end, suspend
+
+
+class Loop:
+    """A child that answers each line of JSON with one."""
+
+    def __init__(
+        self, side: str, process: "subprocess.Popen[str]", log_path: Path, *, is_suspended: bool
+    ) -> None:
+        self._side = side
+        self._process = process
+        self._log_path = log_path
+        self._is_suspended = is_suspended
+        self._heard()
+        if is_suspended:
+            suspend(process.pid)
+
+    def ask(self, task: Any) -> Any:
+        """Raises RuntimeError where the child has ended."""
+        if self._process.stdin is None:
+            raise RuntimeError("the child has no pipes")
+        with awake(self._process.pid) if self._is_suspended else contextlib.nullcontext():
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.write(json.dumps(task) + "\n")
+                self._process.stdin.flush()
+            return self._heard()
+
+    def _heard(self) -> Any:
+        line = self._process.stdout.readline() if self._process.stdout else ""
+        if not line:
+            raise RuntimeError(f"{self._log_path.read_text()[-2000:]}\n{self._side} ended")
+        return json.loads(line)
+
+
+@contextlib.contextmanager
+def looping(
+    report: Report,
+    side: str,
+    command: Sequence[str | Path],
+    given: Mapping[str, str],
+    place: Path,
+    *,
+    is_suspended: bool = True,
+) -> Generator[Loop]:
+    """A child that has said that it is ready. Raises RuntimeError where it does not.
+
+    Args:
+        is_suspended: unless it is asked. Else it only waits to be asked.
+    """
+    given = {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", **given}
+    launching.told(report, side, command, given)
+    log_path = place / f"{side.replace(' ', '-')}.log"
+    with log_path.open("ab") as log:
+        process = subprocess.Popen(
+            command,
+            cwd=place,
+            env=launching.environment(given),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            # Each side: the kernel may share out its time by session.
+            start_new_session=True,
+        )
+    try:
+        yield Loop(side, process, log_path, is_suspended=is_suspended)
+    finally:
+        end(process.pid)
+        process.communicate()

@@ -1,0 +1,88 @@
+"""What a figure means nothing without: the machine, what else it was doing, and which code ran."""
+
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from bench.common import ROOT, cores
+from bench.launching import withheld
+
+_FLAGS = (
+    "avx2",
+    "fma",
+    "f16c",
+    "avx_vnni",
+    "avx512f",
+    "avx512_vnni",
+    "avx512_bf16",
+    "avx512_fp16",
+    "amx_tile",
+    "amx_int8",
+    "amx_bf16",
+    "amx_fp16",
+    "asimd",
+    "bf16",
+    "i8mm",
+    "sve",
+)
+"""Those that decide how fast a forward pass is; the last ones are ARM's."""
+_BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16"}
+
+
+def facts() -> dict[str, Any]:
+    """Taken when a benchmark starts."""
+    flags = cpu_flags()
+    return {
+        "cpu": _cpu_field("model name") or platform.machine(),
+        "flags": [name for name in _FLAGS if name in flags],
+        "cores": cores(),
+        "cpu_quota": _cpu_quota(),
+        "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30, 1),
+        "kernel": platform.release(),
+        "load": [round(load, 2) for load in os.getloadavg()],
+        "commit": _commit(),
+        "withheld": withheld(),
+    }
+
+
+def has_bfloat16() -> bool:
+    """Whether the processor multiplies matrices of bfloat16 itself."""
+    return bool(_BFLOAT16 & cpu_flags())
+
+
+def cpu_flags() -> set[str]:
+    return set((_cpu_field("flags") or _cpu_field("Features")).split())
+
+
+def _cpu_field(name: str) -> str:
+    """Of the first core; empty where the system does not tell it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    found = (line.partition(":") for line in lines)
+    return next((value.strip() for field, _, value in found if field.strip() == name), "")
+
+
+def _cpu_quota() -> float | None:
+    """Cores' worth of time that the control group allows; None: no limit."""
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+    except (OSError, ValueError):
+        return None
+    return None if quota == "max" else int(quota) / int(period)
+
+
+def _commit() -> dict[str, Any] | None:
+    """Of the checkout that runs; None outside of git."""
+    try:
+        return {"id": _git("rev-parse", "HEAD"), "changed": bool(_git("status", "--porcelain"))}
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
