@@ -85,6 +85,8 @@ def sent(value: Any) -> Any:
         return f"data:{TYPES[value.kind]};base64,{encoded}"
     if isinstance(value, Mapping):
         return {name: sent(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [sent(one) for one in value]
     return value
 
 

@@ -230,6 +230,12 @@ KINDS: Mapping[str, Callable[[Path], Path]] = {
 }
 
 
+def kind(architecture: str) -> str:
+    """The name above of a model's class."""
+    name = architecture.removesuffix("ForConditionalGeneration").lower()
+    return next(kind for kind in KINDS if kind.replace("_", "") == name.replace("_", ""))
+
+
 def generated(model: Any, features: Mapping[str, Any], count: int) -> list[int]:
     """What transformers itself answers, greedily."""
     with torch.inference_mode():

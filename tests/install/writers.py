@@ -1,0 +1,43 @@
+"""Has language models write as a replica does and as transformers does: `writers.py FOLDER KIND …`.
+
+The users' interpreter runs it, which has no pytest. It prints what differs, one kind a line.
+"""
+
+import sys
+from pathlib import Path
+
+import torch
+
+from stoker.replica.llm.engines.torch import TorchRunner, load
+from stoker.replica.llm.scheduler import Scheduler
+from tests.llm.support import GREEDY, VOCABULARY, Answers, generated, submission
+from tests.support import causal
+
+PROMPT = [5 + 37 * place % (VOCABULARY - 5) for place in range(20)]
+
+
+def difference(kind: str, folder: Path) -> str:
+    causal.model(kind).save_pretrained(folder)
+    model = load(folder, torch.float32, torch.device("cpu"))
+    model.generation_config.eos_token_id = None
+    expected = generated(model, PROMPT, GREEDY.max_tokens or 0)
+    answers = Answers(Scheduler(TorchRunner(model, threads=1, cache_bytes=1 << 24), ()))
+    answers.scheduler.submit(submission(0, PROMPT, GREEDY))
+    answers.drain()
+    found = answers.errors.get(0) or answers.tokens[0]
+    return "" if found == expected else f"{found} instead of {expected}"
+
+
+def main(folder: str, *kinds: str) -> None:
+    for kind in kinds:
+        try:
+            found = difference(kind, Path(folder) / kind)
+        except Exception as error:
+            found = repr(error)
+        if found:
+            print(f"{kind}: {found}", flush=True)
+    print(f"{len(kinds)} kinds")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
