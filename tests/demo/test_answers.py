@@ -103,6 +103,7 @@ def generate(client: httpx.Client) -> None:
     for more in ({}, {"tools": [flat]}, {"max_output_tokens": 16}):
         body = {"model": "tiny-chat", "input": QUESTION, **more}
         good(client.post("/v1/responses", json=body))
+    good(client.post("/v1/responses/input_tokens", json={"model": "tiny-chat", "input": QUESTION}))
     batch = {"model": "tiny-encoder", "input": ["a", "b"], "encoding_format": "base64"}
     good(client.post("/v1/embeddings", json=batch))
 

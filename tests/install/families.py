@@ -19,6 +19,7 @@ from tests.tasks import (
     test_image_feature_extraction,
     test_question_answering,
     test_rerank,
+    test_sentence_transformers,
     test_table_question_answering,
     test_text_families,
     test_translation,
@@ -71,6 +72,11 @@ BUILDERS: Mapping[tuple[str, str], Build] = {
     },
     ("embeddings", "bert"): partial(tiny_bert, head="Model"),
     ("similarity", "bert"): partial(tiny_bert, head="Model"),
+    **{
+        (task, family): partial(test_sentence_transformers.encoder, family)
+        for task in ("feature-extraction", "embeddings")
+        for family in test_sentence_transformers.ENCODERS
+    },
     ("rerank", "bert"): test_rerank.bert,
     ("rerank", "roberta"): test_rerank.roberta,
     ("question-answering", "bert"): test_question_answering.bert,

@@ -120,8 +120,7 @@ def biogpt(folder: Path) -> None:
 
 def bertweet(folder: Path) -> None:
     signs = [*string.ascii_lowercase, *"@:_/.!?HTPURLSE"]
-    names = [":hugging_face:", ":face_with_tears_of_joy:"]
-    words = [*signs, *(f"{sign}@@" for sign in signs), "the", *names]
+    words = [*signs, *(f"{sign}@@" for sign in signs), "the"]
     folder.joinpath("vocab.txt").write_text("\n".join(f"{word} 1" for word in words))
     tokenizer = transformers.BertweetTokenizer(
         str(folder / "vocab.txt"), merged(folder, "bpe.codes"), normalization=True
@@ -232,10 +231,8 @@ def test_tokens_without_places(made: Any, tmp_path: Path) -> None:
 
 def test_tweets_name_their_emoji_as_the_model_learnt_them(made: Any) -> None:
     local = made(bertweet, "emoji", "text-classification")
-    assert local.stages.tokenizer.tokenize("🤗 😂") == [
-        ":hugging_face:",
-        ":face_with_tears_of_joy:",
-    ]
+    tokens = local.stages.tokenizer.tokenize("🤗 😂")
+    assert " ".join(tokens).replace("@@ ", "") == ":hugging_face: :face_with_tears_of_joy:"
 
 
 def test_other_letters_are_spoken_as_roman_ones(made: Any) -> None:

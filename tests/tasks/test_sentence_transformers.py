@@ -214,19 +214,28 @@ ENCODERS = {
     "mt5": ("MT5Config", "MT5EncoderModel"),
     "umt5": ("UMT5Config", "UMT5EncoderModel"),
     "longt5": ("LongT5Config", "LongT5EncoderModel"),
-    "switch transformers": ("SwitchTransformersConfig", "SwitchTransformersEncoderModel"),
+    "switch_transformers": ("SwitchTransformersConfig", "SwitchTransformersEncoderModel"),
     "pegasus": ("PegasusConfig", "PegasusModel"),
-    "m2m 100": ("M2M100Config", "M2M100Model"),
+    "m2m_100": ("M2M100Config", "M2M100Model"),
     "marian": ("MarianConfig", "MarianModel"),
     "blenderbot": ("BlenderbotConfig", "BlenderbotModel"),
 }
+
+
+def encoder(kind: str, folder: Path) -> Path:
+    config_class, model_class = ENCODERS[kind]
+    transformers.set_seed(0)
+    config = getattr(library, config_class)(**SIZES)
+    getattr(library, model_class)(config).eval().save_pretrained(folder)
+    tokenizer("t5").save_pretrained(folder)
+    return folder
 
 
 class TestEncoders:
     @pytest.mark.parametrize("kind", ENCODERS)
     def test_of_models_with_a_decoder(self, kind: str, tmp_path: Path) -> None:
         """As the encoder of the whole model gives them."""
-        folder = self.save(kind, tmp_path)
+        folder = encoder(kind, tmp_path)
         local = Local("feature-extraction", folder)
         try:
             found = asked(local, TEXTS[:3])
@@ -242,16 +251,8 @@ class TestEncoders:
     @pytest.mark.parametrize("kind", ["t5", "t5 with its decoder", "mt5", "umt5"])
     def test_as_sentence_t5(self, kind: str, tmp_path: Path) -> None:
         """Pooled, shrunk and made one long, as the sentence-t5 and gtr-t5 models are."""
-        self.save(kind, tmp_path / "t5")
+        encoder(kind, tmp_path / "t5")
         shrunk = dense(bias=False, activation_function=torch.nn.Identity())
         first = modules().Transformer(str(tmp_path / "t5"), max_seq_length=24)
         parts = [first, modules().Pooling(WIDTH), shrunk, modules().Normalize()]
         check(saved(tmp_path / "model", parts))
-
-    def save(self, kind: str, folder: Path) -> Path:
-        config_class, model_class = ENCODERS[kind]
-        transformers.set_seed(0)
-        config = getattr(library, config_class)(**SIZES)
-        getattr(library, model_class)(config).eval().save_pretrained(folder)
-        tokenizer("t5").save_pretrained(folder)
-        return folder
