@@ -118,7 +118,7 @@ def _ours(
 ) -> Iterator[Contender]:
     """Our server as by itself, with torch, and the loop on the model that it has converted."""
     converted = settled(service, folder, "measured", chats)
-    dtype = dtypes.of_ours(PIPELINE, "openvino" if converted else "torch")
+    dtype = dtypes.of_ours(PIPELINE, converted)
     report.settings[OURS]["dtype"] = dtype
     yield Contender(OURS, ours(service, "measured").load)
     service.deploy(folder, "with-torch", PIPELINE, readiness="hot", engine="torch")
@@ -128,7 +128,7 @@ def _ours(
         report.left_out(LOOP, "the model was not converted.")
         return
     try:
-        loop = stack.enter_context(genai(report, place, folder, converted, dtype))
+        loop = stack.enter_context(genai(report, place, folder, Path(converted.folder), dtype))
     except (NotMadeError, RuntimeError) as error:
         report.left_out(LOOP, error)
         return

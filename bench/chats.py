@@ -13,6 +13,7 @@ from bench import streams
 from bench.models import SEED, chat_tokenizer, chat_words
 from bench.service import Service
 from bench.streams import Load
+from stoker.replica.protocol import Execution
 
 PATH = "/v1/chat/completions"
 PIPELINE = "text-generation"
@@ -108,7 +109,9 @@ def ours(service: Service, model: str) -> Endpoint:
     return Endpoint(service.base_url, service.key, {"model": model, "ignore_eos": True})
 
 
-def settled(service: Service, folder: Path, model: str, chats: Chats, **wish: Any) -> Path | None:
-    """Deploy the model, hot, and work until it runs as it will; where it lies converted, if so."""
+def settled(
+    service: Service, folder: Path, model: str, chats: Chats, **wish: Any
+) -> Execution | None:
+    """Deploy the model, hot, and work until it runs as it will; what it runs on, if converted."""
     deployment = service.deploy(folder, model, PIPELINE, readiness="hot", **wish)
     return service.settle(deployment, PATH, ours(service, model).bodies(chats.draw(DRAWN)))

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from bench import machine
 from bench.common import Report, progress
+from stoker.replica.protocol import Execution
 
 FLOAT32, BFLOAT16 = "float32", "bfloat16"
 
@@ -32,12 +33,11 @@ def best(report: Report, side: str, unit: str, rate: Callable[[str], float]) -> 
     return chosen
 
 
-def of_ours(pipeline: str, engine: str = "torch") -> str:
-    """What ours computes in by itself with an engine, on a CPU."""
+def of_ours(pipeline: str, execution: Execution | None = None) -> str:
+    """What ours computes in on a CPU: by itself with torch, or as it was converted."""
     from stoker.replica.engines.torch import device_of, dtype_of
-    from stoker.replica.llm.engines.openvino import precision_of
     from stoker.tasks.registry import GENERATING
 
-    if pipeline in GENERATING and engine == "openvino":
-        return {"bf16": BFLOAT16, "f32": FLOAT32}[precision_of("auto")]
+    if execution and pipeline in GENERATING:
+        return {"bf16": BFLOAT16, "f32": FLOAT32}[execution.precision]
     return str(dtype_of("auto", device_of("cpu"))).removeprefix("torch.")

@@ -18,7 +18,7 @@ import msgspec
 from bench import loops
 from bench.common import Report, cores
 from bench.peers.answering import answer
-from stoker.replica.protocol import Work
+from stoker.replica.protocol import Execution, Work
 
 
 class InProcess:
@@ -38,17 +38,17 @@ def in_process(
     task: str,
     folder: Path,
     place: Path,
-    converted: Path | None = None,
+    converted: Execution | None = None,
     side: str = "in-process",
     *,
     is_suspended: bool = True,
 ) -> Generator[InProcess]:
-    """A child with the torch engine, or with the model converted for OpenVINO in a folder.
+    """A child with the torch engine, or with the model as it was converted for OpenVINO.
 
     Args:
         task: as the registry names it.
     """
-    given = [task, folder, str(cores()), *([converted] if converted else [])]
+    given = [task, folder, str(cores()), *(msgspec.structs.astuple(converted) if converted else ())]
     command = [sys.executable, "-m", "bench.inprocess", *given]
     # As the replicas have it.
     environment = {"TOKENIZERS_PARALLELISM": "false", "OMP_WAIT_POLICY": "PASSIVE"}
@@ -59,7 +59,7 @@ def in_process(
 
 
 class Engine:
-    def __init__(self, task: str, folder: Path, threads: int, converted: str = "") -> None:
+    def __init__(self, task: str, folder: Path, threads: int, *converted: str) -> None:
         import transformers
 
         from stoker.replica.engines.openvino import OpenVinoEngine
@@ -72,7 +72,7 @@ class Engine:
         self._engine.enter_thread()
         self._stages.attach(self._engine.load(folder, self._stages, lambda *_: None))
         if converted:
-            self._engine.adopt(Path(converted))
+            self._engine.adopt(Execution(*converted))  # type: ignore[arg-type]
 
     def answer(self, bodies: Sequence[Mapping[str, Any]]) -> list[bytes]:
         """Encoded answers of requests that go through the model in as few batches as may be."""

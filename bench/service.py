@@ -11,17 +11,21 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 
 from bench import launching, settings
 from bench.client import Connection
 from bench.common import Report, progress
 from bench.server import IMPORTED, Server, running
+from stoker.replica.protocol import VERDICT, Execution
 from stoker.tasks.registry import GENERATING
 
 DRIVEN_S = 30
 """A model that is not converted after so much work is not going to be."""
 DRIVERS = 4
 CONVERTED_S = 300
+QUIET_S = 20
+"""A conversion that was not taken up by then, and of which nothing more is tried, is not used."""
 
 
 class Service:
@@ -114,8 +118,8 @@ class Service:
                 return
             time.sleep(0.1)
 
-    def settle(self, deployment: str, path: str, bodies: Sequence[bytes]) -> Path | None:
-        """Work until a deployment runs as it will from then on; where it lies converted, if so.
+    def settle(self, deployment: str, path: str, bodies: Sequence[bytes]) -> Execution | None:
+        """Work until a deployment runs as it will from then on; on what, if it was converted.
 
         Models are converted in the background once they were busy for a while, which is how a
         user gets them: so they are made busy, and the conversion is waited for.
@@ -125,9 +129,7 @@ class Service:
         before = self._conversions()
         progress(f"{found['model']}: working until it is converted …")
         self._drive(path, bodies, lambda: self._conversions() > before)
-        converted = self._kept(before)
-        if converted:
-            self.wait_engine(deployment, "openvino")
+        converted = self._adopted(deployment, before)
         if found["pipeline"] in GENERATING:
             self.tell_engine(deployment)
         else:
@@ -182,16 +184,24 @@ class Service:
         """Folders of conversions that are done or on their way."""
         return frozenset((self.server.data_dir / "cache" / "openvino").glob("*/*"))
 
-    def _kept(self, before: frozenset[Path]) -> Path | None:
-        """Where the conversion lies that has begun since, once it is done and worth its use."""
+    def _adopted(self, deployment: str, before: frozenset[Path]) -> Execution | None:
+        """The conversion that has begun since, once it is what runs; none, if it does not come to
+        that: it is not possible, or no faster, or failed its trials.
+        """
         deadline = time.monotonic() + CONVERTED_S
-        # One that fails is removed.
+        seen, seen_at = (0, 0), time.monotonic()
+        # One that fails may be removed.
         while begun := self._conversions() - before:
             (folder,) = begun
-            with contextlib.suppress(FileNotFoundError):
-                verdict = json.loads((folder / "verdict.json").read_text())
-                return folder if verdict["forms"] and verdict["faster"] else None
-            if time.monotonic() > deadline:
+            if self._engines(deployment) == ["openvino"]:
+                return _execution(folder)
+            now = time.monotonic()
+            files = _files(folder)
+            if files != seen or not (folder / VERDICT).exists():
+                seen, seen_at = files, now
+            if now - seen_at > QUIET_S:
+                return None
+            if now > deadline:
                 raise RuntimeError("the model was not converted in time")
             time.sleep(0.1)
         return None
@@ -204,6 +214,30 @@ class Service:
             with contextlib.suppress(json.JSONDecodeError):
                 found |= {(path, key) for key in json.loads(path.read_text())}
         return found
+
+
+def _execution(folder: Path) -> Execution:
+    """What a replica adopted: the preferred one of those that passed their trials."""
+    passed = [
+        path
+        for path in sorted(folder.glob("trial-*.json"))
+        if json.loads(path.read_text())["passed"]
+    ]
+    _, precision, place = passed[0].stem.split("-", 2)
+    cache = folder / f"compiled-{place}"
+    return msgspec.convert(
+        {"folder": str(folder), "precision": precision, "cache_dir": str(cache)}, Execution
+    )
+
+
+def _files(folder: Path) -> tuple[int, int]:
+    """How many there are, and when the last of them was written, in nanoseconds."""
+    times = [0]
+    for path in folder.rglob("*"):
+        # Signs of life go as they come.
+        with contextlib.suppress(FileNotFoundError):
+            times.append(path.stat().st_mtime_ns)
+    return len(times), max(times)
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from bench.peers.environments import NotMadeError
 from bench.peers.servers import PeerServer
 from bench.service import Service, serving
 from bench.workloads import WORKLOADS, Peer, Workload
+from stoker.replica.protocol import Execution
 
 OURS = "ours"
 LIMIT = "in-process, the better batch"
@@ -86,8 +87,8 @@ def run(workload: Workload, name: str, plan: Plan) -> Report:
     return report
 
 
-def _ours(scene: Scene, service: Service, dtype: str) -> tuple[Contender, Path | None]:
-    """Ours in a dtype, as it runs once it has settled, and where the model lies converted."""
+def _ours(scene: Scene, service: Service, dtype: str) -> tuple[Contender, Execution | None]:
+    """Ours in a dtype, as it runs once it has settled, and on what, if it was converted."""
     wish = {} if dtype == "auto" else {"dtype": dtype}
     model = "-".join(["measured", *wish.values()])
     workload = scene.workload
@@ -141,7 +142,7 @@ def _running(scene: Scene, server: PeerServer) -> Generator[Contender]:
         yield Contender(server.name, running.pid, running.base_url, server.path, server.body)
 
 
-def _measure_limit(scene: Scene, converted: Path | None) -> None:
+def _measure_limit(scene: Scene, converted: Execution | None) -> None:
     """The same engine in a loop, without a server."""
     report, asked = scene.report, scene.bodies[:LIMIT_REQUESTS]
     given = (scene.workload.task, scene.folder, scene.place, converted)
