@@ -41,7 +41,7 @@ class PairStages(TextStages):
             if cut is None:
                 raise InputError(
                     f"With what it is read with, the {cuttable} has {length} tokens; this model "
-                    f'takes at most {limit}. Shorten it, or send "truncation": true to cut it.',
+                    f"takes at most {limit}. Shorten it, or send 'truncation': true to cut it.",
                     field=field,
                 )
             if len(self._tokens(first if cut == "first" else second)) <= whole - limit:

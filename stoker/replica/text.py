@@ -82,7 +82,7 @@ class TextStages(Stages):
     def too_long(self, length: int, limit: int, field: str = "inputs") -> InputError:
         return InputError(
             f"The text has {length} tokens; this model takes at most {limit}. "
-            'Shorten it, or send "truncation": true to cut it.',
+            "Shorten it, or send 'truncation': true to cut it.",
             field=field,
         )
 

@@ -89,8 +89,9 @@ class FeatureExtractionStages(TextStages):
     def too_long(self, length: int, limit: int, field: str = "inputs") -> InputError:
         if field != "input":
             return super().too_long(length, limit, field)
-        # Of OpenAI's convention: its clients know it by other words.
-        advice = 'Shorten it, or send "truncation": true to cut it.'
+        # Of OpenAI's convention: its clients know it by other words. Some look for those in a body
+        # that Python has printed, where both kinds of quotes in one text would escape "model's".
+        advice = "Shorten it, or send 'truncation': true to cut it."
         what = f"your input resulted in {length} tokens. {advice}"
         return ContextLengthError(limit, what, field=field, of_item=True)
 

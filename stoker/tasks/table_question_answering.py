@@ -130,7 +130,7 @@ class TapasStages(TextPipelineStages):
         if length > limit:
             raise InputError(
                 f"The table has {length} tokens with the question; this model takes at most "
-                f'{limit}. Shorten it, or send "truncation": true to leave out its last rows.',
+                f"{limit}. Shorten it, or send 'truncation': true to leave out its last rows.",
                 field="table",
                 of_item=False,
             )

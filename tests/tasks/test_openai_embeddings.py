@@ -95,6 +95,8 @@ class TestSdk:
         with pytest.raises(openai.BadRequestError, match="maximum context length is 256") as caught:
             sdk.embeddings.create(model="team/minilm", input=["short", long])
         assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "input[1]")
+        # As older SDKs have it in their messages, where LiteLLM looks for it.
+        assert "This model's maximum context length is" in str({"error": caught.value.body})
         cut = sdk.embeddings.create(
             model="team/minilm", input=long, extra_body={"truncation": True}
         )
