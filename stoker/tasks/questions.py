@@ -9,6 +9,7 @@ from pydantic import (
     Tag,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 
 from stoker.replica.pipelines import ImageStages
@@ -39,6 +40,16 @@ class ImageQuestionRequest(NestedRequest, MediaRequest):
 
     input_fields: ClassVar[tuple[str, ...]] = ("image", "question")
     nested_lists = True
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_image(cls, data: Any) -> Any:
+        """Read what huggingface_hub's client sends for an image: the same as `inputs`, too."""
+        body = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
+        same = isinstance(body.get("inputs"), str) and body["inputs"] == body.get("image")
+        if not same:
+            return cast("Any", data)
+        return {name: value for name, value in body.items() if name != "inputs"}
 
     @field_validator("question")
     @classmethod

@@ -105,6 +105,13 @@ class TestMedia:
             assert 0 <= one.box.xmin < one.box.xmax <= width
             assert 0 <= one.box.ymin < one.box.ymax <= height
 
+    def test_visual_question_answering(self, client: Any) -> None:
+        """It sends the image twice."""
+        found = client("visual-question-answering").visual_question_answering(
+            media("visual-question-answering"), "What colour is the circle?", top_k=2
+        )
+        assert (len(found), found[0].label) == (2, "red")
+
     def test_image_to_text(self, client: Any) -> None:
         found = client("image-to-text").image_to_text(media("image-to-text"))
         assert "red circle" in found.generated_text

@@ -173,6 +173,7 @@ class TestRefusals:
             ({"image": "x", "question": "a", "top_k": 1001}, "top_k"),
             ({"image": "x", "question": "a", "colour": "red"}, "colour"),
             ({"image": "x", "inputs": {"image": "x", "question": "a"}}, "image"),
+            ({"image": "x", "inputs": "y", "question": "a"}, "image"),
             ({"inputs": {"image": "x"}}, "inputs"),
             ({"inputs": []}, "inputs"),
             ({"inputs": [{"image": "x", "question": "a"}, "b"]}, "inputs"),
