@@ -11,6 +11,7 @@ from stoker.openai.messages import (
     Message,
     NamedTool,
     Tool,
+    ToolChoice,
     checked_tools,
     for_template,
 )
@@ -98,7 +99,7 @@ class ChatRequest(GenerationRequest):
     top_logprobs: int | None = Field(default=None, ge=0, le=wire.MAX_LOGPROBS)
     response_format: ResponseFormat | None = None
     tools: list[Tool] | None = Field(default=None, max_length=MAX_TOOLS)
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = Field(
         default=None, description="False: at most one call an answer."
     )
@@ -177,14 +178,20 @@ class ChatRequest(GenerationRequest):
         functions = checked_tools(self.tools)
         parallel = self.parallel_tool_calls is not False
         choice = self.tool_choice or "auto"
-        if not isinstance(choice, NamedTool):
+        if isinstance(choice, str):
             return Tools(functions=functions, choice=choice, parallel=parallel)
-        name = choice.function.name
-        if all(one["function"]["name"] != name for one in functions):
-            raise InvalidRequestError(
-                f"'tool_choice' names '{name}', which is not among the tools.", param="tool_choice"
-            )
-        return Tools(functions=functions, choice="required", name=name, parallel=False)
+        named = [choice] if isinstance(choice, NamedTool) else choice.allowed_tools.tools
+        names = [one.function.name for one in named]
+        for name in names:
+            if all(one["function"]["name"] != name for one in functions):
+                raise InvalidRequestError(
+                    f"'tool_choice' names '{name}', which is not among the tools.",
+                    param="tool_choice",
+                )
+        if isinstance(choice, NamedTool):
+            return Tools(functions=functions, choice="required", name=names[0], parallel=False)
+        mode = choice.allowed_tools.mode
+        return Tools(functions=functions, choice=mode, allowed=names, parallel=parallel)
 
     def _guide(self) -> Guide | None:
         if self.structured_outputs:

@@ -172,6 +172,30 @@ class NamedTool(OpenAIRequest):
     function: NamedFunction
 
 
+class AllowedTools(OpenAIRequest):
+    mode: Literal["auto", "required"]
+    tools: list[NamedTool] = Field(min_length=1, max_length=MAX_TOOLS)
+
+
+class AllowedToolsChoice(OpenAIRequest):
+    """Those of the tools that may be called; the model is shown no others."""
+
+    type: Literal["allowed_tools"]
+    allowed_tools: AllowedTools
+
+
+ToolChoice = Annotated[
+    Annotated[Literal["none", "auto", "required"], Tag("<str>")]
+    | Annotated[NamedTool, Tag("<function>")]
+    | Annotated[AllowedToolsChoice, Tag("<allowed_tools>")],
+    one_of(
+        "function",
+        "allowed_tools",
+        must_be="'none', 'auto', 'required', one function or 'allowed_tools'",
+    ),
+]
+
+
 def for_template(messages: Sequence[Message], field: str = "messages") -> list[dict[str, Any]]:
     """The messages as chat templates take them. Raises `InvalidRequestError` naming the field."""
     known: set[str] = set()

@@ -110,7 +110,7 @@ class ResponseObject(BaseModel):
     store: Literal[False]
     temperature: float | None
     text: dict[str, Any]
-    tool_choice: str | dict[str, str]
+    tool_choice: str | dict[str, Any]
     tools: Sequence[dict[str, Any]]
     top_logprobs: int
     top_p: float | None

@@ -61,6 +61,14 @@ class ChosenFunction(OpenAIRequest):
     name: str = Field(pattern=FUNCTION_NAME)
 
 
+class AllowedFunctions(OpenAIRequest):
+    """Those of the tools that may be called; the model is shown no others."""
+
+    type: Literal["allowed_tools"]
+    mode: Literal["auto", "required"]
+    tools: list[ChosenFunction] = Field(min_length=1, max_length=MAX_TOOLS)
+
+
 class SchemaFormat(JsonSchema):
     type: Literal["json_schema"]
 
@@ -126,8 +134,12 @@ class ResponseRequest(GenerationRequest):
     tool_choice: (
         Annotated[
             Annotated[Literal["none", "auto", "required"], Tag("<str>")]
+            | Annotated[AllowedFunctions, Tag("<allowed_tools>")]
             | Annotated[ChosenFunction, Tag("<other>")],
-            one_of(must_be="'none', 'auto', 'required' or one function"),
+            one_of(
+                "allowed_tools",
+                must_be="'none', 'auto', 'required', one function or 'allowed_tools'",
+            ),
         ]
         | None
     ) = None
@@ -191,10 +203,14 @@ class ResponseRequest(GenerationRequest):
         for index, tool in enumerate(self.tools or []):
             if any(tool.name == other.name for other in (self.tools or [])[:index]):
                 raise refusal(f"'{tool.name}' is another tool's, too", "tools", index, "name")
-        if isinstance(self.tool_choice, ChosenFunction) and all(
-            one.name != self.tool_choice.name for one in self.tools or []
-        ):
+        known = {tool.name for tool in self.tools or []}
+        if isinstance(self.tool_choice, ChosenFunction) and self.tool_choice.name not in known:
             raise refusal("is not among the tools", "tool_choice", "name")
+        if isinstance(self.tool_choice, AllowedFunctions):
+            for index, tool in enumerate(self.tool_choice.tools):
+                if tool.name not in known:
+                    place = ("tool_choice", "tools", index, "name")
+                    raise refusal("is not among the tools", *place)
         return self._of_one_form()
 
     def _of_one_form(self) -> Self:
@@ -249,9 +265,13 @@ class ResponseRequest(GenerationRequest):
                 parallel=False,
                 schema_field=_SCHEMA_FIELD,
             )
+        choice, allowed = self.tool_choice or "auto", None
+        if isinstance(choice, AllowedFunctions):
+            choice, allowed = choice.mode, [tool.name for tool in choice.tools]
         return Tools(
             functions=functions,
-            choice=self.tool_choice or "auto",
+            choice=choice,
+            allowed=allowed,
             parallel=self.parallel_tool_calls is not False,
             schema_field=_SCHEMA_FIELD,
         )

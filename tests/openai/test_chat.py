@@ -35,6 +35,8 @@ TIME: Any = {
         "parameters": {"type": "object", "properties": {}, "additionalProperties": False},
     },
 }
+NAMED: Any = {"type": "function", "function": {"name": "get_weather"}}
+ALLOWED: Any = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [NAMED]}}
 FRANCE = "What is the capital of France?"
 PARIS = "The capital of France is Paris."
 ANNA = "Describe Anna, who is 31 and lives in Berlin, as JSON."
@@ -306,7 +308,13 @@ class TestTools:
         assert found.choices[0].message.content == STATED["What is the weather in Paris?"]
 
     @pytest.mark.parametrize(
-        "choice", ["required", {"type": "function", "function": {"name": "get_weather"}}]
+        "choice",
+        [
+            "required",
+            {"type": "function", "function": {"name": "get_weather"}},
+            {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [NAMED]}},
+        ],
+        ids=["required", "named", "allowed"],
     )
     def test_has_to_be_called(self, sdk: openai.OpenAI, model: str, choice: Any):
         found = ask(sdk, model, FRANCE, tools=[WEATHER], tool_choice=choice, max_tokens=100)
@@ -325,6 +333,32 @@ class TestTools:
         (call,) = found.choices[0].message.tool_calls or []
         assert call.type == "function"
         assert call.function.name == "get_time"
+
+    @pytest.mark.parametrize("mode", ["auto", "required"])
+    @pytest.mark.parametrize(
+        "question", ["What is the weather in Paris?", "What time is it?", FRANCE]
+    )
+    def test_only_those_allowed(self, sdk: openai.OpenAI, model: str, mode: str, question: str):
+        """The model answers as if there were no others."""
+        allowed = {"mode": mode, "tools": [{"type": "function", "function": {"name": "get_time"}}]}
+        found = ask(
+            sdk,
+            model,
+            question,
+            tools=[WEATHER, TIME],
+            tool_choice={"type": "allowed_tools", "allowed_tools": allowed},
+            max_tokens=100,
+        )
+        alone = ask(sdk, model, question, tools=[TIME], tool_choice=mode, max_tokens=100)
+        assert found.usage and alone.usage
+        assert found.usage.prompt_tokens == alone.usage.prompt_tokens
+        answers = [one.choices[0].message.model_dump() for one in (found, alone)]
+        for answer in answers:
+            answer["tool_calls"] = [one["function"] for one in answer["tool_calls"] or []]
+        assert answers[0] == answers[1]
+        names = [one["name"] for one in answers[0]["tool_calls"]]
+        assert set(names) <= {"get_time"}
+        assert names or (mode == "auto" and "time" not in question)
 
 
 class TestForms:
@@ -658,6 +692,19 @@ class TestRefused:
                     "tool_choice": {"type": "function", "function": {"name": "other"}},
                 },
                 "tool_choice",
+            ),
+            ({"tools": [WEATHER], "tool_choice": {"type": "custom"}}, "tool_choice"),
+            ({"tools": [TIME], "tool_choice": ALLOWED}, "tool_choice"),
+            ({"tool_choice": ALLOWED}, "tool_choice"),
+            (
+                {
+                    "tools": [WEATHER],
+                    "tool_choice": {
+                        "type": "allowed_tools",
+                        "allowed_tools": {"mode": "auto", "tools": []},
+                    },
+                },
+                "tool_choice.allowed_tools.tools",
             ),
             ({"audio": {"voice": "a", "format": "wav"}}, "audio"),
             ({"web_search_options": {}}, "web_search_options"),

@@ -11,7 +11,9 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI, OpenAIEmbeddings
 from pydantic import SecretStr
-from pydantic_ai import Agent, NativeOutput
+from pydantic_ai import Agent, ModelRequest, NativeOutput, ToolCallPart, ToolDefinition
+from pydantic_ai.direct import model_request
+from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
@@ -179,6 +181,23 @@ class TestPydanticAi:
         result = await agent.run(LISBON)
         assert set(asked) == {"Lisbon"}
         assert result.output == Report(conditions="sunny")
+
+    async def test_some_of_the_tools(self, agent_model: Any) -> None:
+        """They are sent as `allowed_tools`, beside all that there are."""
+        schema = {"type": "object", "properties": {"city": {"type": "string"}}}
+        tools = [
+            ToolDefinition(name=name, parameters_json_schema={**schema, "required": ["city"]})
+            for name in ("get_weather", "find_hotel", "get_time")
+        ]
+        answer = await model_request(
+            agent_model,
+            [ModelRequest.user_text_prompt(LISBON)],
+            model_settings={"tool_choice": ["find_hotel", "get_time"], "max_tokens": 200},
+            model_request_parameters=ModelRequestParameters(function_tools=tools),
+        )
+        calls = [part.tool_name for part in answer.parts if isinstance(part, ToolCallPart)]
+        assert calls
+        assert set(calls) <= {"find_hotel", "get_time"}
 
     async def test_native_output(self, agent_model: Any) -> None:
         result = await Agent(agent_model, output_type=NativeOutput(Person)).run(ANNA)

@@ -36,6 +36,11 @@ TOOL: dict[str, Any] = {
     "strict": True,
 }
 OTHER_TOOL = {"type": "function", "name": "get_time", "parameters": None, "strict": None}
+ALLOWED = {
+    "type": "allowed_tools",
+    "mode": "required",
+    "tools": [{"type": "function", "name": "get_weather"}],
+}
 ARGUMENTS = '{"city": "Berlin"}'
 THOUGHT = {"structured_outputs": {"regex": "<think>\nlet me see\n</think>\n\nParis\\."}}
 EVERY_TEXT_EVENT = [
@@ -518,8 +523,9 @@ class TestTools:
         [
             ("required", [TOOL]),
             ({"type": "function", "name": "get_weather"}, [OTHER_TOOL, TOOL]),
+            (ALLOWED, [OTHER_TOOL, TOOL]),
         ],
-        ids=["required", "named"],
+        ids=["required", "named", "allowed"],
     )
     def test_call(self, sdk: openai.OpenAI, choice: Any, tools: Any) -> None:
         answer = sdk.responses.create(
@@ -532,6 +538,21 @@ class TestTools:
         assert call.id and call.id.startswith("fc_")
         assert call.call_id.startswith("call_")
         assert answer.output_text == ""
+
+    def test_only_those_allowed(self, account: httpx.Client) -> None:
+        """The model reads of no others; the answer repeats what was asked for."""
+        both = {"tools": [OTHER_TOOL, TOOL], "tool_choice": ALLOWED}
+        found = ask(account, **both, max_output_tokens=200)
+        alone = ask(account, tools=[TOOL], tool_choice="required", max_output_tokens=200)
+        assert found["usage"]["input_tokens"] == alone["usage"]["input_tokens"]
+        assert found["tool_choice"] == ALLOWED
+        assert [one["name"] for one in found["tools"]] == ["get_time", "get_weather"]
+        assert {one["name"] for one in found["output"]} == {"get_weather"}
+        both["tool_choice"] = {**ALLOWED, "mode": "auto"}
+        counted = account.post(
+            f"{PATH}/input_tokens", json={"model": MODEL, "input": QUESTION, **both}
+        )
+        assert counted.json()["input_tokens"] == alone["usage"]["input_tokens"]
 
     def test_loop(self, sdk: openai.OpenAI) -> None:
         tools: Any = [TOOL]
@@ -796,6 +817,15 @@ class TestRefused:
             (
                 {"tools": [FUNCTION], "tool_choice": {"type": "function", "name": "g"}},
                 "tool_choice.name",
+            ),
+            ({"tools": [FUNCTION], "tool_choice": ALLOWED}, "tool_choice.tools[0].name"),
+            (
+                {"tools": [FUNCTION], "tool_choice": {**ALLOWED, "mode": "none"}},
+                "tool_choice.mode",
+            ),
+            (
+                {"tools": [FUNCTION], "tool_choice": {**ALLOWED, "tools": []}},
+                "tool_choice.tools",
             ),
             (
                 {"text": {"format": {"type": "json_object"}}, **THOUGHT},

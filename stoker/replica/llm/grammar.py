@@ -96,7 +96,7 @@ class Grammars:
         found = [
             self._expression(self._body(body, one["function"], tools.schema_field.format(place)))
             for place, one in enumerate(tools.functions)
-            if tools.name in (None, one["function"]["name"])
+            if tools.offers(one) and tools.name in (None, one["function"]["name"])
         ]
         return f"body: {' | '.join(f'({one})' for one in found)}"
 

@@ -200,7 +200,7 @@ class Prompts:
         try:
             return self.tokenizer.apply_chat_template(
                 messages,
-                tools=tools.functions if tools and tools.choice != "none" else None,
+                tools=(tools.offered() if tools else None) or None,
                 add_generation_prompt=True,
                 tokenize=False,
                 **further,

@@ -1,6 +1,6 @@
 """What the gateway asks a replica to generate. Light: both sides import it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, cast
 
 import msgspec
@@ -73,9 +73,20 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
     choice: Literal["auto", "none", "required"] = "auto"
     name: str | None = None
     """With `required`: the one function to call."""
+    allowed: list[str] | None = None
+    """The functions that may be called; None: all of them. The model is shown no others."""
     parallel: bool = True
     schema_field: str = "tools[{}].function.parameters"
     """Where a function's schema stands in the request, for errors."""
+
+    def offered(self) -> list[dict[str, Any]]:
+        """The functions that the model is shown, and may call."""
+        if self.choice == "none":
+            return []
+        return [one for one in self.functions if self.offers(one)]
+
+    def offers(self, function: Mapping[str, Any]) -> bool:
+        return self.allowed is None or function["function"]["name"] in self.allowed
 
 
 class Conversation(msgspec.Struct, frozen=True, kw_only=True):

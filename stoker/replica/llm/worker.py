@@ -215,7 +215,7 @@ class LanguageWorker:
         reader: Reader | None = None
         if isinstance(prompt, Conversation):
             tools, either = asked.tools, asked.guide is not None
-            offered = tools.functions if tools and tools.choice != "none" else []
+            offered = tools.offered() if tools else []
             reader = self._dialect.reader(prepared.text, tools=offered, either=either)
         self._numbers += 1
         choice = Choice(
