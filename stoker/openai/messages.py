@@ -9,7 +9,7 @@ from pydantic import Field, Tag, field_validator
 from stoker.errors import InvalidRequestError
 from stoker.media.media import Media
 from stoker.openai.sampling import MAX_TEXT_CHARS, Name, OpenAIRequest
-from stoker.openai.unions import attribute, one_of
+from stoker.openai.unions import attribute, one_of, type_of
 from stoker.replica.llm.wire import image_part, text_part
 
 MAX_IMAGES = 64
@@ -168,7 +168,9 @@ class NamedFunction(OpenAIRequest):
 
 
 class NamedTool(OpenAIRequest):
-    type: Literal["function"]
+    type: Literal["function"] = Field(
+        default="function", description="huggingface_hub's own type of it has none."
+    )
     function: NamedFunction
 
 
@@ -192,6 +194,7 @@ ToolChoice = Annotated[
         "function",
         "allowed_tools",
         must_be="'none', 'auto', 'required', one function or 'allowed_tools'",
+        kind=lambda value: type_of(value) or "function",
     ),
 ]
 

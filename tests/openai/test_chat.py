@@ -312,9 +312,11 @@ class TestTools:
         [
             "required",
             {"type": "function", "function": {"name": "get_weather"}},
+            # As huggingface_hub's own type has it.
+            {"function": {"name": "get_weather"}},
             {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [NAMED]}},
         ],
-        ids=["required", "named", "allowed"],
+        ids=["required", "named", "of no type", "allowed"],
     )
     def test_has_to_be_called(self, sdk: openai.OpenAI, model: str, choice: Any):
         found = ask(sdk, model, FRANCE, tools=[WEATHER], tool_choice=choice, max_tokens=100)
