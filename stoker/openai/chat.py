@@ -116,6 +116,9 @@ class ChatRequest(GenerationRequest):
     )
     service_tier: Literal["auto", "default"] | None = Field(default=None, description="Not used.")
     prompt_cache_key: Name | None = Field(default=None, description="Not used.")
+    prompt_cache_retention: Literal["in_memory"] | None = Field(
+        default=None, description="What is kept of prompts is kept in memory only."
+    )
     safety_identifier: Name | None = Field(default=None, description="Not used.")
 
     refused: ClassVar[dict[str, str]] = {
@@ -124,6 +127,7 @@ class ChatRequest(GenerationRequest):
         "functions": "is no longer a field of this convention: use 'tools'",
         "moderation": "is not served here",
         "prediction": "is not served here",
+        "prompt_cache_options": "is not served: beginnings of prompts are kept as they come",
         "web_search_options": "is not served: this server opens no pages",
     }
 

@@ -712,6 +712,8 @@ class TestRefused:
             ({"web_search_options": {}}, "web_search_options"),
             ({"functions": [{"name": "f"}]}, "functions"),
             ({"store": True}, "store"),
+            ({"prompt_cache_retention": "24h"}, "prompt_cache_retention"),
+            ({"prompt_cache_options": {"mode": "explicit"}}, "prompt_cache_options"),
             ({"reasoning_effort": "low"}, "reasoning_effort"),
             ({"stream_options": {"include_usage": True}}, "stream_options"),
             ({"response_format": {"type": "xml"}}, "response_format"),
