@@ -5,13 +5,12 @@ every other, so numbers of frames are multiples of that and one. Widths and heig
 its spatial compression times the transformer's patch.
 """
 
-import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from stoker.replica.stages import InputError
+from stoker.replica.video_configs import Pipeline, Reading
 from stoker.tasks.video_request import MAX_FRAMES, MAX_PIXELS, MAX_SIDE, VideoSpec
 
 
@@ -23,6 +22,10 @@ class Shape:
     height: int
     frames: int
     fps: int
+
+    @property
+    def seconds(self) -> float:
+        return self.frames / self.fps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,24 +123,27 @@ def check_amount(shape: Shape) -> None:
         )
 
 
-def rules_of(pipe: Any) -> Rules:
-    """The rules of a loaded pipeline of one of the families."""
-    return _FAMILIES[type(pipe).__name__](pipe)
+def rules_of(read: Reading) -> Rules:
+    """The rules of a pipeline of one of the families, told by its files.
+
+    Raises KeyError, OSError and ValueError where those are not as they should be.
+    """
+    pipe = Pipeline(read)
+    return _FAMILIES[pipe.name](pipe)
 
 
-def _wan(pipe: Any) -> Rules:
+def _wan(pipe: Pipeline) -> Rules:
     """Wan 2.1 and 2.2; of 2.2, the small model expands time steps and has its own size and rate."""
-    transformer = pipe.transformer or pipe.transformer_2
-    patch_frames, patch_height, patch_width = transformer.config.patch_size
-    spatial, temporal = pipe.vae_scale_factor_spatial, pipe.vae_scale_factor_temporal
-    positions = transformer.config.rope_max_seq_len
+    transformer, vae = pipe.component("transformer", "transformer_2"), pipe.component("vae")
+    patch_frames, patch_height, patch_width = transformer["patch_size"]
+    spatial, temporal = vae["scale_factor_spatial"], vae["scale_factor_temporal"]
+    positions = transformer["rope_max_seq_len"]
     multiple = _even(spatial * patch_width), _even(spatial * patch_height)
     most_frames = (positions * patch_frames - 1) * temporal + 1
-    default = _defaults(pipe)
-    small = bool(pipe.config.expand_timesteps)
+    default = pipe.call
     own = (
         Shape(width=1280, height=704, frames=121, fps=24)
-        if small
+        if pipe.setting("expand_timesteps")
         else Shape(
             width=default["width"], height=default["height"], frames=default["num_frames"], fps=16
         )
@@ -152,13 +158,15 @@ def _wan(pipe: Any) -> Rules:
     )
 
 
-def _ltx(pipe: Any) -> Rules:
+def _ltx(pipe: Pipeline) -> Rules:
+    transformer, vae = pipe.component("transformer"), pipe.component("vae")
+    halvings = 2 ** sum(vae["spatio_temporal_scaling"])
+    spatial = vae["spatial_compression_ratio"] or vae["patch_size"] * halvings
     # The pipeline asks for multiples of 32, whatever its VAE.
-    multiple = math.lcm(
-        32, pipe.vae_spatial_compression_ratio * pipe.transformer_spatial_patch_size
-    )
-    temporal = pipe.vae_temporal_compression_ratio * pipe.transformer_temporal_patch_size
-    default = _defaults(pipe)
+    multiple = math.lcm(32, spatial * transformer["patch_size"])
+    compressed = vae["temporal_compression_ratio"] or vae["patch_size_t"] * halvings
+    temporal = compressed * transformer["patch_size_t"]
+    default = pipe.call
     return Rules(
         own=Shape(
             width=default["width"],
@@ -174,27 +182,25 @@ def _ltx(pipe: Any) -> Rules:
     )
 
 
-def _cogvideox(pipe: Any) -> Rules:
+def _cogvideox(pipe: Pipeline) -> Rules:
     """CogVideoX 1.0 and, with patches in time, 1.5.
 
     Its VAE decodes two latent frames at a time and gives the first one's single frame only where
     their number is odd: hence twice the step.
     """
-    config = pipe.transformer.config
-    newer = config.patch_size_t is not None
-    multiple = math.lcm(8, pipe.vae_scale_factor_spatial * config.patch_size)
-    trained = (
-        config.sample_width * pipe.vae_scale_factor_spatial,
-        config.sample_height * pipe.vae_scale_factor_spatial,
-    )
+    transformer, vae = pipe.component("transformer"), pipe.component("vae")
+    spatial = 2 ** (len(vae["block_out_channels"]) - 1)
+    newer = transformer["patch_size_t"] is not None
+    multiple = math.lcm(8, spatial * transformer["patch_size"])
+    trained = transformer["sample_width"] * spatial, transformer["sample_height"] * spatial
     # Of 1.5 the sample's size is that of its table of positions; these are the sizes it is for.
     width, height = (min(trained[0], 1360), min(trained[1], 768)) if newer else trained
-    step = 2 * pipe.vae_scale_factor_temporal
+    step = 2 * vae["temporal_compression_ratio"]
     return Rules(
         own=Shape(
             width=width // multiple * multiple,
             height=height // multiple * multiple,
-            frames=config.sample_frames,
+            frames=transformer["sample_frames"],
             fps=16 if newer else 8,
         ),
         multiple=(multiple, multiple),
@@ -204,12 +210,12 @@ def _cogvideox(pipe: Any) -> Rules:
         else (MAX_SIDE, MAX_SIDE),
         most_frames=_last(MAX_FRAMES, step),
         # Learned positions are tied to their places.
-        fixed=config.use_learned_positional_embeddings,
-        prompt_tokens=config.max_text_seq_length,
+        fixed=transformer["use_learned_positional_embeddings"],
+        prompt_tokens=transformer["max_text_seq_length"],
     )
 
 
-_FAMILIES: Mapping[str, Callable[[Any], Rules]] = {
+_FAMILIES: Mapping[str, Callable[[Pipeline], Rules]] = {
     "WanPipeline": _wan,
     "WanImageToVideoPipeline": _wan,
     "LTXPipeline": _ltx,
@@ -217,13 +223,6 @@ _FAMILIES: Mapping[str, Callable[[Any], Rules]] = {
     "CogVideoXPipeline": _cogvideox,
     "CogVideoXImageToVideoPipeline": _cogvideox,
 }
-
-
-def _defaults(pipe: Any) -> dict[str, Any]:
-    return {
-        name: parameter.default
-        for name, parameter in inspect.signature(type(pipe).__call__).parameters.items()
-    }
 
 
 def _even(side: int) -> int:

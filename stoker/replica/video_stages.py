@@ -32,7 +32,7 @@ class VideoGenerationStages(DiffusionStages):
 
     def attach(self, model: Any) -> None:
         super().attach(model)
-        self.rules = rules_of(model)
+        self.rules = rules_of(lambda path: (self.folder / path).read_bytes())
         # The pipeline's own is used by the engine's thread, and counting changes its settings.
         self._tokenizer = copy.deepcopy(model.tokenizer)
 

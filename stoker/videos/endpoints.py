@@ -19,7 +19,7 @@ from stoker.lists import ListResponse, Paging
 from stoker.openai.convention import Convention
 from stoker.schemas import Deleted
 from stoker.tasks.registry import VIDEO
-from stoker.videos import repository, service
+from stoker.videos import repository, service, shapes
 from stoker.videos.schemas import Variant, Video, VideoCreate
 
 router = APIRouter(prefix="/v1/videos", tags=["Videos"], route_class=KeyedRoute)
@@ -53,13 +53,14 @@ async def create_video(
     fingerprint = service.fingerprint(body)
     if known := await idempotent.known(200, fingerprint):
         return known
+    shape = await shapes.drawn(services, entry, body)
     await unless_gone(request, services.media.collect(body))
     reference = await service.keep_reference(services, entry, body)
     created: Video | None = None
 
     async def create() -> Video:
         nonlocal created
-        row = await service.create(session, services, entry, body, reference)
+        row = await service.create(session, services, entry, body, reference=reference, shape=shape)
         created = service.response(services, row)
         return created
 

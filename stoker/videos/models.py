@@ -21,7 +21,7 @@ class Video(Job, Base):
     parameters: Mapped[dict[str, Any]] = mapped_column(JSON)
     """For the replica's stages."""
     seconds: Mapped[float | None] = mapped_column(Float)
-    """As asked for, then as it came out; None: the model's own, not known before the end."""
+    """What will be drawn; None where the model's files did not tell."""
     size: Mapped[str | None] = mapped_column(String(16))
     reference_id: Mapped[str | None] = mapped_column(String(40))
     """The file that it begins with."""

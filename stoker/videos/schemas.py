@@ -120,7 +120,9 @@ class Video(ResponseModel):
     prompt: str
     status: JobStatus
     progress: int = Field(description="Percent.")
-    seconds: float | None = Field(description="Null until the model's own is known.")
-    size: str | None = Field(description="Null until the model's own is known.")
+    seconds: float | None = Field(
+        description="How long it will be, or is. Null only where a broken model does not tell."
+    )
+    size: str | None = Field(description="`<width>x<height>`; null where `seconds` is.")
     error: VideoError | None
     remixed_from_video_id: None = None

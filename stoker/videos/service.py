@@ -27,6 +27,7 @@ from stoker.jobs import repository as jobs
 from stoker.jobs.models import JobStatus
 from stoker.jobs.runner import Outcome
 from stoker.media.media import Media
+from stoker.replica.video_rules import Shape
 from stoker.runtime.interface import Call, OnProgress
 from stoker.tasks.registry import IMAGE_TO_VIDEO
 from stoker.tasks.video_request import VideoAnswer
@@ -90,7 +91,9 @@ async def create(
     services: Services,
     entry: Entry,
     body: schemas.VideoCreate,
+    *,
     reference: File | None,
+    shape: Shape | None,
 ) -> Video:
     limit = services.settings.jobs_queued
     if await jobs.unfinished(session, Video, entry.deployment_id) >= limit:
@@ -107,8 +110,8 @@ async def create(
         pipeline=entry.pipeline,
         prompt=body.prompt,
         parameters=body.parameters(),
-        seconds=body.seconds,
-        size=body.size,
+        seconds=shape.seconds if shape else body.seconds,
+        size=f"{shape.width}x{shape.height}" if shape else body.size,
         status=JobStatus.QUEUED.value,
         progress=0.0,
         tries=0,

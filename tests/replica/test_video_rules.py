@@ -1,6 +1,10 @@
 """Sizes and numbers of frames, for the configurations that the families publish."""
 
+import inspect
+import json
+import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import diffusers
@@ -8,6 +12,7 @@ import pytest
 import torch
 
 from stoker.replica.stages import InputError
+from stoker.replica.video_configs import CALLS, COMPONENTS
 from stoker.replica.video_rules import Rules, Shape, check_amount, rules_of
 from stoker.tasks.video_request import VideoSpec
 
@@ -56,9 +61,32 @@ MADE: dict[str, Callable[[], Any]] = {
 
 
 @pytest.fixture(scope="module")
-def rules() -> dict[str, Rules]:
+def pipes() -> dict[str, Any]:
     with torch.device("meta"):
-        return {name: rules_of(make()) for name, make in MADE.items()}
+        return {name: make() for name, make in MADE.items()}
+
+
+def read(folder: Path) -> Rules:
+    return rules_of(lambda path: (folder / path).read_bytes())
+
+
+def configured(pipe: Any, folder: Path) -> Path:
+    """The pipeline's configuration as it would be saved, without its weights."""
+    pipe.save_config(folder)
+    for name in ("transformer", "vae"):
+        getattr(pipe, name).save_config(folder / name)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folders(pipes: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("configs")
+    return {name: configured(pipe, root / name) for name, pipe in pipes.items()}
+
+
+@pytest.fixture(scope="module")
+def rules(folders: dict[str, Path]) -> dict[str, Rules]:
+    return {name: read(folder) for name, folder in folders.items()}
 
 
 def refused(rules: Rules, **spec: Any) -> tuple[str, str]:
@@ -138,6 +166,74 @@ def test_other_sizes_are_refused_with_the_nearest(
     field, message = refused(rules[family], width=size[0], height=size[1])
     assert field == "size"
     assert f"not {size[0]}x{size[1]}. Nearest: {nearest}." in message
+
+
+@pytest.mark.parametrize("family", MADE)
+def test_as_the_loaded_pipeline(
+    pipes: dict[str, Any], rules: dict[str, Rules], family: str
+) -> None:
+    """What the library works out itself when it has the model."""
+    pipe, found = pipes[family], rules[family]
+    config = pipe.transformer.config
+    if family.startswith("ltx"):
+        spatial = pipe.vae_spatial_compression_ratio * pipe.transformer_spatial_patch_size
+        temporal = pipe.vae_temporal_compression_ratio * pipe.transformer_temporal_patch_size
+    elif family.startswith("wan"):
+        spatial = pipe.vae_scale_factor_spatial * config.patch_size[1]
+        temporal = pipe.vae_scale_factor_temporal
+    else:
+        spatial = pipe.vae_scale_factor_spatial * config.patch_size
+        temporal = 2 * pipe.vae_scale_factor_temporal
+        sample = config.sample_width * pipe.vae_scale_factor_spatial
+        assert found.own.width in (sample, 1360)
+    assert (found.multiple[0] % spatial, found.multiple[1] % spatial) == (0, 0)
+    assert found.multiple[0] == math.lcm({"ltx": 32}.get(family, 8), spatial)
+    assert found.frame_step == temporal
+
+
+@pytest.mark.parametrize("family", ["wan-2.1", "ltx", "cogvideox-2b"])
+def test_settings_that_a_file_leaves_out(
+    folders: dict[str, Path], rules: dict[str, Rules], family: str, tmp_path: Path
+) -> None:
+    """Files of earlier releases name fewer of them."""
+    index = json.loads((folders[family] / "model_index.json").read_bytes())
+    kept = {name: index[name] for name in ("_class_name", "transformer", "vae")}
+    (tmp_path / "model_index.json").write_text(json.dumps(kept))
+    for name in ("transformer", "vae"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
+    assert read(tmp_path) == rules[family]
+
+
+def test_defaults_are_the_librarys() -> None:
+    library: Any = diffusers
+    for name, settings in COMPONENTS.items():
+        taken = inspect.signature(getattr(library, name).__init__).parameters
+        assert {setting: taken[setting].default for setting in settings} == settings, name
+    for name, settings in CALLS.items():
+        taken = inspect.signature(getattr(library, name).__call__).parameters
+        assert {setting: taken[setting].default for setting in settings} == settings, name
+
+
+def test_first_transformer_that_there_is(folders: dict[str, Path], tmp_path: Path) -> None:
+    """Wan 2.2 may have but the second."""
+    index = json.loads((folders["wan-2.1"] / "model_index.json").read_bytes())
+    moved = index | {"transformer": [None, None], "transformer_2": index["transformer"]}
+    (tmp_path / "model_index.json").write_text(json.dumps(moved))
+    for name, target in (("transformer", "transformer_2"), ("vae", "vae")):
+        config = folders["wan-2.1"] / name / "config.json"
+        (tmp_path / target).mkdir()
+        (tmp_path / target / "config.json").write_bytes(config.read_bytes())
+    assert read(tmp_path) == read(folders["wan-2.1"])
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"{}", b'{"_class_name": "FluxPipeline"}', b"\xff"], ids=repr
+)
+def test_what_is_no_configuration(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "model_index.json").write_bytes(content)
+    with pytest.raises((KeyError, ValueError)):
+        read(tmp_path)
 
 
 def test_refusals_name_the_field(rules: dict[str, Rules]) -> None:

@@ -32,7 +32,7 @@ PROMPT = "a red circle moves to the right"
 
 
 def create(client: Any, model: str = "film", **fields: Any) -> dict[str, Any]:
-    body = {"model": model, "prompt": PROMPT, **fields}
+    body = {"model": model, "prompt": PROMPT} | fields
     response = client.post(VIDEOS, json=body)
     assert response.status_code == 200, response.text
     return response.json()
@@ -87,9 +87,10 @@ class TestSdk:
         assert video.id.startswith("video_")
         assert (video.object, video.status, video.progress) == ("video", "queued", 0)
         assert (video.model, video.prompt, video.size) == ("film", PROMPT, "64x32")
+        # 8 k + 1 frames: nine are nearest to a second.
+        assert float(video.seconds) == 9 / 8
         done = sdk.videos.poll(video.id)
         assert (done.status, done.progress, done.error) == ("completed", 100, None)
-        # 8 k + 1 frames: nine are nearest to a second.
         assert float(done.seconds) == 9 / 8
         assert done.completed_at and done.created_at <= done.completed_at <= time.time()
         assert done.expires_at == pytest.approx(done.completed_at + 24 * 3600, abs=60)
@@ -132,6 +133,26 @@ class TestCreate:
         # 4 k + 1 frames at 16 a second.
         assert (found["seconds"], found["size"]) == (9 / 16, "32x32")
         assert decoded(content(client, found["id"])) == (9, 32, 32, 16.0, "h264")
+
+    def test_says_what_will_be_drawn(self, client: Any, slow: dict[str, Any]) -> None:
+        """From the first answer on, however it was asked for, and in lists."""
+        asked = [
+            # The model's own: 161 frames at 25 a second.
+            ("film", {}, (161 / 25, "704x512")),
+            ("film", {"fps": 8, "seconds": 1, "size": "64x32"}, (9 / 8, "64x32")),
+            ("film", {"seconds": "0.36"}, (9 / 25, "704x512")),
+            ("wan", {"seconds": 4}, (65 / 16, "832x480")),
+        ]
+        for model, fields, expected in asked:
+            body = {"model": model, "prompt": PROMPT, **fields}
+            form = {name: (None, str(value)) for name, value in body.items()}
+            for sent in ({"json": body}, {"files": form}):
+                found = client.post(VIDEOS, **sent).json()
+                listed = client.get(VIDEOS, params={"limit": 1}).json()["data"][0]
+                alone = client.get(f"{VIDEOS}/{found['id']}").json()
+                client.delete(f"{VIDEOS}/{found['id']}").raise_for_status()
+                for one in (found, listed, alone):
+                    assert (one["id"], one["seconds"], one["size"]) == (found["id"], *expected)
 
     def test_beginning_in_every_form(self, client: Any) -> None:
         encoded = base64.b64encode(picture()).decode()
@@ -192,6 +213,10 @@ class TestCreate:
             ({"size": "99999x2"}, "size"),
             ({"fps": 0}, "fps"),
             ({"fps": 1000}, "fps"),
+            # What this model cannot draw.
+            ({"size": "70x34"}, "size"),
+            ({"seconds": 119}, "seconds"),
+            ({"size": "4096x4096"}, "seconds"),
             ({"num_inference_steps": 0}, "num_inference_steps"),
             ({"num_inference_steps": 10_000}, "num_inference_steps"),
             ({"guidance_scale": -1}, "guidance_scale"),
@@ -224,9 +249,12 @@ class TestCreate:
 
 class TestFailure:
     def test_says_what_would_be_right(self, client: Any) -> None:
-        found = ended(client, create(client, size="70x34")["id"])
+        response = client.post(VIDEOS, json={"model": "film", "prompt": PROMPT, "size": "70x34"})
+        assert "Nearest: 64x32" in response.json()["error"]["message"]
+        found = ended(client, create(client, **QUICK | {"prompt": "a " * 200})["id"])
         assert (found["status"], found["error"]["code"]) == ("failed", "invalid_request")
-        assert "64x32" in found["error"]["message"]
+        assert "at most 128" in found["error"]["message"]
+        assert (found["seconds"], found["size"]) == (9 / 25, "64x32")
         assert found["completed_at"] and found["expires_at"] is None
         response = client.get(f"{VIDEOS}/{found['id']}/content")
         assert refusal(response)[:2] == (409, "video_not_completed")

@@ -1,0 +1,50 @@
+"""What a video will be, told before any model is loaded."""
+
+import asyncio
+import logging
+from pathlib import Path
+
+import msgspec
+
+from stoker.artifacts import service as artifacts
+from stoker.context import Services
+from stoker.deployments import repository as deployments
+from stoker.deployments.directory import Entry
+from stoker.deployments.folders import FolderReader
+from stoker.errors import InvalidRequestError
+from stoker.replica.stages import InputError
+from stoker.replica.video_rules import Rules, Shape, check_amount, rules_of
+from stoker.tasks.video_request import VideoSpec
+from stoker.videos.schemas import VideoCreate
+
+log = logging.getLogger(__name__)
+
+_MAX_CONFIG_BYTES = 1 << 20
+
+
+async def drawn(services: Services, entry: Entry, body: VideoCreate) -> Shape | None:
+    """What is going to be drawn; None where the model's files do not tell: its load will fail.
+
+    Raises `InvalidRequestError` for what the model cannot draw.
+    """
+    try:
+        rules = await _rules(services, entry)
+    except (KeyError, OSError, TypeError, ValueError):
+        log.warning("a video pipeline could not be read", extra={"deployment": entry.deployment_id})
+        return None
+    try:
+        shape = rules.shape(msgspec.convert(body.parameters(), VideoSpec))
+        check_amount(shape)
+    except InputError as error:
+        raise InvalidRequestError(error.message, param=error.field) from error
+    return shape
+
+
+async def _rules(services: Services, entry: Entry) -> Rules:
+    async with services.database.reading() as session:
+        row = await deployments.get(session, entry.account_id, entry.deployment_id)
+        if row is None:
+            raise KeyError(entry.deployment_id)
+        keys = {} if row.upload_id is None else await artifacts.files_of(session, row.upload_id)
+    source = FolderReader(Path(row.source)) if row.source else services.blobs.files(keys)
+    return await asyncio.to_thread(rules_of, lambda path: source.read(path, 0, _MAX_CONFIG_BYTES))
