@@ -1,7 +1,7 @@
 """Sound as a file, written piece by piece while it is made."""
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Protocol
@@ -24,6 +24,8 @@ _UNKNOWN = 0xFFFFFFFF
 """For a length that is not known yet: readers then read to the end."""
 _HEADER = 36
 """Bytes of a WAV file between its own length and that of its samples."""
+_SHORTEST = 100
+"""A sound has at least this part of a second: of much less, resamplers give nothing."""
 
 Samples = NDArray[numpy.float32]
 
@@ -70,18 +72,33 @@ def encoder(form: str, rate: int, speed: float = 1.0) -> AudioEncoder:
     sound's own rate, the others the nearest higher one that they know. A `wav` of several pieces
     says that its length is unknown, with 0xFFFFFFFF in its two places.
     """
-    tempo = Tempo(rate, speed)
+    pieces = _Pieces(rate, speed)
     if form in _CODECS:
-        return _Compressed(_CODECS[form], rate, tempo)
-    return _Plain(rate, tempo, headed=form == "wav")
+        return _Compressed(_CODECS[form], rate, pieces)
+    return _Plain(rate, pieces, headed=form == "wav")
+
+
+class _Pieces:
+    """A sound at its speed, with silence behind it where it is too short."""
+
+    def __init__(self, rate: int, speed: float) -> None:
+        self._tempo = Tempo(rate, speed)
+        self._missing = rate // _SHORTEST
+
+    def add(self, samples: Samples, *, last: bool) -> Iterator[Samples]:
+        for piece in self._tempo.add(samples, last=last):
+            self._missing -= piece.size
+            yield piece
+        if last and self._missing > 0:
+            yield numpy.zeros(self._missing, numpy.float32)
 
 
 class _Plain:
     """Samples as they are, with a WAV file's header or none."""
 
-    def __init__(self, rate: int, tempo: Tempo, *, headed: bool) -> None:
+    def __init__(self, rate: int, pieces: _Pieces, *, headed: bool) -> None:
         self._rate = rate if headed else PCM_RATE
-        self._tempo = tempo
+        self._pieces = pieces
         self._source = rate
         self._headed = headed
         self._resampler: Any = av.AudioResampler(format="s16", layout="mono", rate=self._rate)
@@ -89,7 +106,7 @@ class _Plain:
     def add(self, samples: Samples, *, last: bool) -> bytes:
         pieces = [
             out
-            for piece in self._tempo.add(samples, last=last)
+            for piece in self._pieces.add(samples, last=last)
             for out in self._resampler.resample(_frame(piece, self._source))
         ]
         if last:
@@ -111,9 +128,9 @@ class _Plain:
 
 
 class _Compressed:
-    def __init__(self, codec: _Codec, rate: int, tempo: Tempo) -> None:
+    def __init__(self, codec: _Codec, rate: int, pieces: _Pieces) -> None:
         self._rate = rate
-        self._tempo = tempo
+        self._pieces = pieces
         self._sink = _Sink()
         options = {"flush_packets": "1", **(codec.options or {})}
         # The sink cannot seek, so nothing is written that would have to be mended later.
@@ -123,7 +140,7 @@ class _Compressed:
         self._written = 0
 
     def add(self, samples: Samples, *, last: bool) -> bytes:
-        for piece in self._tempo.add(samples, last=last):
+        for piece in self._pieces.add(samples, last=last):
             self._mux(self._stream.encode(self._timed(piece)))
         if last:
             self._mux(self._stream.encode(None))

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 _CHUNK = 1 << 16
 """Samples handed to FFmpeg at a time."""
+_PADDING = 2
+"""Of silence, this part of a second: more than the windows of a chain."""
 
 Samples = NDArray[numpy.float32]
 
@@ -21,24 +23,38 @@ class Tempo:
     """FFmpeg's `atempo` (https://ffmpeg.org/ffmpeg-filters.html#atempo), piece by piece.
 
     It is chained, because one instance takes no less than 0.5, and above 2 skips sound.
+
+    It gives whole windows only: of a shorter sound nothing, of others more or less than their end.
+    So silence follows the last piece, and what comes out is cut to its length.
     """
 
     def __init__(self, rate: int, speed: float) -> None:
-        self._rate = rate
-        self._given = 0
+        self._rate, self._speed = rate, speed
+        self._given = self._taken = 0
         self._graph = _graph(rate, speed) if speed != 1 else None
 
     def add(self, samples: Samples, *, last: bool) -> Iterator[Samples]:
         """What there is, of shape (n,), once these samples, of such a shape, were added."""
-        for start in range(0, samples.size, _CHUNK):
-            chunk = samples[start : start + _CHUNK]
-            if self._graph is None:
-                yield chunk
-            else:
-                self._graph.push(self._frame(chunk))
-                yield from self._ready()
-        if last and self._graph:
-            self._graph.push(None)
+        if self._graph is None:
+            yield from _chunks(samples)
+            return
+        sounding = self._given + samples.size
+        yield from self._passed(samples)
+        if last:
+            left = math.ceil(sounding / self._speed) - self._taken
+            silence = numpy.zeros(self._rate // _PADDING, numpy.float32)
+            for piece in self._passed(silence, last=True):
+                if left > 0:
+                    yield piece[:left]
+                left -= piece.size
+
+    def _passed(self, samples: Samples, *, last: bool = False) -> Iterator[Samples]:
+        graph: Any = self._graph
+        for chunk in _chunks(samples):
+            graph.push(self._frame(chunk))
+            yield from self._ready()
+        if last:
+            graph.push(None)
             yield from self._ready()
 
     def _frame(self, samples: Samples) -> Any:
@@ -52,9 +68,15 @@ class Tempo:
         graph: Any = self._graph
         while True:
             try:
-                yield graph.pull().to_ndarray()[0]
+                piece = graph.pull().to_ndarray()[0]
             except (error.BlockingIOError, error.EOFError):
                 return
+            self._taken += piece.size
+            yield piece
+
+
+def _chunks(samples: Samples) -> Iterator[Samples]:
+    return (samples[start : start + _CHUNK] for start in range(0, samples.size, _CHUNK))
 
 
 def _graph(rate: int, speed: float) -> Any:

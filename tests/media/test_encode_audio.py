@@ -64,6 +64,20 @@ class TestFormats:
         assert pitch(found, RATE) == pytest.approx(HZ, abs=2)
         assert 0.4 < numpy.abs(found).max() < 0.6
 
+    @pytest.mark.parametrize("speed", [0.25, 1.5, 4.0])
+    @pytest.mark.parametrize("samples", [64, 700, 1500])
+    def test_speed_of_a_short_sound(self, form: str, samples: int, speed: float) -> None:
+        """Shorter than the windows that tempo is changed in: 46 ms of this sound."""
+        parts = written(form, TONE[:samples], RATE, speed, pieces=2)
+        found = read(form, parts, RATE)
+        wanted = max(samples / speed, 0.01 * RATE)
+        if form in ("wav", "flac", "pcm"):
+            assert len(found) == pytest.approx(wanted, abs=2)
+        else:
+            # Their frames are longer.
+            assert wanted - 1 <= len(found) <= wanted + 0.15 * RATE
+        assert numpy.abs(found).max() > 0.2, "it sounds"
+
     @pytest.mark.parametrize("rate", [8_000, 11_111, 16_000, 44_100, 96_000])
     def test_rates(self, form: str, rate: int) -> None:
         sound = TONE[: rate // 2]

@@ -212,6 +212,17 @@ def test_speed(client: openai.OpenAI, expected: speech.Waveform, speed: float) -
     )
 
 
+@pytest.mark.parametrize("form", CONTENT_TYPES)
+def test_a_short_sound_at_another_speed(client: openai.OpenAI, form: str) -> None:
+    """Shorter than the windows in which the tempo is changed."""
+    spoken = [say(client, "a", "conformer", response_format=form, speed=speed) for speed in (1, 4)]
+    plain, fast = (heard(content, form, speech.RATE) for content in spoken)
+    assert 0 < len(fast) <= len(plain) < 0.15 * speech.RATE
+    if form in NATIVE:
+        assert len(fast) == pytest.approx(max(len(plain) / 4, 0.01 * speech.RATE), abs=3)
+    assert numpy.abs(fast).max() > numpy.abs(plain).max() / 10
+
+
 class TestStreaming:
     def test_the_first_bytes_leave_while_it_speaks(
         self, client: openai.OpenAI, account: httpx.Client
