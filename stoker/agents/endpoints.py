@@ -169,7 +169,8 @@ async def list_events(
     """List what happened in a run, or follow it as it happens."""
     if EVENTS in request.headers.get("accept", ""):
         field, given = "Last-Event-ID", last_event_id
-        if given is None:
+        # An empty one is that of a stream whose events had no ids, in the field's definition.
+        if not given:
             field, given = "after", paging.after
         return await stream.follow(request, services, place, _after(given, field))
     after = _after(paging.after, "after")

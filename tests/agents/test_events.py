@@ -136,6 +136,16 @@ class TestStream:
         check_sequence(seen)
         assert seen == account.events(run)
 
+    def test_empty_last_event_id(self, account: Account, ended: str) -> None:
+        """Not known: then `after` says where to go on."""
+        headers = {"accept": "text/event-stream", "last-event-id": ""}
+        for query, after in (("", 0), ("?after=2", 2)):
+            answer = account.client.get(f"{ended}/events{query}", headers=headers)
+            assert answer.status_code == 200, answer.text
+            lines = answer.text.splitlines()
+            ids = [line.removeprefix("id: ") for line in lines if line.startswith("id: ")]
+            assert ids == [event["id"] for event in account.events(ended)[after:]]
+
     @pytest.mark.parametrize("last", ["a", "-1", "1 2", "9" * 20])
     def test_bad_last_event_id(self, account: Account, ended: str, last: str) -> None:
         headers = {"accept": "text/event-stream", "last-event-id": last}
