@@ -76,7 +76,16 @@ def strict_client(strict: Server) -> Iterator[httpx.Client]:
 
 
 class TestInvalidRequest:
-    @pytest.mark.parametrize("path", [TOKENS, "/v1/api-keys", DEPLOYMENTS, ARTIFACTS])
+    @pytest.mark.parametrize(
+        "path",
+        [
+            TOKENS,
+            "/v1/api-keys",
+            DEPLOYMENTS,
+            ARTIFACTS,
+            *(one.path for one in (*CONVENTIONS, CREATE)),
+        ],
+    )
     @pytest.mark.parametrize(
         "content",
         [

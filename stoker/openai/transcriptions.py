@@ -1,7 +1,7 @@
 """`POST /v1/audio/transcriptions` and `/v1/audio/translations`: recordings as text."""
 
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
 from fastapi import APIRouter, Request, Response
 from pydantic import AfterValidator, BaseModel, Field, model_validator
@@ -56,14 +56,15 @@ class AudioTranslationRequest(ModelRequest):
 
     @model_validator(mode="before")
     @classmethod
-    def _honoured(cls, data: dict[str, Any]) -> Any:
+    def _honoured(cls, data: Any) -> Any:
+        given = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
         for name, why in cls.refused.items():
-            if data.get(name) is not None:
+            if given.get(name) is not None:
                 raise refusal(why, name)
         # OpenAI's client spells an object of a form out, field by field.
-        if any(name.startswith(_VAD) for name in data):
+        if any(name.startswith(_VAD) for name in given):
             raise refusal(_ONLY_AUTO, "chunking_strategy")
-        return data
+        return cast("Any", data)
 
     @property
     def is_streamed(self) -> bool:
