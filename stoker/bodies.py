@@ -1,7 +1,7 @@
 """A request out of a body: JSON, a form with files, or a bare media file."""
 
 import functools
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from http import HTTPStatus
 from types import NoneType, UnionType
 from typing import Annotated, Any, Protocol, TypeVar, Union, get_args, get_origin
@@ -9,7 +9,7 @@ from typing import Annotated, Any, Protocol, TypeVar, Union, get_args, get_origi
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
-from starlette.datastructures import ImmutableMultiDict, UploadFile
+from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 
 from stoker.errors import InvalidRequestError, UnsupportedMediaTypeError, from_validation
@@ -19,7 +19,7 @@ Asked = TypeVar("Asked", bound=BaseModel)
 Asked_co = TypeVar("Asked_co", bound=BaseModel, covariant=True)
 
 FORM = "multipart/form-data"
-_JSON = "application/json"
+JSON = "application/json"
 _ANY_FILE = "application/octet-stream"
 _MAX_FIELDS = 1000
 
@@ -46,17 +46,17 @@ async def read(request: Request, shape: Shape[Asked], *, max_files: int) -> Aske
 
     Raises `UnsupportedMediaTypeError`, `InvalidRequestError`, `PayloadTooLargeError`.
     """
-    kind = request.headers.get("content-type", _JSON).partition(";")[0].strip().lower()
+    kind = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
     untyped = "content-type" not in request.headers
     # Hugging Face's clients send bare files without a type.
     if untyped and shape.media and shape.bare and not _is_object(await request.body()):
         kind = _ANY_FILE
-    if kind == _JSON:
+    if kind == JSON:
         return _parsed(shape, await request.body())
     if shape.media and kind == FORM:
         return _validated(shape, await _form(request, shape, max_files))
     if field := _raw_field(shape, kind):
-        given = _gathered(shape, request.query_params)
+        given = _gathered(shape, *_unbracketed(request.query_params.multi_items()))
         content = await request.body()
         if not content:
             raise InvalidRequestError(f"The body is empty: it must be the {shape.media[field]}.")
@@ -70,9 +70,9 @@ async def read(request: Request, shape: Shape[Asked], *, max_files: int) -> Aske
 def accepted(shape: Shape[Any]) -> list[str]:
     """The content types that an endpoint takes."""
     if not shape.media:
-        return [_JSON]
+        return [JSON]
     kinds = sorted({f"{kind}/*" for kind in shape.media.values()})
-    return [_JSON, FORM, *([*kinds, _ANY_FILE] if shape.bare else [])]
+    return [JSON, FORM, *([*kinds, _ANY_FILE] if shape.bare else [])]
 
 
 def _is_object(body: bytes) -> bool:
@@ -105,19 +105,15 @@ def _validated(shape: Shape[Asked], given: Mapping[str, Any]) -> Asked:
 async def _form(request: Request, shape: Shape[Any], max_files: int) -> dict[str, Any]:
     # The body as a whole is limited already, while it is read.
     form = request.form(max_files=max_files, max_fields=_MAX_FIELDS, max_part_size=1 << 32)
-    values: list[tuple[str, Any]] = []
-    lists: set[str] = set()
     try:
         async with form as received:
-            for name, value in received.multi_items():
-                field = name.removesuffix("[]")
-                lists |= {field} if field != name else set()
-                values.append((field, await _form_value(shape.media, field, value)))
+            items, lists = _unbracketed(received.multi_items())
+            values = [(name, await _form_value(shape.media, name, one)) for name, one in items]
     except HTTPException as error:
         if error.status_code != HTTPStatus.BAD_REQUEST:
             raise
         raise InvalidRequestError(f"The form could not be read: {error.detail}") from error
-    return _gathered(shape, ImmutableMultiDict(values), lists)
+    return _gathered(shape, values, lists)
 
 
 async def _form_value(
@@ -131,15 +127,20 @@ async def _form_value(
     return Media(media[field], content=await value.read())
 
 
+def _unbracketed(items: Iterable[tuple[str, Any]]) -> tuple[list[tuple[str, Any]], set[str]]:
+    """Fields of a form or a query, without the `[]` of lists, and the names that had it."""
+    given = [*items]
+    lists = {name.removesuffix("[]") for name, _ in given if name.endswith("[]")}
+    return [(name.removesuffix("[]"), value) for name, value in given], lists
+
+
 def _gathered(
-    shape: Shape[Any],
-    values: "ImmutableMultiDict[str, Any]",
-    lists: Collection[str] = (),
+    shape: Shape[Any], values: Iterable[tuple[str, Any]], lists: Collection[str]
 ) -> dict[str, Any]:
     """Fields by name: `lists` and those given several times as lists, objects out of JSON."""
     found: dict[str, list[Any]] = {}
     texts = _texts(shape.request)
-    for name, value in values.multi_items():
+    for name, value in values:
         plain = name in shape.media or (name in texts and value != "null")
         found.setdefault(name, []).append(value if plain else _structure(name, value))
     return {

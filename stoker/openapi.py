@@ -7,7 +7,7 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from stoker.auth import ACCOUNT_HEADER
-from stoker.bodies import FORM, accepted
+from stoker.bodies import FORM, JSON, accepted
 from stoker.errors import (
     ErrorBody,
     InternalError,
@@ -76,13 +76,7 @@ def _of_the_edge(operation: dict[str, Any]) -> list[type[StokerError]]:
 def _describe(document: dict[str, Any], task: Task, path: str) -> None:
     operation = document["paths"][path]["post"]
     schema = _component(document, task.request, "validation")
-    content: dict[str, Any] = {
-        kind: {"schema": {"type": "string", "format": "binary"}} for kind in accepted(task)
-    }
-    content["application/json"] = {"schema": schema, "example": dict(task.example)}
-    if FORM in content:
-        content[FORM] = {"schema": schema}
-    operation["requestBody"] = {"required": True, "content": content}
+    operation["requestBody"] = _request_body(task, schema)
     operation["responses"]["200"] = {
         "description": "The results together."
         if task.whole
@@ -99,9 +93,7 @@ def _describe(document: dict[str, Any], task: Task, path: str) -> None:
 def _describe_convention(document: dict[str, Any], convention: Convention[Any]) -> None:
     operation = document["paths"][convention.path]["post"]
     schema = _component(document, convention.request, "validation")
-    content: dict[str, Any] = {kind: {"schema": schema} for kind in accepted(convention)}
-    content["application/json"]["example"] = dict(convention.example)
-    operation["requestBody"] = {"required": True, "content": content}
+    operation["requestBody"] = _request_body(convention, schema)
     operation["responses"]["200"] = {
         "description": "The whole answer, or, asked for a stream, server-sent events as OpenAI's "
         "clients read them."
@@ -116,6 +108,15 @@ def _describe_convention(document: dict[str, Any], convention: Convention[Any]) 
             for kind, answer in convention.answers.items()
         },
     }
+
+
+def _request_body(asked: Task | Convention[Any], schema: dict[str, Any]) -> dict[str, Any]:
+    file = {"type": "string", "format": "binary"}
+    content: dict[str, Any] = {
+        kind: {"schema": schema if kind in (JSON, FORM) else file} for kind in accepted(asked)
+    }
+    content[JSON]["example"] = dict(asked.example)
+    return {"required": True, "content": content}
 
 
 def _text_or_file(kind: str) -> dict[str, Any]:

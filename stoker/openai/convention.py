@@ -30,7 +30,7 @@ class Convention(Generic[Asked_co]):
     media: Mapping[str, MediaKind] = field(default_factory=dict[str, MediaKind])
     """Fields of the request that take files, in a form."""
     bare: bool = False
-    """No body is a bare file."""
+    """Whether a body may be a bare file."""
 
 
 def add_route(

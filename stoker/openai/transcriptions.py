@@ -11,6 +11,7 @@ from stoker.auth import Caller
 from stoker.context import ServicesDep
 from stoker.inference import Prefer, TaskRoute, check_pipeline, unless_gone, wait_seconds
 from stoker.media.media import Media
+from stoker.openai import hub
 from stoker.openai.convention import EVENTS, Convention, add_route, streamed
 from stoker.openai.sampling import ModelRequest
 from stoker.replica.generation import MIN_TEMPERATURE
@@ -57,14 +58,15 @@ class AudioTranslationRequest(ModelRequest):
     @model_validator(mode="before")
     @classmethod
     def _honoured(cls, data: Any) -> Any:
-        given = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
+        asked = hub.unnested(data, "file", cls.model_fields, cls.refused)
+        given = cast("dict[str, Any]", asked) if isinstance(asked, dict) else {}
         for name, why in cls.refused.items():
             if given.get(name) is not None:
                 raise refusal(why, name)
         # OpenAI's client spells an object of a form out, field by field.
         if any(name.startswith(_VAD) for name in given):
             raise refusal(_ONLY_AUTO, "chunking_strategy")
-        return cast("Any", data)
+        return cast("Any", asked)
 
     @property
     def is_streamed(self) -> bool:
@@ -197,6 +199,7 @@ CONVENTIONS: tuple[Convention[AudioTranslationRequest], ...] = (
         answers={JSON: Transcription, TEXT: None, VTT: None, EVENTS: None},
         example={"model": "tiny-transcriber", "file": "https://sounds.example/speech.wav"},
         media={"file": "audio"},
+        bare=True,
     ),
     Convention(
         path=TRANSLATIONS,
@@ -205,6 +208,7 @@ CONVENTIONS: tuple[Convention[AudioTranslationRequest], ...] = (
         answers={JSON: Transcription, TEXT: None, VTT: None},
         example={"model": "tiny-transcriber", "file": "https://sounds.example/rede.wav"},
         media={"file": "audio"},
+        bare=True,
     ),
 )
 

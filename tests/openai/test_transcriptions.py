@@ -13,10 +13,14 @@ import numpy
 import openai
 import pytest
 import transformers
+from huggingface_hub import InferenceClient
+from huggingface_hub.errors import HfHubHTTPError
 
 import stoker.demo
+from tests.deployments.support import check_error
 from tests.support import recognition, sdk2
 from tests.support.deploying import deploy
+from tests.support.hub import inference_client
 from tests.support.media import sound, wav
 from tests.support.server import Server
 
@@ -117,6 +121,84 @@ class TestText:
             extra_body={"brand_new": "field"},
         )
         assert answer.text == text
+
+
+@pytest.fixture(scope="module")
+def hub(account: httpx.Client) -> InferenceClient:
+    return inference_client(account, MODEL, TRANSCRIPTIONS)
+
+
+class TestInferenceClient:
+    """Of huggingface_hub, which sends files bare, and with parameters in base64."""
+
+    def test_files(self, hub: InferenceClient, text: str, tmp_path: Path) -> None:
+        path = tmp_path / "clip.wav"
+        path.write_bytes(ONE)
+        for audio in (ONE, path, str(path)):
+            assert hub.automatic_speech_recognition(audio).text == text
+
+    def test_parameters(self, hub: InferenceClient, pipe: Any) -> None:
+        for language in ("de", "en"):
+            found = hub.automatic_speech_recognition(ONE, extra_body={"language": language})
+            theirs = pipe(SOUNDS[0].copy(), generate_kwargs={**PLAIN, "language": language})
+            assert found.text == theirs["text"].strip()
+
+    @pytest.mark.parametrize(
+        ("given", "field", "what"),
+        [
+            ({"return_timestamps": True}, "return_timestamps", "timestamp_granularities"),
+            ({"language": 7}, "language", "string"),
+            ({"known_speaker_names": ["a"]}, "known_speaker_names", "told apart"),
+        ],
+    )
+    def test_refused(
+        self, hub: InferenceClient, given: dict[str, Any], field: str, what: str
+    ) -> None:
+        with pytest.raises(HfHubHTTPError) as refused:
+            hub.automatic_speech_recognition(ONE, extra_body=given)
+        error = refused.value.response.json()["error"]
+        assert (refused.value.response.status_code, error["param"]) == (400, field)
+        assert what in error["message"]
+
+    @pytest.mark.parametrize(
+        ("body", "field"),
+        [
+            ({"inputs": "aGk=", "file": "aGk="}, "file"),
+            ({"inputs": "aGk=", "parameters": {"file": "aGk="}}, "file"),
+            ({"inputs": "aGk=", "parameters": [1]}, "parameters"),
+            ({"inputs": "aGk=", "parameters": {"language": "en"}, "language": "de"}, "language"),
+            ({"inputs": 7}, "file"),
+        ],
+    )
+    def test_wrong_bodies(self, account: httpx.Client, body: dict[str, Any], field: str) -> None:
+        answer = account.post(TRANSCRIPTIONS, json={"model": MODEL, **body})
+        check_error(answer, 400, "InvalidRequestError", "invalid_request", field)
+
+    def test_bare_with_a_query(self, account: httpx.Client, sdk: openai.OpenAI) -> None:
+        wanted = sdk.audio.transcriptions.create(
+            file=named(ONE),
+            model=MODEL,
+            response_format="verbose_json",
+            timestamp_granularities=["word"],
+        )
+        fields = {
+            "model": MODEL,
+            "response_format": "verbose_json",
+            "timestamp_granularities[]": "word",
+        }
+        for kind in ("audio/wav", "application/octet-stream"):
+            answer = account.post(
+                TRANSCRIPTIONS, content=ONE, headers={"content-type": kind}, params=fields
+            )
+            assert answer.json()["words"] == [one.to_dict() for one in wanted.words or ()]
+        answer = account.post(
+            TRANSLATIONS,
+            content=ONE,
+            headers={"content-type": "audio/wav"},
+            params={"model": MODEL, "response_format": "text"},
+        )
+        theirs = sdk.audio.translations.create(file=named(ONE), model=MODEL)
+        assert answer.text == f"{theirs.text}\n"
 
 
 class TestForms:
