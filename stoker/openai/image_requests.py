@@ -4,9 +4,16 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    ModelWrapValidatorHandler,
+    WithJsonSchema,
+    model_validator,
+)
 
 from stoker.media.media import Media
+from stoker.openai import hub
 from stoker.openai.sampling import ModelRequest
 from stoker.replica.drawing.wire import ImageFormat
 from stoker.tasks.base import refusal
@@ -68,6 +75,27 @@ def _only(value: Any) -> Any:
     return value
 
 
+def _sized(given: dict[str, Any]) -> dict[str, Any]:
+    """Hugging Face's sides of an image as our `size`."""
+    body = dict(given)
+    target = body.pop("target_size", None)
+    sides: dict[str, Any] = cast("dict[str, Any]", target) if isinstance(target, dict) else {}
+    if target is not None and not {"width", "height"} >= set(sides) > set():
+        raise refusal("must be an object with 'width' and 'height'", "target_size")
+    sides = sides | {name: body.pop(name) for name in ("width", "height") if name in body}
+    if all(side is None for side in sides.values()):
+        return body
+    if "size" in body:
+        raise refusal("is given twice: 'width' and 'height' are the same", "size")
+    for name in ("width", "height"):
+        side = sides.get(name)
+        if type(side) is not int or not MIN_SIDE <= side <= MAX_SIDE:
+            raise refusal(
+                f"must be from {MIN_SIDE} to {MAX_SIDE} pixels, and both sides are needed", name
+            )
+    return body | {"size": [sides["width"], sides["height"]]}
+
+
 class ImageGenerationRequest(ModelRequest):
     """Fields whose defaults are null take the model's own."""
 
@@ -126,6 +154,25 @@ class ImageGenerationRequest(ModelRequest):
     }
     """Known fields that nothing here can honour → why."""
 
+    inputs_field: ClassVar[str] = "prompt"
+    """What Hugging Face's form of a request holds in `inputs`."""
+    _is_file: bool = False
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _of_the_hub(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """Read Hugging Face's form, whose answer is the image itself."""
+        if not hub.is_asked(data):
+            return handler(data)
+        known = {*cls.model_fields, "width", "height", "target_size"}
+        body = cast("dict[str, Any]", hub.unnested(data, cls.inputs_field, known, cls.refused))
+        made = handler(_sized(body))
+        if made.response_format is None and not made.stream:
+            if made.count > 1:
+                raise refusal("must be 1, or 'response_format' given: the answer is the image", "n")
+            made._is_file = True
+        return made
+
     @model_validator(mode="before")
     @classmethod
     def _honoured(cls, data: Any) -> Any:
@@ -147,6 +194,11 @@ class ImageGenerationRequest(ModelRequest):
         if self.partial_images and not self.stream:
             raise refusal("needs 'stream': true", "partial_images")
         return self
+
+    @property
+    def is_file(self) -> bool:
+        """Whether the answer is to be the image itself."""
+        return self._is_file
 
     @property
     def count(self) -> int:
@@ -179,6 +231,8 @@ class ImageGenerationRequest(ModelRequest):
 
 
 class ImageEditRequest(ImageGenerationRequest):
+    inputs_field: ClassVar[str] = "image"
+
     image: Annotated[Image, BeforeValidator(_only)] = Field(description="The image to change.")
     mask: Image | None = Field(
         default=None,

@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 from fastapi import APIRouter, Request, Response
@@ -26,6 +26,7 @@ from stoker.tasks.registry import MEDIA
 from stoker.tasks.text_to_image import EDITS, GENERATIONS
 
 JSON = "application/json"
+_FILES = {f"image/{form}": None for form in get_args(ImageFormat)}
 MAX_FILES = 17
 """OpenAI's clients may send 16 images and a mask; more than one image is refused by name."""
 
@@ -64,7 +65,7 @@ CONVENTIONS = (
         path=GENERATIONS,
         summary="Create images",
         request=ImageGenerationRequest,
-        answers={JSON: ImagesAnswer, EVENTS: None},
+        answers={JSON: ImagesAnswer, EVENTS: None, **_FILES},
         example={"model": "tiny-draw", "prompt": "a red circle", "seed": 1},
         event="image_generation",
     ),
@@ -72,7 +73,7 @@ CONVENTIONS = (
         path=EDITS,
         summary="Edit an image",
         request=ImageEditRequest,
-        answers={JSON: ImagesAnswer, EVENTS: None},
+        answers={JSON: ImagesAnswer, EVENTS: None, **_FILES},
         example={
             "model": "tiny-draw",
             "prompt": "a blue square",
@@ -116,6 +117,8 @@ def _handler(convention: Drawn) -> Callable[..., Awaitable[Response]]:
         if body.stream:
             return await streamed(request, parts)
         images = _images(await unless_gone(request, _joined(parts)))
+        if body.is_file:
+            return Response(images.files[0], media_type=f"image/{body.form}")
         answer = {
             "model": entry.model,
             "created": created,

@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request, Response
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from stoker import bodies
 from stoker.auth import Caller
 from stoker.context import ServicesDep
 from stoker.inference import Prefer, TaskRoute, check_pipeline, wait_seconds
+from stoker.openai import hub
 from stoker.openai.convention import EVENTS, Convention, add_route, streamed
 from stoker.openai.sampling import ModelRequest, OpenAIRequest
 from stoker.runtime.interface import KEEP_ALIVE, Call
@@ -73,6 +74,11 @@ class SpeechRequest(ModelRequest):
         le=2**63 - 1,
         description="The same seed makes the same sound again, on the same machine.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_the_hub(cls, data: Any) -> Any:
+        return hub.unnested(data, "input", cls.model_fields)
 
     @property
     def form(self) -> str:

@@ -17,6 +17,7 @@ from PIL import Image
 
 from tests.support import diffusion
 from tests.support.deploying import deploy, deployment, push
+from tests.support.hub import inference_client
 from tests.support.media import image, png
 from tests.support.models import tiny_bert
 from tests.support.server import Server
@@ -198,6 +199,65 @@ class TestEdits:
         again = account.post(EDITS, data=form, files=files).raise_for_status().json()
         assert answer["size"] == "48x48"
         assert answer["data"] == again["data"]
+
+
+class TestInferenceClient:
+    """Of huggingface_hub, which reads the image itself."""
+
+    def test_text_to_image(self, account: httpx.Client, pipe: Any) -> None:
+        hub = inference_client(account, "draw", GENERATIONS)
+        options: Any = {"num_inference_steps": STEPS, "seed": SEED}
+        plain = hub.text_to_image(PROMPT, **options)
+        assert (plain.format, same(plain, direct(pipe))) == ("PNG", True)
+        given: Any = {"negative_prompt": "blue", "guidance_scale": 3.0, "width": 48, "height": 16}
+        assert same(hub.text_to_image(PROMPT, **options, **given), direct(pipe, **given))
+        webp = hub.text_to_image(PROMPT, **options, extra_body={"output_format": "webp"})
+        assert (webp.format, webp.size) == ("WEBP", (32, 32))
+
+    def test_image_to_image(self, account: httpx.Client, client: openai.OpenAI) -> None:
+        hub = inference_client(account, "draw", EDITS)
+        found = hub.image_to_image(
+            png(PICTURE), prompt=PROMPT, num_inference_steps=STEPS, seed=SEED, strength=0.5
+        )
+        answer = client.images.edit(
+            model="draw",
+            image=png(PICTURE),
+            prompt=PROMPT,
+            response_format="b64_json",
+            extra_body=extra(strength=0.5),
+        )
+        assert same(found, opened(answer)[0])
+
+    def test_another_answer(self, account: httpx.Client, pipe: Any) -> None:
+        body = {"model": "draw", "inputs": PROMPT, "parameters": extra(n=2)}
+        answer = account.post(GENERATIONS, json={**body, "response_format": "b64_json"})
+        files = [base64.b64decode(one["b64_json"]) for one in answer.json()["data"]]
+        for at, file in enumerate(files):
+            assert same(Image.open(io.BytesIO(file)), direct(pipe, SEED + at))
+
+    @pytest.mark.parametrize(
+        ("parameters", "param", "message"),
+        [
+            ({"scheduler": "DDIMScheduler"}, "scheduler", "no parameter of this endpoint"),
+            ({"width": 48}, "height", "both sides"),
+            ({"width": 48, "height": 4}, "height", "from 8 to 2048"),
+            ({"width": 48, "height": 16, "size": "48x16"}, "size", "given twice"),
+            ({"target_size": 7}, "target_size", "'width' and 'height'"),
+            ({"n": 2}, "n", "response_format"),
+            ({"prompt": "x"}, "prompt", "given twice"),
+            ({"style": "vivid"}, "style", "in the prompt"),
+            ({"seed": True}, "seed", "a number"),
+            ([1], "parameters", "an object"),
+        ],
+        ids=str,
+    )
+    def test_refused(
+        self, account: httpx.Client, parameters: Any, param: str, message: str
+    ) -> None:
+        body = {"model": "draw", "inputs": PROMPT, "parameters": parameters}
+        answer = account.post(GENERATIONS, json=body)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+        assert message in answer.json()["error"]["message"]
 
 
 class TestStream:

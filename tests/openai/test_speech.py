@@ -13,6 +13,7 @@ import httpx
 import numpy
 import openai
 import pytest
+from huggingface_hub.errors import HfHubHTTPError
 
 from stoker.media import audio
 from stoker.media.encode_audio import PCM_RATE
@@ -20,6 +21,7 @@ from stoker.media.limits import MediaLimits
 from stoker.openai.speech import CONTENT_TYPES, MAX_CHARACTERS
 from tests.support import sdk2, speech
 from tests.support.deploying import deploy
+from tests.support.hub import inference_client
 from tests.support.server import Server
 
 PIECES = [
@@ -272,6 +274,20 @@ class TestStreaming:
         body = {"model": "one", "input": "Yes.", "stream_format": "sse"}
         answer = account.post("/v1/audio/speech", json=body)
         assert answer.headers["content-type"].startswith("text/event-stream")
+
+
+def test_inference_client(account: httpx.Client, expected: speech.Waveform) -> None:
+    """Of huggingface_hub, which gives what is generated with as parameters."""
+    hub = inference_client(account, "one", "/v1/audio/speech")
+    given = {"seed": SEED, "response_format": "wav"}
+    found = heard(hub.text_to_speech(TEXT, extra_body=given), "wav", speech.RATE)
+    assert numpy.abs(found - expected).max() <= LSB
+    assert hub.text_to_speech("Yes.").startswith(b"\xff"), "mp3"
+    with pytest.raises(HfHubHTTPError) as refused:
+        hub.text_to_speech("Yes.", temperature=0.5)
+    error = refused.value.response.json()["error"]
+    assert (refused.value.response.status_code, error["param"]) == (400, "temperature")
+    assert "which takes instructions, response_format, seed, speed" in error["message"]
 
 
 def outstanding(account: httpx.Client, model: str) -> int:
