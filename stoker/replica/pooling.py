@@ -68,21 +68,32 @@ class SentenceHead:
     def _cased(self, text: str) -> str:
         return text.lower() if self.about.lowercase else text
 
-    def pool(self, hidden: "torch.Tensor", mask: "torch.Tensor") -> "torch.Tensor":
-        """(batch, tokens, width) hidden states and (batch, tokens) mask → (batch, features)."""
+    def pool(
+        self, hidden: "torch.Tensor", mask: "torch.Tensor", *, normalize: bool | None = None
+    ) -> "torch.Tensor":
+        """(batch, tokens, width) hidden states and (batch, tokens) mask → (batch, features).
+
+        Whether these have length one is the model's own matter, unless `normalize` says.
+        """
         import torch
 
         for work in self.tokens:
             hidden = work(hidden)
         vector = torch.cat([_POOLING[mode](hidden, mask) for mode in self.about.pooling], dim=-1)
-        for work in self.after:
+        last = len(self.after)
+        while normalize is not None and last and self.after[last - 1] is _normalize:
+            last -= 1
+        for work in self.after[:last]:
             vector = work(vector)
-        return vector
+        return _normalize(vector) if normalize else vector
 
-    def shortened(self, vector: "torch.Tensor", dimensions: int) -> "torch.Tensor":
-        """The leading numbers of a (features,) vector, of length one where the model has it so."""
+    def shortened(
+        self, vector: "torch.Tensor", dimensions: int, *, normalize: bool | None = None
+    ) -> "torch.Tensor":
+        """The leading numbers of a (features,) vector, of length one as in `pool`."""
         short = vector[:dimensions]
-        return _normalize(short[None])[0] if _normalize in self.after else short
+        normalize = _normalize in self.after if normalize is None else normalize
+        return _normalize(short[None])[0] if normalize else short
 
 
 def cosines(one: Sequence[float], others: Sequence[Sequence[float]]) -> list[float]:

@@ -2,13 +2,15 @@
 
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
+
+from pydantic import Field, model_validator
 
 from stoker.replica.encoders import CLASSES, encoder_of
 from stoker.replica.pooling import SentenceHead, cosines
 from stoker.replica.stages import ContextLengthError, InputError, Sample
 from stoker.replica.text import TextStages
-from stoker.tasks.base import Task, TaskRequest
+from stoker.tasks.base import Task, TaskRequest, refusal
 from stoker.tasks.inputs import TextInputs, Truncation
 
 if TYPE_CHECKING:
@@ -16,8 +18,50 @@ if TYPE_CHECKING:
 
 
 class FeatureExtractionRequest(TaskRequest):
+    """With the fields that Text Embeddings Inference takes."""
+
     inputs: TextInputs
     truncation: Truncation = False
+    truncate: bool | None = Field(default=None, description="Another name of `truncation`.")
+    truncation_direction: Literal["right"] | None = Field(
+        default=None, description="What is cut off is the end."
+    )
+    normalize: bool | None = Field(
+        default=None,
+        description="Whether vectors are made as long as one; default: as the model has it.",
+    )
+    prompt_name: str | None = Field(
+        default=None,
+        max_length=128,
+        description="Which of the model's own prompts precedes the texts, such as `query`; "
+        "default: the model's default.",
+    )
+    dimensions: int | None = Field(
+        default=None,
+        ge=1,
+        le=65_536,
+        description="How many of the vector's leading numbers to return, of models trained for it.",
+    )
+    encoding_format: Literal["float"] | None = Field(
+        default=None, description="`/v1/embeddings` gives base64, too."
+    )
+
+    @model_validator(mode="after")
+    def _named_once(self) -> Self:
+        if self.truncate is not None and "truncation" in self.model_fields_set:
+            raise refusal("is given twice: 'truncation' is the same", "truncate")
+        return self
+
+    def parameters(self) -> dict[str, Any]:
+        """What the replica's stages get beside a text."""
+        given = {
+            "normalize": self.normalize,
+            "prompt_name": self.prompt_name,
+            "dimensions": self.dimensions,
+        }
+        return {"truncation": self.truncation or bool(self.truncate)} | {
+            name: value for name, value in given.items() if value is not None
+        }
 
 
 class FeatureExtractionStages(TextStages):
@@ -149,12 +193,13 @@ class FeatureExtractionStages(TextStages):
         hidden = output["last_hidden_state"].float()
         mask = output["attention_mask"].clone()
         mask[:, : output.get("prompt_tokens", 0)] = 0
-        vector: Any = self._head.pool(hidden, mask)[0]
+        normalize: bool | None = parameters.get("normalize")
+        vector: Any = self._head.pool(hidden, mask, normalize=normalize)[0]
         wanted = parameters.get("dimensions")
         if wanted is None or wanted == len(vector):
             return vector
         self._check_dimensions(wanted, len(vector))
-        return self._head.shortened(vector, wanted)
+        return self._head.shortened(vector, wanted, normalize=normalize)
 
     def _check_dimensions(self, wanted: int, full: int) -> None:
         """Matryoshka models name their dimensions, or that they have them, in config.json."""
