@@ -1,7 +1,6 @@
 """Deployments: what is wanted is a row; what is observed comes from the runtime."""
 
 import logging
-from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from stoker.deployments.models import Deployment, Desired
 from stoker.errors import ConflictError, InvalidRequestError, NotFoundError
 from stoker.ids import Prefix, new_id
 from stoker.runtime.interface import DeploymentSpec, DeploymentStats, Readiness, Reason, Status
+from stoker.tasks.architectures import matching
 from stoker.tasks.registry import PIPELINES, TEXT_GENERATION, engines
 
 log = logging.getLogger(__name__)
@@ -219,12 +219,8 @@ def _servable(wanted: str, architecture: str) -> str:
         raise InvalidRequestError(
             f"Unknown pipeline '{wanted}'. Known: {', '.join(PIPELINES)}.", param="pipeline"
         )
-    if not any(fnmatchcase(architecture, pattern) for pattern in PIPELINES[wanted]):
-        fitting = [
-            name
-            for name, patterns in PIPELINES.items()
-            if any(fnmatchcase(architecture, pattern) for pattern in patterns)
-        ]
+    if not matching(architecture, PIPELINES[wanted]):
+        fitting = [name for name, patterns in PIPELINES.items() if matching(architecture, patterns)]
         raise InvalidRequestError(
             f"A {architecture} cannot serve '{wanted}'; it can serve: {', '.join(fitting)}.",
             param="pipeline",

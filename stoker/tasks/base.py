@@ -189,7 +189,7 @@ class Task:
     name: str = ""
     """Unique; the pipeline's name where it is not given."""
     architectures: tuple[str, ...] = ()
-    """Patterns of `config.architectures` that can serve this task."""
+    """Patterns of `config.architectures` that can serve this task; see `architectures.matching`."""
     families: tuple[str, ...] = ()
     """Model families that the tests compare with transformers itself."""
     example: Mapping[str, Any]

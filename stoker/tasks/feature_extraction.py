@@ -10,6 +10,7 @@ from stoker.replica.encoders import CLASSES, encoder_of
 from stoker.replica.pooling import SentenceHead, cosines
 from stoker.replica.stages import ContextLengthError, InputError, Sample
 from stoker.replica.text import TextStages
+from stoker.tasks.architectures import PAGES
 from stoker.tasks.base import Task, TaskRequest, refusal
 from stoker.tasks.inputs import TextInputs, Truncation
 
@@ -223,7 +224,7 @@ TASK = Task(
     request=FeatureExtractionRequest,
     result=list[float],
     # A bare `…Model` is meant for nothing else; below any head there are hidden states to pool.
-    architectures=("*Model", "*For*"),
+    architectures=("*Model", "*For*", *PAGES),
     families=(
         "bert",
         "blenderbot",

@@ -8,6 +8,7 @@ from typing_extensions import TypedDict
 
 from stoker.replica.pipelines import TextPipelineStages
 from stoker.replica.stages import InputError, Sample
+from stoker.tasks.architectures import PAGES
 from stoker.tasks.base import Task, TaskRequest
 from stoker.tasks.inputs import MANY, ONE, TextInputs, TopK, Truncation, one_or_many
 
@@ -77,7 +78,7 @@ TASK = Task(
     request=FillMaskRequest,
     # Several masks in a text: one list each.
     result=list[Filling] | list[list[Filling]],
-    architectures=("*ForMaskedLM", "*ForPreTraining"),
+    architectures=("*ForMaskedLM", "*ForPreTraining", *PAGES),
     families=("bert", "distilbert", "electra", "roberta"),
     example={"inputs": "The capital of France is [MASK].", "top_k": 3},
     example_result=[

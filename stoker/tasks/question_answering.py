@@ -13,6 +13,7 @@ from typing_extensions import TypedDict
 
 from stoker.replica.reading import Found, ReadingStages, no_answer, passages
 from stoker.replica.stages import InputError, Sample
+from stoker.tasks.architectures import PAGES
 from stoker.tasks.base import NestedRequest, Task
 from stoker.tasks.inputs import TextInputs, TopK
 
@@ -143,7 +144,7 @@ TASK = Task(
     summary="Answer questions from texts",
     request=QuestionAnsweringRequest,
     result=Answer | list[Answer],
-    architectures=("*ForQuestionAnswering", "*ForQuestionAnsweringSimple"),
+    architectures=("*ForQuestionAnswering", "*ForQuestionAnsweringSimple", *PAGES),
     families=("bert", "roberta"),
     example={
         "question": "How tall is the tower?",

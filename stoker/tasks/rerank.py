@@ -9,6 +9,7 @@ from typing_extensions import TypedDict
 
 from stoker.replica.pairs import RelevanceStages
 from stoker.replica.stages import Sample
+from stoker.tasks.architectures import PAGES
 from stoker.tasks.base import Task, TaskRequest
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ TASK = Task(
     # Their stages take pairs too: a cross-encoder is a text classifier, and embeddings compare.
     also=("text-classification", "feature-extraction"),
     # Less specific than that of text classification, which serves this endpoint as well.
-    architectures=("*ForSequenceClass*",),
+    architectures=("*ForSequenceClass*", *PAGES),
     families=("bert", "roberta"),
     example={
         "query": "How tall is the tower?",

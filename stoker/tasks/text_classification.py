@@ -8,6 +8,7 @@ from pydantic import Field
 from stoker.replica.pairs import RelevanceStages
 from stoker.replica.pipelines import TextPipelineStages
 from stoker.replica.stages import Sample
+from stoker.tasks.architectures import PAGES
 from stoker.tasks.base import Task, TaskRequest
 from stoker.tasks.inputs import FunctionToApply, Label, TextInputs, TopK, Truncation
 
@@ -52,7 +53,7 @@ TASK = Task(
     summary="Classify texts",
     request=TextClassificationRequest,
     result=list[Label],
-    architectures=("*ForSequenceClassification",),
+    architectures=("*ForSequenceClassification", *PAGES),
     families=("bert", "distilbert", "electra", "roberta"),
     example={"inputs": "The room was clean and the staff were friendly."},
     example_result=[

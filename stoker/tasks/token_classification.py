@@ -8,6 +8,7 @@ from typing_extensions import TypedDict
 
 from stoker.replica.pipelines import TextPipelineStages
 from stoker.replica.stages import Sample
+from stoker.tasks.architectures import PAGES
 from stoker.tasks.base import Task, TaskRequest
 from stoker.tasks.inputs import TextInputs, Truncation
 
@@ -57,7 +58,7 @@ TASK = Task(
     summary="Classify tokens",
     request=TokenClassificationRequest,
     result=list[Token],
-    architectures=("*ForTokenClassification",),
+    architectures=("*ForTokenClassification", *PAGES),
     families=("bert", "distilbert", "electra", "roberta"),
     example={"inputs": "Maria Schmidt works at Siemens in Berlin."},
     example_result=[

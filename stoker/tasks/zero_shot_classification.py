@@ -13,6 +13,7 @@ from typing_extensions import TypedDict
 from stoker.replica.pairs import PairStages, Part
 from stoker.replica.pipelines import TextPipelineStages
 from stoker.replica.stages import InputError, Sample
+from stoker.tasks.architectures import PAGES
 from stoker.tasks.base import Task, TaskRequest
 from stoker.tasks.inputs import TextInputs, Truncation
 
@@ -97,7 +98,7 @@ TASK = Task(
     request=ZeroShotClassificationRequest,
     result=Classification,
     # Less specific than that of text classification, which most such models are made for.
-    architectures=("*ForSequenceClass*",),
+    architectures=("*ForSequenceClass*", *PAGES),
     families=("bert", "bart"),
     example={
         "inputs": "The last train leaves at half past eleven.",

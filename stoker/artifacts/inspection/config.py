@@ -3,15 +3,16 @@
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
 from stoker.artifacts.inspection.documents import Json
 from stoker.artifacts.inspection.failure import FailureCode, InspectionError, quoted
 from stoker.artifacts.inspection.files import FileSet
+from stoker.artifacts.inspection.unserved import reason
 from stoker.artifacts.inspection.weights import MODULES
 from stoker.replica.sentence import PROMPTS
 from stoker.replica.speech.folder import unfit
+from stoker.tasks.architectures import matching
 
 CONFIG = "config.json"
 README = "README.md"
@@ -116,7 +117,7 @@ def find_pipeline(
         architecture: the class that the model was saved from.
         given: the pipeline that the uploader asks for, or None.
         hints: pipelines that the model's own files point to, the strongest first.
-        pipelines: by name, fnmatch patterns of the architectures that each serves.
+        pipelines: by name, patterns of the architectures that each serves; see `matching`.
 
     Raises:
         InspectionError: `UNKNOWN_PIPELINE`, `PIPELINE_MISMATCH`, `UNSUPPORTED_ARCHITECTURE`,
@@ -125,15 +126,15 @@ def find_pipeline(
     if given is not None and given not in pipelines:
         raise unknown_pipeline(given, pipelines)
     ranks = {
-        name: max(_literal_length(pattern) for pattern in matching)
+        name: max(_literal_length(pattern) for pattern in matched)
         for name, patterns in pipelines.items()
-        if (matching := [pattern for pattern in patterns if fnmatchcase(architecture, pattern)])
+        if (matched := matching(architecture, patterns))
     }
     if not ranks:
         raise InspectionError(
             FailureCode.UNSUPPORTED_ARCHITECTURE,
-            f"No pipeline here serves {architecture}. Upload a model for one of: "
-            f"{_listed(pipelines)}.",
+            f"No pipeline here serves {architecture}{reason(architecture)}. Upload a model for one "
+            f"of: {_listed(pipelines)}.",
             CONFIG,
         )
     if given is not None:

@@ -34,6 +34,7 @@ from stoker.artifacts.inspection.packages import (
 from stoker.artifacts.inspection.recognise import FileKind
 from stoker.artifacts.inspection.safetensors import Header, read_header
 from stoker.artifacts.inspection.sentence import refuse_unfit_modules
+from stoker.artifacts.inspection.unserved import refuse_other_senses
 from stoker.artifacts.inspection.weights import MODULES, TRANSFORMERS, Weights, find_weights
 from stoker.replica.sentence import PROMPTS
 
@@ -95,7 +96,8 @@ def inspect(
     Args:
         files: the uploaded files.
         pipeline: the pipeline that the uploader asks for; None to find it.
-        pipelines: for each pipeline served, fnmatch patterns of the architectures that it serves.
+        pipelines: for each pipeline served, patterns of the architectures that it serves; see
+            `stoker.tasks.architectures.matching`.
 
     Raises:
         InspectionError: the files are refused; `FailureCode` lists the reasons. Errors of the
@@ -122,6 +124,8 @@ def inspect(
     found = find_pipeline(config.architecture, pipeline, hints, pipelines)
     refuse_unserved_writer(found, config, documents)
     refuse_unfit_modules(found, file_set, documents)
+    asked = pipeline is not None or found in hints
+    refuse_other_senses(found, config.architecture, documents, asked=asked)
     refuse_missing_tokenizer(found, file_set, documents)
     refuse_unspeakable(config.architecture, file_set, documents)
     warnings = refuse_missing_packages(found, file_set, documents)

@@ -1,0 +1,117 @@
+"""Architectures that are not served: refused at once, with the reason, whatever else they match."""
+
+from typing import Any
+
+import pytest
+import transformers
+
+from stoker.artifacts.inspection import FailureCode, InspectionError, inspect
+from stoker.artifacts.inspection.config import find_pipeline
+from stoker.tasks.registry import PIPELINES
+
+from .builders import MemoryFiles, dumps, model
+
+PLAIN_TEXT = [
+    "token-classification",
+    "text-classification",
+    "zero-shot-classification",
+    "text-ranking",
+    "fill-mask",
+    "question-answering",
+    "feature-extraction",
+]
+HEADS = [
+    "Model",
+    "ForMaskedLM",
+    "ForQuestionAnswering",
+    "ForSequenceClassification",
+    "ForTokenClassification",
+]
+
+
+class TestPages:
+    """Models of words on a page take plain text without an error, and answer nonsense."""
+
+    @pytest.mark.parametrize("pipeline", PLAIN_TEXT)
+    @pytest.mark.parametrize("family", ["LayoutLM", "LayoutLMv3", "Lilt", "Bros"])
+    def test_no_pipeline_of_texts(self, family: str, pipeline: str) -> None:
+        for head in HEADS:
+            for given, hints in ((pipeline, ()), (None, (pipeline,)), (None, ())):
+                try:
+                    found = find_pipeline(f"{family}{head}", given, hints, PIPELINES)
+                except InspectionError as error:
+                    assert f"{family}{head}" in error.message
+                else:
+                    assert found not in PLAIN_TEXT
+
+    @pytest.mark.parametrize(
+        ("architecture", "why"),
+        [
+            ("LayoutLMv3ForTokenClassification", "words with their places on a page"),
+            ("LiltForTokenClassification", "words with their places on a page"),
+            ("BrosForTokenClassification", "words with their places on a page"),
+            ("MarkupLMForTokenClassification", "nodes of HTML"),
+            ("LayoutLMv2ForTokenClassification", "detectron2"),
+        ],
+    )
+    @pytest.mark.parametrize("given", [None, "token-classification"])
+    def test_reason(self, architecture: str, why: str, given: str | None) -> None:
+        with pytest.raises(InspectionError, match=why) as caught:
+            find_pipeline(architecture, given, (), PIPELINES)
+        assert caught.value.code is FailureCode.UNSUPPORTED_ARCHITECTURE
+        assert architecture in caught.value.message
+
+    def test_plain_text_goes_on(self) -> None:
+        for family in ("Bert", "RobertaPreLayerNorm", "Roberta"):
+            found = find_pipeline(f"{family}ForTokenClassification", None, (), PIPELINES)
+            assert found == "token-classification"
+
+
+UNSERVED: dict[str, Any] = {
+    "ViTMAEForPreTraining": transformers.ViTMAEConfig,
+    "Sam3Model": transformers.Sam3Config,
+    "UdopForConditionalGeneration": transformers.UdopConfig,
+    "Kosmos2ForConditionalGeneration": transformers.Kosmos2Config,
+    "VisualBertForPreTraining": transformers.VisualBertConfig,
+    "LxmertModel": transformers.LxmertConfig,
+    "Wav2Vec2BertModel": transformers.Wav2Vec2BertConfig,
+    "HubertModel": transformers.HubertConfig,
+    "WhisperModel": transformers.WhisperConfig,
+    "Speech2TextModel": transformers.Speech2TextConfig,
+    "ASTModel": transformers.ASTConfig,
+    "EncodecModel": transformers.EncodecConfig,
+    "BarkModel": transformers.BarkConfig,
+}
+
+
+def files(architecture: str) -> MemoryFiles:
+    document = UNSERVED[architecture]().to_dict() | {"architectures": [architecture]}
+    return MemoryFiles(model(config_json=dumps(document)))
+
+
+class TestOtherSenses:
+    """Whatever has a tokenizer would do for `*Model` and `*For…`, the patterns of features."""
+
+    @pytest.mark.parametrize("architecture", UNSERVED)
+    def test_no_model_of_texts(self, architecture: str) -> None:
+        with pytest.raises(InspectionError, match=architecture) as caught:
+            inspect(files(architecture), None, PIPELINES)
+        assert caught.value.code is FailureCode.UNSUPPORTED_ARCHITECTURE
+
+    @pytest.mark.parametrize("architecture", ["HubertModel", "Wav2Vec2BertModel", "LxmertModel"])
+    def test_nor_on_request(self, architecture: str) -> None:
+        with pytest.raises(InspectionError, match=architecture):
+            inspect(files(architecture), "feature-extraction", PIPELINES)
+
+    def test_text_side_on_request(self) -> None:
+        document = transformers.Qwen2VLConfig().to_dict() | {"architectures": ["Qwen2VLModel"]}
+        contents = MemoryFiles(model(config_json=dumps(document)))
+        found = inspect(contents, "feature-extraction", PIPELINES)
+        assert found.pipeline == "feature-extraction"
+
+    @pytest.mark.parametrize("name", ["Bert", "Mamba", "ConvBert", "Nystromformer", "T5Encoder"])
+    def test_models_of_texts(self, name: str) -> None:
+        configuration = getattr(transformers, f"{name.removesuffix('Encoder')}Config")()
+        document = configuration.to_dict() | {"architectures": [f"{name}Model"]}
+        found = inspect(MemoryFiles(model(config_json=dumps(document))), None, PIPELINES)
+        assert found.pipeline == "feature-extraction"
