@@ -109,6 +109,13 @@ def test_a_label_too_long(case: Any) -> None:
     assert "17 tokens; this model takes at most 16" in refused.value.failure.message
 
 
+def test_boxes_are_not_named_by_tokens(case: Any) -> None:
+    local, _ = case
+    with pytest.raises(RefusedError, match="not for this model") as refused:
+        local.ask(body(IMAGES[0], text_threshold=0.3))
+    assert refused.value.failure.param == "text_threshold"
+
+
 def test_an_image_passes_once_whatever_its_labels(case: Any) -> None:
     local, _ = case
     local.ask(body(IMAGES[0]))
@@ -119,7 +126,14 @@ def test_an_image_passes_once_whatever_its_labels(case: Any) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"threshold": 2}, {"top_k": 0}, {"top_k": 1001}, {"candidate_labels": [""]}, {"image": 3}],
+    [
+        {"threshold": 2},
+        {"text_threshold": 2},
+        {"top_k": 0},
+        {"top_k": 1001},
+        {"candidate_labels": [""]},
+        {"image": 3},
+    ],
     ids=str,
 )
 def test_refused(wrong: dict[str, Any]) -> None:
