@@ -1,6 +1,8 @@
 """Mask generation: masks of everything in an image, found from a grid of points."""
 
+import json
 from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
@@ -135,6 +137,27 @@ class MaskGenerationStages(ImagePipelineStages):
         return None
 
 
+class Sam2Stages(MaskGenerationStages):
+    """SAM 2, which differs in what prepares its images."""
+
+    parts = {}
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        from stoker.replica.sam2 import Sam2ImageProcessorPil
+
+        self._parts["image_processor"] = Sam2ImageProcessorPil.from_pretrained(
+            str(folder), local_files_only=True
+        )
+
+
+def stages(folder: Path) -> MaskGenerationStages:
+    """The replica side that a model folder needs."""
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    second = config["model_type"].startswith("sam2")
+    return (Sam2Stages if second else MaskGenerationStages)(folder)
+
+
 def suppressed(boxes: "torch.Tensor", scores: "torch.Tensor", threshold: float) -> list[int]:
     """Indices of the boxes (count, 4: x, y of two corners) that are left, best score first.
 
@@ -176,9 +199,10 @@ TASK = Task(
     request=MaskGenerationRequest,
     media={"inputs": "image"},
     result=Masks,
-    architectures=("SamModel", "SamHQModel"),
-    families=("sam", "sam_hq"),
+    # Meta saved SAM 2 with the parts for video, which an image does without.
+    architectures=("SamModel", "SamHQModel", "Sam2Model", "Sam2VideoModel"),
+    families=("sam", "sam_hq", "sam2"),
     example={"inputs": "https://images.example/street.jpg", "points_per_crop": 16},
     example_result={"masks": ["iVBORw0KGgo…"], "scores": [0.97]},
-    stages=MaskGenerationStages,
+    stages=stages,
 )

@@ -8,6 +8,8 @@ from stoker.artifacts.inspection.failure import FailureCode, InspectionError
 
 # The first pattern that matches tells.
 _REASONS = {
+    "EdgeTam*": "it needs timm, which is not there",
+    "Sam3*": "its image processor needs torchvision, which is not there",
     "LayoutLMv2*": "it needs detectron2, which is not there",
     "MarkupLM*": "it reads the nodes of HTML with their paths, which no endpoint takes",
     "LayoutLM*": "it reads words with their places on a page, which an endpoint of texts lacks",
