@@ -1,20 +1,29 @@
 """Image segmentation: a mask for each thing or region of an image."""
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+import json
+from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
 from stoker.replica.images import mask_png
-from stoker.replica.pipelines import ImagePipelineStages
+from stoker.replica.pipelines import ImagePipelineStages, Outputs
 from stoker.replica.stages import InputError, Sample
 from stoker.tasks.base import MediaRequest, Task
 from stoker.tasks.inputs import ImageInputs
 
+if TYPE_CHECKING:
+    import torch
+
 SUBTASKS = ("panoptic", "instance", "semantic")
 """In the order in which the pipeline looks for one."""
 
+_QUERIES = ("class_queries_logits", "masks_queries_logits")
+"""What is read of the models that have queries: the other outputs are of use in training."""
+
+_THRESHOLD = 0.9
 _THRESHOLDS = ("threshold", "mask_threshold", "overlap_mask_area_threshold")
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
@@ -67,14 +76,16 @@ class ImageSegmentationStages(ImagePipelineStages):
 
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
         subtask = self._subtask(parameters)
-        given = [name for name in _THRESHOLDS if name in parameters]
+        self._check_thresholds(subtask, [name for name in _THRESHOLDS if name in parameters])
+        return super().preprocess(item, parameters)
+
+    def _check_thresholds(self, subtask: str, given: Sequence[str]) -> None:
         if subtask == "semantic" and given:
             raise InputError(
                 f"'{given[0]}' is not for semantic segmentation, which has no scores: omit it.",
                 field=given[0],
                 of_item=False,
             )
-        return super().preprocess(item, parameters)
 
     def _subtask(self, parameters: Mapping[str, Any]) -> str:
         wanted: str = parameters.get("subtask") or self._subtasks[0]
@@ -90,17 +101,138 @@ class ImageSegmentationStages(ImagePipelineStages):
         # The pipeline object's own default passes over what comes after `panoptic` and `instance`.
         return {**parameters, "subtask": self._subtask(parameters)}
 
+    def run(
+        self, model: Any, call: Hashable, batch: "Mapping[str, torch.Tensor]"
+    ) -> Mapping[str, Any]:
+        outputs = super().run(model, call, batch)
+        queries = {name: outputs[name] for name in _QUERIES if name in outputs}
+        return queries if len(queries) == len(_QUERIES) else outputs
+
     def postprocess(
         self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
     ) -> Segments:
         import numpy
 
-        found = super().postprocess(outputs, parameters)
+        found = self.segments(outputs, parameters)
         return Segments(
             masks=[mask_png(numpy.asarray(segment["mask"])) for segment in found],
             scores=[1.0 if segment["score"] is None else segment["score"] for segment in found],
             labels=[segment["label"] for segment in found],
         )
+
+    def segments(
+        self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
+    ) -> list[dict[str, Any]]:
+        """`label`, `score` and `mask` of each, as the pipeline object gives them."""
+        return super().postprocess(outputs, parameters)
+
+
+class OneFormerStages(ImageSegmentationStages):
+    """OneFormer, which is told the subtask in words."""
+
+    parts = {"tokenizer": "AutoTokenizer"}
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        import transformers
+
+        from stoker.replica.oneformer import lend
+
+        lend()
+        library: Any = transformers
+        # The names of classes, which this file would be fetched for, are of use in training.
+        self._parts["image_processor"] = library.AutoImageProcessor.from_pretrained(
+            str(folder), local_files_only=True, class_info_file=""
+        )
+
+    def attach(self, model: Any) -> None:
+        import transformers
+
+        super().attach(model)
+        self._processor: Any = transformers.OneFormerProcessor(
+            self._parts["image_processor"],
+            self._parts["tokenizer"],
+            task_seq_length=model.config.task_seq_len,
+        )
+
+    def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
+        subtask = self._subtask(parameters)
+        self._check_thresholds(subtask, [name for name in _THRESHOLDS if name in parameters])
+        return [self._sample(self.image(item), subtask)]
+
+    def _sample(self, picture: Any, subtask: str) -> Sample:
+        # Not the pipeline object's own: it leaves the ids of padding as they are, where the model
+        # was trained on zeros.
+        prepared = self._processor(images=[picture], task_inputs=[subtask], return_tensors="pt")
+        return self.sample({**prepared, "target_size": [(picture.height, picture.width)]})
+
+    def probe(self, length: int) -> Sample:
+        from PIL import Image
+
+        return self._sample(Image.new("RGB", (320, 240), "gray"), SUBTASKS[0])
+
+
+class EomtStages(ImageSegmentationStages):
+    """EoMT. One of regions may see an image in several parts, which are samples of their own."""
+
+    def attach(self, model: Any) -> None:
+        super().attach(model)
+        # transformers cuts masks to the image where it was padded only for things, and puts them
+        # together from parts only for regions.
+        split = self._parts["image_processor"].do_split_image
+        self._subtasks = ["semantic"] if split else ["panoptic", "instance"]
+
+    def _check_thresholds(self, subtask: str, given: Sequence[str]) -> None:
+        super()._check_thresholds(subtask, given)
+        if subtask == "instance" and (unused := [name for name in given if name != "threshold"]):
+            raise InputError(
+                f"'{unused[0]}' is not for instance segmentation with this model: omit it.",
+                field=unused[0],
+                of_item=False,
+            )
+
+    def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
+        (whole,) = super().preprocess(item, parameters)
+        return [
+            Sample({"pixel_values": part[None]}, whole.extras)
+            for part in whole.features["pixel_values"]
+        ]
+
+    def segments(
+        self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
+    ) -> list[dict[str, Any]]:
+        import torch
+
+        parts = {name: torch.cat([output[name] for output in outputs]) for name in _QUERIES}
+        if self._subtask(parameters) != "instance":
+            return super().segments([{**outputs[0], **parts}], parameters)
+        # The pipeline object gives it options that it does not take.
+        (found,) = self._parts["image_processor"].post_process_instance_segmentation(
+            Outputs(parts),
+            target_sizes=outputs[0]["target_size"],
+            threshold=parameters.get("threshold", _THRESHOLD),
+        )
+        return [
+            {
+                "label": self.config.id2label[segment["label_id"]],
+                "score": segment["score"],
+                "mask": found["segmentation"] == segment["id"],
+            }
+            for segment in found["segments_info"]
+        ]
+
+
+_KINDS = {
+    "oneformer": OneFormerStages,
+    "eomt": EomtStages,
+    "eomt_dinov3": EomtStages,
+}
+
+
+def stages(folder: Path) -> ImageSegmentationStages:
+    """The replica side that a model folder needs."""
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    return _KINDS.get(config["model_type"], ImageSegmentationStages)(folder)
 
 
 TASK = Task(
@@ -115,9 +247,20 @@ TASK = Task(
         "DetrForSegmentation",
         "MaskFormerForInstanceSegmentation",
         "Mask2FormerForUniversalSegmentation",
+        "OneFormerForUniversalSegmentation",
+        "EomtForUniversalSegmentation",
+        "EomtDinov3ForUniversalSegmentation",
     ),
-    families=("detr", "mask2former", "maskformer", "segformer"),
+    families=(
+        "detr",
+        "eomt",
+        "eomt_dinov3",
+        "mask2former",
+        "maskformer",
+        "oneformer",
+        "segformer",
+    ),
     example={"inputs": "https://images.example/street.jpg", "subtask": "panoptic"},
     example_result={"masks": ["iVBORw0KGgo…"], "scores": [0.99], "labels": ["road"]},
-    stages=ImageSegmentationStages,
+    stages=stages,
 )

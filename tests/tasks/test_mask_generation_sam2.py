@@ -4,6 +4,7 @@ transformers' pipeline needs torchvision here, and places the points of images t
 elsewhere than its own processor places a point.
 """
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -91,14 +92,20 @@ def _save(model: Any, folder: Path) -> None:
             weight.mul_(10 if weight.dim() > 1 else 1)
     model.save_pretrained(folder)
     # What Sam2ImageProcessor writes.
-    side = {"height": SIZE, "width": SIZE}
-    (folder / "preprocessor_config.json").write_text(
-        transformers.SamImageProcessorPil(
-            size=side, mask_size={"height": 16, "width": 16}, pad_size=None, mask_pad_size=None
-        )
-        .to_json_string()
-        .replace("SamImageProcessorPil", "Sam2ImageProcessorFast")
-    )
+    processor = {
+        "image_processor_type": "Sam2ImageProcessorFast",
+        "size": {"height": SIZE, "width": SIZE},
+        "mask_size": {"height": 16, "width": 16},
+        "image_mean": MEAN,
+        "image_std": DEVIATION,
+        "do_resize": True,
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        "do_convert_rgb": True,
+        "resample": 2,
+    }
+    (folder / "preprocessor_config.json").write_text(json.dumps(processor))
 
 
 Expected = Callable[..., dict[str, Any]]

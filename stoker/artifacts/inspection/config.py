@@ -58,6 +58,8 @@ TEXT_PIPELINES = frozenset(
         "zero-shot-object-detection",
     }
 )
+# Architectures that read a text for pipelines that do not.
+_TEXT_ARCHITECTURES = frozenset({"OneFormerForUniversalSegmentation"})
 # Pipelines whose models may spell character by character, with a vocab.json and no merges.
 SPEECH_PIPELINES = frozenset({"automatic-speech-recognition", "text-to-audio", "text-to-speech"})
 _TOKENIZER_FILES = frozenset({"tokenizer.json", "tekken.json", "vocab.txt"})
@@ -189,7 +191,9 @@ def find_hints(files: FileSet, documents: Mapping[str, Json]) -> tuple[str, ...]
     return tuple(hints)
 
 
-def refuse_missing_tokenizer(pipeline: str, files: FileSet, documents: Mapping[str, Json]) -> None:
+def refuse_missing_tokenizer(
+    pipeline: str, files: FileSet, documents: Mapping[str, Json], architecture: str = ""
+) -> None:
     """Refuse a model for text that has no tokenizer in its top folder.
 
     A tokenizer is one of tokenizer.json, tekken.json, vocab.txt, a SentencePiece or tiktoken
@@ -200,7 +204,8 @@ def refuse_missing_tokenizer(pipeline: str, files: FileSet, documents: Mapping[s
     Raises:
         InspectionError: `MISSING_TOKENIZER`.
     """
-    if pipeline not in TEXT_PIPELINES | SPEECH_PIPELINES:
+    reader = architecture if architecture in _TEXT_ARCHITECTURES else pipeline
+    if reader not in TEXT_PIPELINES | SPEECH_PIPELINES | _TEXT_ARCHITECTURES:
         return
     names = {path for path in files.sizes if "/" not in path and files.sizes[path] > 0}
     if not _TOKENIZER_FILES.isdisjoint(names):
@@ -217,7 +222,7 @@ def refuse_missing_tokenizer(pipeline: str, files: FileSet, documents: Mapping[s
         return
     raise InspectionError(
         FailureCode.MISSING_TOKENIZER,
-        f"{pipeline} needs a tokenizer, and there is none. Upload tokenizer.json, or vocab.txt, "
+        f"{reader} needs a tokenizer, and there is none. Upload tokenizer.json, or vocab.txt, "
         "or the SentencePiece model, or vocab.json with merges.txt.",
     )
 

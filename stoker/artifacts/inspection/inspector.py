@@ -126,7 +126,7 @@ def inspect(
     refuse_unfit_modules(found, file_set, documents)
     asked = pipeline is not None or found in hints
     refuse_other_senses(found, config.architecture, documents, asked=asked)
-    refuse_missing_tokenizer(found, file_set, documents)
+    refuse_missing_tokenizer(found, file_set, documents, config.architecture)
     refuse_unspeakable(config.architecture, file_set, documents)
     warnings = refuse_missing_packages(found, file_set, documents)
     warnings += tuple(f"{path} is not loaded: there are safetensors." for path in gguf_paths)

@@ -1,0 +1,31 @@
+"""What OneFormer's image processor for Pillow takes of torchvision all the same, done with torch.
+
+Imported inside the stages, as it needs torch and transformers.
+"""
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from transformers.models.oneformer import image_processing_pil_oneformer
+
+BILINEAR = "bilinear"
+
+
+def resize(image: torch.Tensor, size: tuple[int, int], interpolation: str) -> torch.Tensor:
+    """An image (1, channels, height, width) in another size (height, width).
+
+    torchvision's `transforms.v2.functional.resize` does the same with tensors.
+    """
+    library: Any = torch.nn.functional
+    return library.interpolate(
+        image, size=size, mode=interpolation, align_corners=False, antialias=True
+    )
+
+
+def lend() -> None:
+    """Give the processor's module what it asks of torchvision, where there is none."""
+    module: Any = image_processing_pil_oneformer
+    if not hasattr(module, "tvF"):
+        modes = SimpleNamespace(BILINEAR=BILINEAR)
+        module.tvF = SimpleNamespace(resize=resize, InterpolationMode=modes)
