@@ -103,9 +103,13 @@ def _exported(engine: TorchEngine, sample: Sample, path: Path) -> Form:
         raise NotExportableError("It takes or gives something else once it is converted.")
     library.save_model(model, path, compress_to_fp16=False)
     log.info("written in %.1f s", time.perf_counter() - started)
+    # An IR may take any size where only one was exported, and computes nonsense of the others.
     shapes = {
-        name: [size.get_length() if size.is_static else None for size in given.partial_shape]
-        for name, given in zip(batch, model.inputs, strict=True)
+        name: [
+            None if axis in dynamic[name] and size.is_dynamic else value.shape[axis]
+            for axis, size in enumerate(given.partial_shape)
+        ]
+        for (name, value), given in zip(batch.items(), model.inputs, strict=True)
     }
     return Form(repr(sample.call), path.name, shapes, outputs)
 
