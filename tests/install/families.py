@@ -16,6 +16,7 @@ from tests.support.media import image, image_media, sound, wav
 from tests.support.media import video as clip
 from tests.support.models import tiny_bert
 from tests.tasks import (
+    test_grounded_detection,
     test_image_feature_extraction,
     test_question_answering,
     test_rerank,
@@ -23,6 +24,7 @@ from tests.tasks import (
     test_table_question_answering,
     test_text_families,
     test_translation,
+    test_universal_segmentation,
     test_zero_shot_audio_classification,
 )
 
@@ -91,6 +93,11 @@ BUILDERS: Mapping[tuple[str, str], Build] = {
     ("translation", "m2m_100"): test_translation.nllb,
     ("summarization", "t5"): seq2seq.t5,
     ("summarization", "bart"): seq2seq.bart,
+    ("image-segmentation", "oneformer"): test_universal_segmentation.oneformer,
+    ("image-segmentation", "eomt"): test_universal_segmentation.eomt,
+    ("image-segmentation", "eomt_dinov3"): test_universal_segmentation.eomt_dinov3,
+    ("zero-shot-object-detection", "grounding-dino"): test_grounded_detection.grounding_dino,
+    ("zero-shot-object-detection", "mm-grounding-dino"): test_grounded_detection.mm_grounding_dino,
     ("image-feature-extraction", "convnext"): test_image_feature_extraction.convnext_classifier,
     ("image-to-text", "blip"): partial(multimodal.blip, head="BlipForConditionalGeneration"),
     ("image-to-text", "git"): multimodal.git,
@@ -230,6 +237,11 @@ CHANGES: Mapping[tuple[str, str], Mapping[str, Any]] = {
     # It names classes only, which have no scores.
     ("image-segmentation", "segformer"): {"threshold": None, "mask_threshold": None},
     ("text-to-speech", "speecht5"): {"voice": "clara"},
+    # Their labels are one text, of 24 tokens at most.
+    **{
+        ("zero-shot-object-detection", family): {"candidate_labels": ["a cat", "a dog"]}
+        for family in ("grounding-dino", "mm-grounding-dino")
+    },
     # It knows places for one size only.
     ("image-to-video", "cogvideox"): {"size": "64x48", "seconds": 1},
 }
