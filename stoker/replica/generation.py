@@ -160,25 +160,30 @@ class GenerateStages(Stages):
             library.manual_seed(seed)
             return {"sequences": model.generate(**batch, **options)}
 
-    def text(self, output: Mapping[str, Any], *, skip: int = 1, **decoding: Any) -> str:
+    def prompt_length(self, output: Mapping[str, Any]) -> int:
+        """Tokens of the decoder's prompt, which stand before those generated."""
+        prompt = output.get("decoder_input_ids")
+        return 1 if prompt is None else prompt.shape[1]
+
+    def text(self, output: Mapping[str, Any], **decoding: Any) -> str:
         """The generated text of one sample.
 
         Args:
             output: with `sequences`, (1, length).
-            skip: tokens of the decoder's prompt at the start, which are not part of it.
             decoding: further arguments of the tokenizer's `decode`.
         """
-        tokens, end = self._generated(output, skip)
-        return self.tokenizer.decode(tokens[:end], skip_special_tokens=True, **decoding).strip()
+        tokens, end = self._generated(output)
+        options = {"skip_special_tokens": True} | decoding
+        return self.tokenizer.decode(tokens[:end], **options).strip()
 
     def counts(self, output: Mapping[str, Any]) -> dict[str, int]:
-        prompt = output.get("decoder_input_ids")
-        tokens, end = self._generated(output, 1 if prompt is None else prompt.shape[1])
+        tokens, end = self._generated(output)
         # The token that ends it was generated, too.
         return super().counts(output) | {"output_tokens": min(end + 1, len(tokens))}
 
-    def _generated(self, output: Mapping[str, Any], skip: int) -> tuple[list[int], int]:
+    def _generated(self, output: Mapping[str, Any]) -> tuple[list[int], int]:
         """The decoder's tokens after its prompt, and how many stand before the one that ends it."""
+        skip = self.prompt_length(output)
         own: Any = self._own_options().get("eos_token_id")
         ends = cast("list[int]", own if isinstance(own, list) else [own])
         tokens: list[int] = output["sequences"][0, skip:].tolist()

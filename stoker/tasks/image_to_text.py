@@ -1,22 +1,36 @@
 """Image to text: a caption, or the text that an image shows."""
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
 from typing_extensions import TypedDict
 
+from stoker.replica.blip2 import Blip2Stages
+from stoker.replica.florence import FlorenceStages
 from stoker.replica.generation import GenerateStages, GenerationOptions
 from stoker.replica.pipelines import ImageStages
-from stoker.replica.stages import Sample
+from stoker.replica.stages import InputError, Sample, Stages
 from stoker.tasks.base import MediaRequest, Task
 from stoker.tasks.inputs import ImageInputs
 
 _PROBE_TOKENS = 8
+_CAPTION = "<CAPTION>"
 
 
 class ImageToTextRequest(GenerationOptions, MediaRequest):
     inputs: ImageInputs
+    prompt: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            max_length=10_000,
+            description="Florence-2: the task, `<CAPTION>` by default, and what belongs to it. "
+            "BLIP-2: a text to go on from. Other models take none.",
+        ),
+    ] = None
 
 
 class Caption(TypedDict):
@@ -41,6 +55,8 @@ class ImageToTextStages(ImageStages, GenerateStages):
         )
 
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
+        if "prompt" in parameters:
+            raise InputError("This model takes no prompt.", field="prompt", of_item=False)
         call = self.call_of(parameters)
         return [self._sample(self.image(item), call, alone=self.alone(parameters))]
 
@@ -67,6 +83,40 @@ class ImageToTextStages(ImageStages, GenerateStages):
         return own
 
 
+class Blip2CaptionStages(Blip2Stages):
+    """BLIP-2."""
+
+    def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
+        return [self.sample(self.image(item), parameters.get("prompt"), parameters, "prompt")]
+
+    def postprocess(
+        self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
+    ) -> list[Caption]:
+        return [Caption(generated_text=self.text(outputs[0]))]
+
+
+class FlorenceTextStages(FlorenceStages):
+    """Florence-2. What it tells of places stays in the text, as marks such as `<loc_52>`."""
+
+    def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
+        prompt = parameters.get("prompt", _CAPTION)
+        return [self.sample(self.image(item), prompt, parameters)]
+
+    def postprocess(
+        self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
+    ) -> list[Caption]:
+        return [Caption(generated_text=self.answer(outputs[0]))]
+
+
+_KINDS = {"blip-2": Blip2CaptionStages, "florence2": FlorenceTextStages}
+
+
+def stages(folder: Path) -> Stages:
+    """The replica side that a model folder needs."""
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    return _KINDS.get(config["model_type"], ImageToTextStages)(folder)
+
+
 TASK = Task(
     pipeline="image-to-text",
     path="/v1/images/to-text",
@@ -74,9 +124,15 @@ TASK = Task(
     request=ImageToTextRequest,
     media={"inputs": "image"},
     result=list[Caption],
-    architectures=("BlipForConditionalGeneration", "GitForCausalLM", "VisionEncoderDecoderModel"),
-    families=("blip", "git", "vision-encoder-decoder"),
+    architectures=(
+        "BlipForConditionalGeneration",
+        "Blip2ForConditionalGeneration",
+        "Florence2ForConditionalGeneration",
+        "GitForCausalLM",
+        "VisionEncoderDecoderModel",
+    ),
+    families=("blip", "blip-2", "florence2", "git", "vision-encoder-decoder"),
     example={"inputs": "https://images.example/cat.jpg", "max_new_tokens": 20},
     example_result=[{"generated_text": "a black cat on a red sofa"}],
-    stages=ImageToTextStages,
+    stages=stages,
 )

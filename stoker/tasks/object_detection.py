@@ -1,17 +1,27 @@
 """Object detection: labelled boxes around what an image shows."""
 
-from typing import Annotated
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from stoker.replica.florence import FlorenceStages
 from stoker.replica.pipelines import ImagePipelineStages
+from stoker.replica.stages import Sample, Stages
 from stoker.tasks.base import MediaRequest, Task
 from stoker.tasks.inputs import ImageInputs
 
 DetectionThreshold = Annotated[
     float, Field(ge=0, le=1, description="Boxes are kept whose score is higher.")
 ]
+
+
+_DETECTION = "<OD>"
+_MOST_TOKENS = 1024
+"""An object takes about six; a decoder of fewer positions ends before."""
 
 
 class Box(TypedDict):
@@ -39,6 +49,36 @@ class ObjectDetectionStages(ImagePipelineStages):
     auto_class = "AutoModelForObjectDetection"
 
 
+class FlorenceDetectionStages(FlorenceStages):
+    """Florence-2, which writes down what it finds, and gives no scores: each is 1."""
+
+    def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
+        most = min(_MOST_TOKENS, self._new_tokens_limit(1))
+        return [self.sample(self.image(item), _DETECTION, {"max_new_tokens": most})]
+
+    def postprocess(
+        self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
+    ) -> list[Detection]:
+        (output,) = outputs
+        found = self.processor.post_process_generation(
+            self.answer(output), task=_DETECTION, image_size=output["size"]
+        )[_DETECTION]
+        detections = [
+            Detection(score=1.0, label=label, box=Box(xmin=left, ymin=top, xmax=right, ymax=bottom))
+            for label, (left, top, right, bottom) in zip(
+                found["labels"], found["bboxes"], strict=True
+            )
+        ]
+        return [one for one in detections if one["score"] > parameters["threshold"]]
+
+
+def stages(folder: Path) -> Stages:
+    """The replica side that a model folder needs."""
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    florence = config["model_type"] == "florence2"
+    return (FlorenceDetectionStages if florence else ObjectDetectionStages)(folder)
+
+
 TASK = Task(
     pipeline="object-detection",
     path="/v1/detections/object",
@@ -54,8 +94,10 @@ TASK = Task(
         "DFineForObjectDetection",
         "TableTransformerForObjectDetection",
         "YolosForObjectDetection",
+        # Less specific than that of captions, which it is pushed for if nothing is said.
+        "Florence2ForCond*",
     ),
-    families=("detr", "yolos"),
+    families=("detr", "florence2", "yolos"),
     example={"inputs": "https://images.example/street.jpg", "threshold": 0.7},
     example_result=[
         {
@@ -64,5 +106,5 @@ TASK = Task(
             "box": {"xmin": 40, "ymin": 112, "xmax": 310, "ymax": 290},
         }
     ],
-    stages=ObjectDetectionStages,
+    stages=stages,
 )

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stoker.replica.blip2 import Blip2Stages
 from stoker.replica.generation import GenerateStages
-from stoker.replica.stages import InputError, Sample
+from stoker.replica.stages import InputError, Sample, Stages
 from stoker.replica.text import TextStages
 from stoker.tasks.base import Task
 from stoker.tasks.inputs import Label, TopK
@@ -14,6 +15,10 @@ from stoker.tasks.questions import ImageQuestionRequest, ImageQuestionStages
 
 if TYPE_CHECKING:
     import torch
+
+
+_ASKED = "Question:"
+"""How BLIP-2 was asked when it was trained."""
 
 
 class VisualQuestionAnsweringRequest(ImageQuestionRequest):
@@ -115,10 +120,28 @@ class GeneratingStages(_QuestionStages, GenerateStages):
         return super()._own_options() | {"eos_token_id": self.config.text_config.sep_token_id}
 
 
-def stages(folder: Path) -> ClassifyingStages | GeneratingStages:
+class Blip2AnswerStages(Blip2Stages, ImageQuestionStages):
+    """BLIP-2: the answer is what the text goes on with."""
+
+    def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
+        question: str = item["question"]
+        # Alone, a question is gone on with, and not answered.
+        asked = question if question.startswith(_ASKED) else f"{_ASKED} {question} Answer:"
+        return [self.sample(self.picture(item), asked, {}, item["question_at"])]
+
+    def postprocess(
+        self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
+    ) -> list[Label]:
+        return [Label(label=self.text(outputs[0]), score=1.0)]
+
+
+_KINDS = {"blip": GeneratingStages, "blip-2": Blip2AnswerStages}
+
+
+def stages(folder: Path) -> Stages:
     """The replica side that a model folder needs."""
     config = json.loads((folder / "config.json").read_text("utf-8"))
-    return (GeneratingStages if config["model_type"] == "blip" else ClassifyingStages)(folder)
+    return _KINDS.get(config["model_type"], ClassifyingStages)(folder)
 
 
 TASK = Task(
@@ -128,8 +151,9 @@ TASK = Task(
     request=VisualQuestionAnsweringRequest,
     media={"image": "image"},
     result=list[Label],
-    architectures=("ViltForQuestionAnswering", "BlipForQuestionAnswering"),
-    families=("vilt", "blip"),
+    # Less specific where a model without a question captions.
+    architectures=("ViltForQuestionAnswering", "BlipForQuestionAnswering", "Blip2ForCond*"),
+    families=("vilt", "blip", "blip-2"),
     example={"image": "https://images.example/cat.jpg", "question": "What colour is the cat?"},
     example_result=[{"label": "black", "score": 0.91}, {"label": "grey", "score": 0.06}],
     stages=stages,

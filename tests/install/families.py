@@ -11,7 +11,7 @@ from stoker.media.media import Media
 from stoker.replica.llm.families import VISION
 from stoker.tasks.registry import TASKS
 from tests.llm import vision
-from tests.support import diffusion, multimodal, recognition, seq2seq, speech, video
+from tests.support import diffusion, multimodal, prompted, recognition, seq2seq, speech, video
 from tests.support.media import image, image_media, sound, wav
 from tests.support.media import video as clip
 from tests.support.models import tiny_bert
@@ -100,12 +100,16 @@ BUILDERS: Mapping[tuple[str, str], Build] = {
     ("zero-shot-object-detection", "mm-grounding-dino"): test_grounded_detection.mm_grounding_dino,
     ("image-feature-extraction", "convnext"): test_image_feature_extraction.convnext_classifier,
     ("image-to-text", "blip"): partial(multimodal.blip, head="BlipForConditionalGeneration"),
+    ("image-to-text", "blip-2"): prompted.blip2_opt,
+    ("image-to-text", "florence2"): prompted.florence2,
     ("image-to-text", "git"): multimodal.git,
     ("image-to-text", "vision-encoder-decoder"): multimodal.vit_gpt2,
     ("visual-question-answering", "vilt"): multimodal.vilt,
     ("visual-question-answering", "blip"): partial(
         multimodal.blip, head="BlipForQuestionAnswering"
     ),
+    ("visual-question-answering", "blip-2"): prompted.blip2_t5,
+    ("object-detection", "florence2"): prompted.florence2,
     ("document-question-answering", "layoutlm"): multimodal.layoutlm,
     ("document-question-answering", "donut-swin"): multimodal.donut,
     # By the names of their classes.

@@ -130,7 +130,7 @@ class TestRefusals:
             {"inputs": "x", "generate_kwargs": {"num_beams": 1000}},
             {"inputs": "x", "generate_kwargs": {"max_length": 3}},
             {"inputs": "x", "generate_kwargs": {"stopping_criteria": []}},
-            {"inputs": "x", "prompt": "a photo of"},
+            {"inputs": "x", "prompt": ""},
         ],
         ids=str,
     )
