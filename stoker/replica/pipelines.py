@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 _WINDOW_S = 0.025
 """Length of the window that every served model of sound hears in."""
+_HOP_S = 0.01
+_NORMALISED = frozenset({"SeamlessM4TFeatureExtractor", "Speech2TextFeatureExtractor"})
+"""They divide by the deviation of windows from each other, which one window does not have."""
 
 
 class Outputs(dict[str, Any]):
@@ -176,7 +179,7 @@ class AudioPipelineStages(AudioStages, PipelineStages):
     def hearable(self, sound: "Samples", field: str = "inputs") -> "Samples":
         """The recording, if it is long enough for the model. Raises `InputError`."""
         rate = self._parts["feature_extractor"].sampling_rate
-        shortest = max(_receptive_field(self.config), int(rate * _WINDOW_S))
+        shortest = max(_receptive_field(self.config), int(rate * self._shortest_s))
         if len(sound) < shortest:
             raise InputError(
                 f"The audio has {len(sound)} samples at {rate} Hz; "
@@ -185,6 +188,11 @@ class AudioPipelineStages(AudioStages, PipelineStages):
                 code="invalid_media",
             )
         return sound
+
+    @property
+    def _shortest_s(self) -> float:
+        extractor = type(self._parts["feature_extractor"]).__name__
+        return _WINDOW_S + _HOP_S if extractor in _NORMALISED else _WINDOW_S
 
     def probe(self, length: int) -> Sample | None:
         import numpy

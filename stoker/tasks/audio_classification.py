@@ -51,7 +51,7 @@ TASK = Task(
         "Wav2Vec2*ForSequenceClassification",
         "WavLMForSequenceClassification",
     ),
-    families=("audio-spectrogram-transformer", "wav2vec2"),
+    families=("audio-spectrogram-transformer", "wav2vec2", "wav2vec2-bert"),
     example={"inputs": "https://sounds.example/bark.wav", "top_k": 2},
     example_result=[{"label": "dog", "score": 0.97}, {"label": "wolf", "score": 0.02}],
     stages=AudioClassificationStages,

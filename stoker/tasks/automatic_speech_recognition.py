@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _KINDS: Mapping[str, Callable[[Path], RecognitionStages]] = {
     "whisper": WhisperStages,
     "moonshine": Seq2SeqRecognitionStages,
+    "speech_to_text": Seq2SeqRecognitionStages,
 }
 TRANSCRIPTIONS = "/v1/audio/transcriptions"
 TRANSLATIONS = "/v1/audio/translations"
@@ -46,11 +47,21 @@ PIPELINE = MediaPipeline(
         "UniSpeechForCTC",
         "UniSpeechSatForCTC",
         "Wav2Vec2ForCTC",
+        "Wav2Vec2BertForCTC",
         "Wav2Vec2ConformerForCTC",
         "WavLMForCTC",
         "MoonshineForConditionalGeneration",
+        "Speech2TextForConditionalGeneration",
     ),
-    families=("whisper", "wav2vec2", "hubert", "wavlm", "moonshine"),
+    families=(
+        "whisper",
+        "wav2vec2",
+        "wav2vec2-bert",
+        "hubert",
+        "wavlm",
+        "moonshine",
+        "speech_to_text",
+    ),
     stages=stages,
     input_field=FIELD,
     finish=_finish,

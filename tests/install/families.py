@@ -129,8 +129,10 @@ BUILDERS: Mapping[tuple[str, str], Build] = {
             recognition.hubert,
             recognition.wavlm,
             recognition.moonshine,
+            recognition.speech_to_text,
         )
     },
+    ("automatic-speech-recognition", "wav2vec2-bert"): recognition.wav2vec2_bert,
     ("text-to-speech", "vits"): speech.vits,
     ("text-to-speech", "speecht5"): speech.speecht5,
     ("text-to-speech", "fastspeech2-conformer"): speech.fastspeech2,

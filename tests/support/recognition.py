@@ -4,9 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import sentencepiece
 import transformers
 
 from tests.support.language import tokenizer
+from tests.support.sentencepieces import trained
 
 LETTERS = ["<pad>", "<s>", "</s>", "<unk>", "|", *"etaoinshrdlu"]
 CTC = {
@@ -23,6 +25,14 @@ CTC = {
     "pad_token_id": 0,
     "initializer_range": 0.5,
 }
+BERT = {
+    "hidden_size": 32,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "conv_depthwise_kernel_size": 5,
+    "initializer_range": 0.5,
+}
+"""Wav2Vec2-BERT, whose features have always as many values as a frame has."""
 SHORT_S = 2
 """Of the window of the tiny Whispers, seconds."""
 WORDS = ["zero", "one", "two", "three"]
@@ -59,6 +69,53 @@ def hubert(folder: Path) -> None:
 
 def wavlm(folder: Path) -> None:
     _ctc(folder, "WavLM", norm="group")
+
+
+def wav2vec2_bert(folder: Path) -> None:
+    config = transformers.Wav2Vec2BertConfig(
+        **BERT, num_hidden_layers=2, vocab_size=len(LETTERS), pad_token_id=0
+    )
+    transformers.Wav2Vec2BertForCTC(config).save_pretrained(folder)
+    transformers.SeamlessM4TFeatureExtractor(padding_value=1).save_pretrained(folder)
+    _letters(folder)
+
+
+def speech_to_text(folder: Path) -> None:
+    """Its tokenizer is a list of pieces beside a SentencePiece model."""
+    spelling = folder / "spelling.model"
+    spelling.write_bytes(trained({"unk_id": 0, "bos_id": 1, "eos_id": 2, "pad_id": -1}))
+    pieces: Any = sentencepiece.SentencePieceProcessor(model_file=str(spelling))
+    known = [pieces.id_to_piece(at) for at in range(3, pieces.get_piece_size())]
+    listed = {word: at for at, word in enumerate(["<s>", "<pad>", "</s>", "<unk>", *known])}
+    vocabulary = folder / "vocab.json"
+    vocabulary.write_text(json.dumps(listed))
+    words = transformers.Speech2TextTokenizer(str(vocabulary), str(spelling))
+    words.save_pretrained(folder)
+    spelling.unlink()
+    config = transformers.Speech2TextConfig(
+        vocab_size=len(listed),
+        d_model=32,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=64,
+        decoder_ffn_dim=64,
+        conv_channels=32,
+        input_feat_per_channel=16,
+        max_target_positions=64,
+        init_std=0.5,
+        bos_token_id=0,
+        pad_token_id=1,
+        eos_token_id=2,
+        decoder_start_token_id=2,
+    )
+    model: Any = transformers.Speech2TextForConditionalGeneration(config)
+    model.generation_config.update(max_length=20, num_beams=3, early_stopping=True)
+    model.save_pretrained(folder)
+    transformers.Speech2TextFeatureExtractor(feature_size=16, num_mel_bins=16).save_pretrained(
+        folder
+    )
 
 
 def _whisper_tokenizer(*, multilingual: bool) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy
 import pytest
+import torch
 import transformers
 
 from stoker.media.media import Media
@@ -20,7 +21,9 @@ from tests.support.recognition import (
     SHORT_S,
     hubert,
     moonshine,
+    speech_to_text,
     wav2vec2,
+    wav2vec2_bert,
     wav2vec2_layer,
     wavlm,
     whisper,
@@ -30,7 +33,7 @@ from tests.support.recognition import (
 PIPELINE = "automatic-speech-recognition"
 RATE = 16_000
 SOUNDS = [sound(0, 0.4), sound(1, 0.25), sound(2, 0.25), sound(3, 0.25)]
-FAMILIES = (whisper, whisper_english, wav2vec2, wav2vec2_layer, hubert, wavlm)
+FAMILIES = (whisper, whisper_english, wav2vec2, wav2vec2_layer, wav2vec2_bert, hubert, wavlm)
 CONVERTED = (whisper, whisper_english)
 """Run with OpenVINO as well."""
 _THEIRS: dict[tuple[str, bytes, str], Any] = {}
@@ -218,6 +221,11 @@ def moon(made: Callable[..., Case]) -> Case:
 
 
 @pytest.fixture(scope="module")
+def pieces(made: Callable[..., Case]) -> Case:
+    return made(speech_to_text)
+
+
+@pytest.fixture(scope="module")
 def letters(made: Callable[..., Case]) -> Case:
     return made(wav2vec2)
 
@@ -245,6 +253,59 @@ class TestMoonshine:
     def test_a_temperature_draws(self, moon: Case) -> None:
         drawn = {moon.ours([SOUNDS[0]], temperature=1.0)[0]["text"] for _ in range(4)}
         assert len(drawn) > 1
+
+
+class TestSpeechToText:
+    def test_together(self, pieces: Case) -> None:
+        """By its own search, of three beams."""
+        sounds = [*SOUNDS, sound(5, 32)]
+        pieces.local.batches.clear()
+        answers = pieces.ours(sounds)
+        assert max(pieces.local.batches) > 1
+        assert len({answer["text"] for answer in answers}) > 1
+        for samples, answer in zip(sounds, answers, strict=True):
+            assert answer["text"] == directly(pieces, samples)
+
+    def test_forms(self, pieces: Case) -> None:
+        (answer,) = pieces.ours([SOUNDS[0]], response_format="verbose_json")
+        (segment,) = answer["segments"]
+        assert (segment["start"], segment["end"]) == (0, len(SOUNDS[0]) / RATE)
+        assert streamed(pieces, SOUNDS[0])[-1]["text"] == answer["text"] == segment["text"]
+
+    def test_a_temperature_draws(self, pieces: Case) -> None:
+        drawn = {pieces.ours([SOUNDS[0]], temperature=1.0)[0]["text"] for _ in range(4)}
+        assert len(drawn) > 1
+
+    def test_silence(self, pieces: Case) -> None:
+        """Its features vary by nothing, and are divided by that."""
+        silent = numpy.zeros(RATE, numpy.float32)
+        (answer,) = pieces.ours([silent])
+        with torch.inference_mode():
+            tokens = pieces.pipe.model.generate(torch.zeros(1, 98, 16), max_new_tokens=64)
+        read = pieces.pipe.tokenizer.decode(tokens[0], skip_special_tokens=True)
+        assert answer["text"] == read.strip()
+
+
+def directly(case: Case, samples: Any) -> str:
+    """What a model of sequences makes of windows of 30 s, one behind the other."""
+    texts: list[str] = []
+    for begin in range(0, len(samples), 30 * RATE):
+        window = samples[begin : begin + 30 * RATE]
+        features = case.pipe.feature_extractor(window, sampling_rate=RATE, return_tensors="pt")
+        with torch.inference_mode():
+            tokens = case.pipe.model.generate(**features, max_new_tokens=64)
+        texts.append(case.pipe.tokenizer.decode(tokens[0], skip_special_tokens=True))
+    return "".join(texts).strip()
+
+
+@pytest.mark.parametrize("family", [wav2vec2_bert, speech_to_text], ids=lambda one: one.__name__)
+def test_a_recording_of_one_frame(made: Callable[..., Case], family: Any) -> None:
+    """Its variance is not defined."""
+    case = made(family)
+    with pytest.raises(RefusedError, match="at least 560") as refused:
+        case.ours([SOUNDS[0][:559]])
+    assert refused.value.failure.param == "file"
+    assert case.ours([SOUNDS[0][:560]])
 
 
 class TestWhisper:

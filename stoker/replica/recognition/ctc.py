@@ -1,4 +1,4 @@
-"""Models that tell a letter for every 20 ms or so: Wav2Vec2, HuBERT, WavLM and their like.
+"""Models that tell a letter for every 20 ms or so: Wav2Vec2, HuBERT, WavLM, Wav2Vec2-BERT.
 
 Nothing is padded: models with group normalisation normalise over all of the time, padding
 included, and take no attention mask. Recordings of one length, and full windows, share batches.

@@ -1,4 +1,4 @@
-"""Encoder-decoder models other than Whisper: Moonshine."""
+"""Encoder-decoder models other than Whisper: Moonshine and Speech2Text."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
@@ -26,7 +26,9 @@ class Seq2SeqRecognitionStages(RecognitionStages):
 
     def call(self, parameters: Mapping[str, Any]) -> Hashable:
         temperature = parameters.get("temperature") or 0.0
-        return (temperature, DEFAULT_NEW_TOKENS)
+        # Speech2Text's decoder knows no places beyond these.
+        most = getattr(self.config, "max_target_positions", DEFAULT_NEW_TOKENS)
+        return (temperature, min(DEFAULT_NEW_TOKENS, most))
 
     def run(
         self, model: Any, call: Hashable, batch: "Mapping[str, torch.Tensor]"
@@ -35,6 +37,13 @@ class Seq2SeqRecognitionStages(RecognitionStages):
         drawing: dict[str, Any] = {"do_sample": True, "temperature": temperature, "num_beams": 1}
         options = drawing if temperature else {}
         return {"tokens": model.generate(**batch, **options, max_new_tokens=most)}
+
+    def sample(self, prepared: Mapping[str, Any]) -> Sample:
+        sample = super().sample(prepared)
+        # Speech2Text divides by how much the recording varies: of silence that makes infinity.
+        if (features := sample.features.get("input_features")) is not None:
+            sample.features["input_features"] = features.nan_to_num(0.0, posinf=0.0, neginf=0.0)
+        return sample
 
     def counts(self, output: Mapping[str, Any]) -> dict[str, int]:
         return super().counts(output) | {"output_tokens": output["tokens"].shape[1]}
