@@ -22,6 +22,12 @@ class ImageFeatureExtractionStages(ImagePipelineStages):
     pipeline = "ImageFeatureExtractionPipeline"
     auto_class = "AutoModel"
 
+    def part(self, model: Any) -> Any:
+        if model.config.model_type == "vit_mae":
+            # In training it hides three quarters of an image, at random.
+            model.config.mask_ratio = 0.0
+        return model
+
     def attach(self, model: Any) -> None:
         super().attach(model)
         self._pools = _pooler_is_stored(self.folder, model)
@@ -105,12 +111,16 @@ TASK = Task(
         "ResNetModel",
         "CLIPVisionModel",
         "SiglipVisionModel",
+        "ViTMAEModel",
+        "ViTMAEForPreTraining",
         # Less specific than those of zero-shot and of plain classification, which come first.
         "*CLIPMode?",
         "Siglip*Mode?",
+        "MetaClip2Mode?",
+        "AlignMode?",
         "*ForImageClass*",
     ),
-    families=("clip", "convnext", "dinov2", "vit"),
+    families=("align", "clip", "convnext", "dinov2", "metaclip_2", "vit", "vit_mae"),
     example={"inputs": "https://images.example/cat.jpg"},
     example_result=[0.021, -0.114, 0.087],
     stages=ImageFeatureExtractionStages,

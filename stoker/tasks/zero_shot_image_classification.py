@@ -33,7 +33,12 @@ class ZeroShotImageClassificationStages(TowerStages):
 
     def attach(self, model: Any) -> None:
         super().attach(model)
-        self._scale: float = model.logit_scale.float().exp().item()
+        # ALIGN divides by its temperature, the others multiply by a power.
+        self._scale: float = (
+            1 / model.temperature.item()
+            if hasattr(model, "temperature")
+            else model.logit_scale.float().exp().item()
+        )
         # SigLIP's only.
         self._bias: float = model.logit_bias.item() if hasattr(model, "logit_bias") else 0.0
 
@@ -75,8 +80,10 @@ TASK = Task(
         "Siglip2Model",
         "ChineseCLIPModel",
         "AltCLIPModel",
+        "MetaClip2Model",
+        "AlignModel",
     ),
-    families=("chinese_clip", "clip", "siglip", "siglip2"),
+    families=("align", "chinese_clip", "clip", "metaclip_2", "siglip", "siglip2"),
     example={
         "image": "https://images.example/cat.jpg",
         "candidate_labels": ["a cat", "a dog", "a tram"],

@@ -14,6 +14,7 @@ from tests.support.compare import equal
 from tests.support.local import Local
 from tests.support.media import image, image_media
 from tests.support.vision import SIZE, SQUARE, TOWER, VISION, clip_text, clip_tokenizer
+from tests.tasks import test_zero_shot_image_classification
 
 IMAGES = [image(0), image(1, (40, 90)), image(2, (32, 32))]
 Model = Any
@@ -53,6 +54,52 @@ def clip(folder: Path) -> Expected:
     return lambda model, pixels: model.visual_projection(model.vision_model(pixels).pooler_output)
 
 
+def metaclip_2(folder: Path) -> Expected:
+    test_zero_shot_image_classification.metaclip_2(folder)
+    return lambda model, pixels: model.visual_projection(model.vision_model(pixels).pooler_output)
+
+
+def align(folder: Path) -> Expected:
+    test_zero_shot_image_classification.align(folder)
+    return lambda model, pixels: model.vision_model(pixels).pooler_output
+
+
+def vit_mae(folder: Path) -> Expected:
+    """As a ViT of its weights sees all of the image: in training most of it is hidden."""
+    save(_sharpened(transformers.ViTMAEModel(transformers.ViTMAEConfig(**VISION))), folder)
+    return _seeing_all
+
+
+def vit_mae_pretraining(folder: Path) -> Expected:
+    config = transformers.ViTMAEConfig(
+        **VISION,
+        decoder_hidden_size=32,
+        decoder_num_hidden_layers=1,
+        decoder_num_attention_heads=2,
+        decoder_intermediate_size=64,
+    )
+    save(_sharpened(transformers.ViTMAEForPreTraining(config)), folder)
+    return _seeing_all
+
+
+def _sharpened(model: Model) -> Model:
+    """With places and patches further apart than are drawn."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(5 if parameter.dim() > 1 else 1)
+    return model
+
+
+def _seeing_all(model: Model, pixels: torch.Tensor) -> torch.Tensor:
+    parts = model.embeddings
+    patches = parts.patch_embeddings(pixels) + parts.position_embeddings[:, 1:]
+    first = (parts.cls_token + parts.position_embeddings[:, :1]).expand(len(pixels), -1, -1)
+    hidden = torch.cat([first, patches], 1)
+    for layer in model.layers:
+        hidden = layer(hidden)
+    return model.layernorm(hidden)[:, 1:].mean(1)
+
+
 def siglip_vision(folder: Path) -> Expected:
     save(transformers.SiglipVisionModel(transformers.SiglipVisionConfig(**VISION)), folder)
     return lambda model, pixels: model(pixels).pooler_output
@@ -75,7 +122,19 @@ def resnet(folder: Path) -> Expected:
     return lambda model, pixels: model(pixels).last_hidden_state.mean((2, 3))
 
 
-FAMILIES = [vit, vit_classifier, dinov2, clip, siglip_vision, convnext_classifier, resnet]
+FAMILIES = [
+    vit,
+    vit_classifier,
+    vit_mae,
+    vit_mae_pretraining,
+    dinov2,
+    clip,
+    metaclip_2,
+    align,
+    siglip_vision,
+    convnext_classifier,
+    resnet,
+]
 
 
 @pytest.fixture(scope="module", params=FAMILIES, ids=lambda family: family.__name__)

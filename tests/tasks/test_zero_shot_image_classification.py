@@ -12,10 +12,11 @@ from stoker.replica import towers
 from stoker.replica.protocol import Work
 from stoker.tasks.zero_shot_image_classification import ZeroShotImageClassificationRequest
 from tests.support.compare import equal
+from tests.support.language import tokenizer
 from tests.support.local import Local, RefusedError
 from tests.support.media import image, image_media
 from tests.support.models import word_tokenizer
-from tests.support.vision import SQUARE, TOWER, VISION, clip_text, clip_tokenizer
+from tests.support.vision import SIZE, SQUARE, TOWER, VISION, clip_text, clip_tokenizer
 
 IMAGES = [image(0), image(1, (40, 90)), image(2, (32, 32))]
 LABELS = ["cat", "a rather long dog", "a bird in a tree, far away"]
@@ -69,7 +70,46 @@ def siglip2(folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-FAMILIES = [clip, siglip, siglip2, chinese_clip]
+def metaclip_2(folder: Path) -> None:
+    """Its texts are XLM-RoBERTa's tokens, and stand where they end."""
+    words = tokenizer("roberta")
+    ids = {f"{name}_token_id": getattr(words, f"{name}_token_id") for name in ("bos", "eos", "pad")}
+    text = {**TOWER, "vocab_size": len(words), "max_position_embeddings": 77, **ids}
+    config = transformers.MetaClip2Config(text_config=text, vision_config=VISION, projection_dim=24)
+    transformers.MetaClip2Model(config).save_pretrained(folder)
+    transformers.CLIPImageProcessorPil(size=SQUARE, crop_size=SQUARE).save_pretrained(folder)
+    words.save_pretrained(folder)
+
+
+def align(folder: Path) -> None:
+    """Its images are seen by a convolutional network."""
+    words = word_tokenizer()
+    text = {**TOWER, "vocab_size": len(words), "max_position_embeddings": 128}
+    vision = {
+        "image_size": SIZE,
+        "width_coefficient": 1.0,
+        "depth_coefficient": 1.0,
+        "kernel_sizes": [3, 5],
+        "in_channels": [32, 16],
+        "out_channels": [16, 24],
+        "strides": [1, 2],
+        "num_block_repeats": [1, 1],
+        "expand_ratios": [1, 6],
+        "hidden_dim": 24,
+    }
+    config = transformers.AlignConfig(
+        text_config=text,
+        vision_config=vision,
+        projection_dim=24,
+        temperature_init_value=0.2,
+        initializer_range=0.3,
+    )
+    transformers.AlignModel(config).save_pretrained(folder)
+    transformers.EfficientNetImageProcessorPil(size=SQUARE).save_pretrained(folder)
+    words.save_pretrained(folder)
+
+
+FAMILIES = [clip, siglip, siglip2, chinese_clip, metaclip_2, align]
 
 
 @pytest.fixture(scope="module", params=FAMILIES, ids=lambda family: family.__name__)

@@ -68,7 +68,6 @@ class TestPages:
 
 
 UNSERVED: dict[str, Any] = {
-    "ViTMAEForPreTraining": transformers.ViTMAEConfig,
     "Sam3Model": transformers.Sam3Config,
     "UdopForConditionalGeneration": transformers.UdopConfig,
     "Kosmos2ForConditionalGeneration": transformers.Kosmos2Config,
