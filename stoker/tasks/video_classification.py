@@ -76,8 +76,12 @@ TASK = Task(
     request=VideoClassificationRequest,
     media={"inputs": "video"},
     result=list[Label],
-    architectures=("VideoMAEForVideoClassification", "TimesformerForVideoClassification"),
-    families=("videomae", "timesformer"),
+    architectures=(
+        "VideoMAEForVideoClassification",
+        "TimesformerForVideoClassification",
+        "VivitForVideoClassification",
+    ),
+    families=("videomae", "timesformer", "vivit"),
     example={"inputs": "https://videos.example/match.mp4", "top_k": 2},
     example_result=[
         {"label": "playing tennis", "score": 0.93},

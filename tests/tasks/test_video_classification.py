@@ -42,6 +42,15 @@ def timesformer(folder: Path) -> None:
     _processor(folder)
 
 
+def vivit(folder: Path) -> None:
+    sizes = {name: value for name, value in SMALL.items() if name != "patch_size"}
+    config = transformers.VivitConfig(**sizes, tubelet_size=[2, 8, 8])
+    transformers.VivitForVideoClassification(config).save_pretrained(folder)
+    transformers.VivitImageProcessor(
+        size={"shortest_edge": SIZE + 2}, crop_size={"height": SIZE, "width": SIZE}
+    ).save_pretrained(folder)
+
+
 def _processor(folder: Path) -> None:
     size = {"height": SIZE, "width": SIZE}
     transformers.VideoMAEImageProcessorPil(
@@ -49,7 +58,7 @@ def _processor(folder: Path) -> None:
     ).save_pretrained(folder)
 
 
-@pytest.fixture(scope="module", params=[videomae, timesformer], ids=lambda one: one.__name__)
+@pytest.fixture(scope="module", params=[videomae, timesformer, vivit], ids=lambda one: one.__name__)
 def case(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[tuple[Local, Any]]:
     folder: Path = tmp_path_factory.mktemp(request.param.__name__)
     transformers.set_seed(0)
