@@ -83,6 +83,14 @@ class ImageToTextStages(ImageStages, GenerateStages):
         return own
 
 
+class Pix2StructStages(ImageToTextStages):
+    """Pix2Struct: an image of any shape, in as many patches as the model takes."""
+
+    def _sample(self, picture: Any, call: Any, *, alone: bool = False) -> Sample:
+        prepared = self._image_processor(images=[picture], return_tensors="pt")
+        return Sample(dict(prepared), call=call, alone=alone)
+
+
 class Blip2CaptionStages(Blip2Stages):
     """BLIP-2."""
 
@@ -108,7 +116,11 @@ class FlorenceTextStages(FlorenceStages):
         return [Caption(generated_text=self.answer(outputs[0]))]
 
 
-_KINDS = {"blip-2": Blip2CaptionStages, "florence2": FlorenceTextStages}
+_KINDS = {
+    "blip-2": Blip2CaptionStages,
+    "florence2": FlorenceTextStages,
+    "pix2struct": Pix2StructStages,
+}
 
 
 def stages(folder: Path) -> Stages:
@@ -129,9 +141,10 @@ TASK = Task(
         "Blip2ForConditionalGeneration",
         "Florence2ForConditionalGeneration",
         "GitForCausalLM",
+        "Pix2StructForConditionalGeneration",
         "VisionEncoderDecoderModel",
     ),
-    families=("blip", "blip-2", "florence2", "git", "vision-encoder-decoder"),
+    families=("blip", "blip-2", "florence2", "git", "pix2struct", "vision-encoder-decoder"),
     example={"inputs": "https://images.example/cat.jpg", "max_new_tokens": 20},
     example_result=[{"generated_text": "a black cat on a red sofa"}],
     stages=stages,

@@ -34,7 +34,7 @@ from stoker.artifacts.inspection.packages import (
 from stoker.artifacts.inspection.recognise import FileKind
 from stoker.artifacts.inspection.safetensors import Header, read_header
 from stoker.artifacts.inspection.sentence import refuse_unfit_modules
-from stoker.artifacts.inspection.unserved import refuse_other_senses
+from stoker.artifacts.inspection.unserved import refuse_drawn_questions, refuse_other_senses
 from stoker.artifacts.inspection.weights import MODULES, TRANSFORMERS, Weights, find_weights
 from stoker.replica.sentence import PROMPTS
 
@@ -126,6 +126,7 @@ def inspect(
     refuse_unfit_modules(found, file_set, documents)
     asked = pipeline is not None or found in hints
     refuse_other_senses(found, config.architecture, documents, asked=asked)
+    refuse_drawn_questions(documents)
     refuse_missing_tokenizer(found, file_set, documents, config.architecture)
     refuse_unspeakable(config.architecture, file_set, documents)
     warnings = refuse_missing_packages(found, file_set, documents)

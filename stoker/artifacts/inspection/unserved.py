@@ -72,3 +72,24 @@ def refuse_other_senses(
                 f"('{key}'), and {pipeline} reads texts. Upload a model of texts.",
                 "config.json",
             )
+
+
+def refuse_drawn_questions(documents: Mapping[str, Json]) -> None:
+    """Refuse a Pix2Struct that reads questions: they are drawn above the image.
+
+    Raises:
+        InspectionError: `UNSUPPORTED_MODEL`.
+    """
+    config = documents.get("config.json")
+    if not isinstance(config, dict) or config.get("model_type") != "pix2struct":
+        return
+    for path in ("config.json", "preprocessor_config.json"):
+        document = documents.get(path)
+        if isinstance(document, dict) and document.get("is_vqa"):
+            raise InspectionError(
+                FailureCode.UNSUPPORTED_MODEL,
+                f"{path} has 'is_vqa': questions are drawn above the image, in a font that is "
+                "fetched from the hub, which never happens here. Upload a Pix2Struct that captions "
+                "images without a question.",
+                path,
+            )
