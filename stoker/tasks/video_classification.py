@@ -1,12 +1,14 @@
 """Video classification: the labels of a clip."""
 
+import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from pydantic import Field
 
 from stoker.replica.pipelines import PipelineStages, VideoStages
-from stoker.replica.stages import InputError, Sample
+from stoker.replica.stages import InputError, Sample, Stages
 from stoker.tasks.base import MediaRequest, Task
 from stoker.tasks.inputs import FunctionToApply, Label, TopK, VideoInputs
 
@@ -17,6 +19,19 @@ _MAX_FRAMES = 512
 _MAX_RATE = 1000
 _ANY_LENGTH = frozenset({"timesformer"})
 """Families that interpolate their embedding of time."""
+_VJEPA2_SIDE = 256
+_IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+_PREPARATION = (
+    "do_resize",
+    "do_center_crop",
+    "do_rescale",
+    "do_normalize",
+    "resample",
+    "rescale_factor",
+    "image_mean",
+    "image_std",
+)
+"""Settings of a video processor that an image processor has, too."""
 
 
 class VideoClassificationRequest(MediaRequest):
@@ -48,11 +63,16 @@ class VideoClassificationStages(VideoStages, PipelineStages):
     auto_class = "AutoModelForVideoClassification"
     parts = {"image_processor": "AutoImageProcessor"}
 
+    @property
+    def _own_number(self) -> int:
+        """Of frames."""
+        return self.config.num_frames
+
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
-        number = parameters.get("num_frames", self.config.num_frames)
-        if number != self.config.num_frames and self.config.model_type not in _ANY_LENGTH:
+        number = parameters.get("num_frames", self._own_number)
+        if number != self._own_number and self.config.model_type not in _ANY_LENGTH:
             raise InputError(
-                f"This model takes {self.config.num_frames} frames, not {number}.",
+                f"This model takes {self._own_number} frames, not {number}.",
                 field="num_frames",
                 of_item=False,
             )
@@ -66,7 +86,45 @@ class VideoClassificationStages(VideoStages, PipelineStages):
         import numpy
 
         frame = numpy.full((240, 320, 3), 128, numpy.uint8)
-        return self._sample([frame] * self.config.num_frames)
+        return self._sample([frame] * self._own_number)
+
+
+class VJepa2Stages(VideoClassificationStages):
+    """V-JEPA 2. Pillow prepares as its video processor does, which needs torchvision."""
+
+    parts = {}
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        import transformers
+
+        library: Any = transformers
+        path = folder / "video_preprocessor_config.json"
+        found: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
+        given: Any = found.get("crop_size", _VJEPA2_SIDE)
+        side = int(cast("dict[str, int]", given)["height"] if isinstance(given, dict) else given)
+        options = {name: found[name] for name in _PREPARATION if name in found}
+        self._parts["image_processor"] = library.VideoMAEImageProcessorPil(
+            **{"image_mean": _IMAGENET_MEAN, "image_std": _IMAGENET_STD, **options},
+            # It resizes to this, whatever its settings say.
+            size={"shortest_edge": int(side * 256 / 224)},
+            crop_size={"height": side, "width": side},
+        )
+
+    @property
+    def _own_number(self) -> int:
+        return self.config.frames_per_clip
+
+    def _sample(self, frames: "list[Frame]") -> Sample:
+        prepared = self._parts["image_processor"](frames, return_tensors="pt")
+        return Sample({"pixel_values_videos": prepared["pixel_values"]})
+
+
+def stages(folder: Path) -> Stages:
+    """The replica side that a model folder needs."""
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    vjepa2 = config["model_type"] == "vjepa2"
+    return (VJepa2Stages if vjepa2 else VideoClassificationStages)(folder)
 
 
 TASK = Task(
@@ -80,12 +138,13 @@ TASK = Task(
         "VideoMAEForVideoClassification",
         "TimesformerForVideoClassification",
         "VivitForVideoClassification",
+        "VJEPA2ForVideoClassification",
     ),
-    families=("videomae", "timesformer", "vivit"),
+    families=("videomae", "timesformer", "vivit", "vjepa2"),
     example={"inputs": "https://videos.example/match.mp4", "top_k": 2},
     example_result=[
         {"label": "playing tennis", "score": 0.93},
         {"label": "juggling", "score": 0.01},
     ],
-    stages=VideoClassificationStages,
+    stages=stages,
 )
