@@ -118,7 +118,15 @@ class TextStages(Stages):
 
 
 def _position_offset(config: Any) -> int:
-    families = {"roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "mpnet", "longformer"}
+    families = {
+        "roberta",
+        "xlm-roberta",
+        "camembert",
+        "xlm-roberta-xl",
+        "mpnet",
+        "longformer",
+        "layoutlmv3",
+    }
     if getattr(config, "model_type", "") not in families:
         return 0
     return (getattr(config, "pad_token_id", None) or 0) + 1

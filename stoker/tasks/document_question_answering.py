@@ -1,5 +1,6 @@
 """Document question answering: a question about a page."""
 
+import copy
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from stoker.tasks.inputs import MANY, ONE, TopK
 from stoker.tasks.questions import ImageQuestionRequest, ImageQuestionStages
 
 if TYPE_CHECKING:
-    pass
+    import torch
 
 _MAX_WORDS = 4096
 _MAX_STRIDE = 256
@@ -145,22 +146,32 @@ class LayoutStages(TextStages, ImageQuestionStages, PipelineStages):
                 field="word_boxes",
                 of_item=False,
             )
-        # The model does not look at it, but what is no image is refused all the same.
-        self.picture(item)
+        looked_at = self.looked_at(item)
         given = {"question": item["question"], "word_boxes": item["words"]}
         longest, stride = self._window(item, parameters)
         chunks = self._pipe.preprocess(given, max_seq_len=longest, doc_stride=stride)
-        return [self.sample(chunk) for chunk in chunks]
+        samples = [self.sample(chunk) for chunk in chunks]
+        for sample in samples:
+            sample.features |= looked_at
+        return samples
+
+    def looked_at(self, item: Mapping[str, Any]) -> "dict[str, torch.Tensor]":
+        """What the model sees of the image: nothing, but what is no image is refused."""
+        self.picture(item)
+        return {}
+
+    def question_tokens(self, question: str) -> int:
+        return len(self.tokenizer(question, add_special_tokens=False)["input_ids"])
 
     def _window(self, item: Mapping[str, Any], parameters: Mapping[str, Any]) -> tuple[int, int]:
         """Tokens of a part of the page with the question, and those that parts share."""
         limit = self.max_tokens()
         longest = min(parameters.get("max_seq_len", limit), limit)
-        question = self.tokenizer(item["question"], add_special_tokens=False)["input_ids"]
-        room = longest - len(question) - self.tokenizer.num_special_tokens_to_add(pair=True)
+        question = self.question_tokens(item["question"])
+        room = longest - question - self.tokenizer.num_special_tokens_to_add(pair=True)
         if room < 1:
             raise InputError(
-                f"The question has {len(question)} tokens, which leaves none of the {longest} for "
+                f"The question has {question} tokens, which leaves none of the {longest} for "
                 "the page.",
                 field=item["question_at"],
                 of_item=False,
@@ -177,6 +188,49 @@ class LayoutStages(TextStages, ImageQuestionStages, PipelineStages):
     def pipeline_parameters(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         names = ("top_k", "max_answer_len", "handle_impossible_answer")
         return {name: parameters[name] for name in names}
+
+
+class SeenLayoutStages(LayoutStages):
+    """LayoutLMv3, which sees the image beside the words."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        import transformers
+
+        library: Any = transformers
+        # Not the pipeline object's: it would hand the pixels over by a name that is LayoutLMv2's.
+        self._image_processor: Any = library.AutoImageProcessor.from_pretrained(
+            str(folder), local_files_only=True
+        )
+        # Its tokenizer takes no text without places, and keeps how it cut the last one.
+        words: Any = copy.deepcopy(self.tokenizer.backend_tokenizer)
+        words.no_truncation()
+        words.no_padding()
+        self._words = words
+
+    def looked_at(self, item: Mapping[str, Any]) -> "dict[str, torch.Tensor]":
+        return self._pixels(self.picture(item))
+
+    def _pixels(self, picture: Any) -> "dict[str, torch.Tensor]":
+        prepared = self._image_processor(images=[picture], apply_ocr=False, return_tensors="pt")
+        return {"pixel_values": prepared["pixel_values"]}
+
+    def question_tokens(self, question: str) -> int:
+        return len(self._words.encode(question, add_special_tokens=False).ids)
+
+    def sample(self, prepared: Mapping[str, Any]) -> Sample:
+        # It knows one type of tokens only.
+        return super().sample({k: v for k, v in prepared.items() if k != "token_type_ids"})
+
+    def probe(self, length: int) -> Sample:
+        from PIL import Image
+
+        count = max(1, min(length, self.max_tokens()) - 6)
+        words = [["a", [0, 0, 10, 10]]] * count
+        given = {"question": "a", "word_boxes": words}
+        (sample, *_) = (self.sample(one) for one in self._pipe.preprocess(given, doc_stride=0))
+        sample.features |= self._pixels(Image.new("RGB", (320, 240), "gray"))
+        return sample
 
 
 class DonutStages(ImageQuestionStages, GenerateStages, PipelineStages):
@@ -214,11 +268,13 @@ class DonutStages(ImageQuestionStages, GenerateStages, PipelineStages):
         return [self._pipe.postprocess_encoder_decoder_single(outputs[0])]
 
 
+_KINDS = {"layoutlmv3": SeenLayoutStages, "vision-encoder-decoder": DonutStages}
+
+
 def stages(folder: Path) -> LayoutStages | DonutStages:
     """The replica side that a model folder needs."""
     config = json.loads((folder / "config.json").read_text("utf-8"))
-    donut = config["model_type"] == "vision-encoder-decoder"
-    return (DonutStages if donut else LayoutStages)(folder)
+    return _KINDS.get(config["model_type"], LayoutStages)(folder)
 
 
 TASK = Task(
@@ -228,8 +284,12 @@ TASK = Task(
     request=DocumentQuestionAnsweringRequest,
     media={"image": "image"},
     result=list[DocumentAnswer],
-    architectures=("LayoutLMForQuestionAnswering", "VisionEncoderDecoderModel"),
-    families=("layoutlm", "donut-swin"),
+    architectures=(
+        "LayoutLMForQuestionAnswering",
+        "LayoutLMv3ForQuestionAnswering",
+        "VisionEncoderDecoderModel",
+    ),
+    families=("layoutlm", "layoutlmv3", "donut-swin"),
     example={
         "image": "https://images.example/invoice.png",
         "question": "What is the invoice number?",
