@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from stoker.artifacts.inspection.documents import Json
 from stoker.artifacts.inspection.failure import FailureCode, InspectionError, quoted
 from stoker.artifacts.inspection.files import FileSet
-from stoker.artifacts.inspection.unserved import reason
+from stoker.artifacts.inspection.unserved import GENERAL, reason
 from stoker.artifacts.inspection.weights import MODULES
 from stoker.replica.sentence import PROMPTS
 from stoker.replica.speech.folder import unfit
@@ -132,10 +132,12 @@ def find_pipeline(
         for name, patterns in pipelines.items()
         if (matched := matching(architecture, patterns))
     }
-    if not ranks:
+    # A general pattern may match what is known not to be served.
+    why = reason(architecture)
+    if not ranks or (why and GENERAL.issuperset(ranks)):
         raise InspectionError(
             FailureCode.UNSUPPORTED_ARCHITECTURE,
-            f"No pipeline here serves {architecture}{reason(architecture)}. Upload a model for one "
+            f"No pipeline here serves {architecture}{why}. Upload a model for one "
             f"of: {_listed(pipelines)}.",
             CONFIG,
         )

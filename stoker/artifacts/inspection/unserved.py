@@ -15,10 +15,13 @@ _REASONS = {
     "LayoutLM*": "it reads words with their places on a page, which an endpoint of texts lacks",
     "Lilt*": "it reads words with their places on a page, which an endpoint of texts lacks",
     "Bros*": "it reads words with their places on a page, which an endpoint of texts lacks",
+    "Bark*": "it speaks with three models in turn, in voices that are files beside them",
+    "ParlerTTS*": "its class is in a package of its own, parler-tts, and not in transformers",
+    "PixArt*": "its pipeline does not tell of its steps, which progress and giving up need",
 }
 
 # Pipelines whose patterns match nearly any architecture, so that they also match by accident.
-_GENERAL = frozenset({"feature-extraction", "fill-mask"})
+GENERAL = frozenset({"feature-extraction", "fill-mask"})
 # Keys of config.json for the parts of a model of several senses.
 _PARTS = frozenset({"text_config", "vision_config", "audio_config"})
 # Keys of config.json that only models of something else than text have.
@@ -60,7 +63,7 @@ def refuse_other_senses(
         InspectionError: `UNSUPPORTED_ARCHITECTURE`.
     """
     config = documents.get("config.json")
-    if pipeline not in _GENERAL or not isinstance(config, dict):
+    if pipeline not in GENERAL or not isinstance(config, dict):
         return
     if asked and not _PARTS.isdisjoint(config):
         return

@@ -52,6 +52,7 @@ class TestPages:
             ("BrosForTokenClassification", "words with their places on a page"),
             ("MarkupLMForTokenClassification", "nodes of HTML"),
             ("LayoutLMv2ForTokenClassification", "detectron2"),
+            ("LayoutLMv2ForQuestionAnswering", "detectron2"),
         ],
     )
     @pytest.mark.parametrize("given", [None, "token-classification"])
@@ -65,6 +66,23 @@ class TestPages:
         for family in ("Bert", "RobertaPreLayerNorm", "Roberta"):
             found = find_pipeline(f"{family}ForTokenClassification", None, (), PIPELINES)
             assert found == "token-classification"
+
+
+@pytest.mark.parametrize(
+    ("architecture", "why"),
+    [
+        ("BarkModel", "three models"),
+        ("ParlerTTSForConditionalGeneration", "parler-tts"),
+        ("PixArtAlphaPipeline", "its steps"),
+        ("PixArtSigmaPipeline", "its steps"),
+    ],
+)
+def test_known_and_not_served(architecture: str, why: str) -> None:
+    """Also where a general pattern, such as that of features, would take it."""
+    for given in (None, "feature-extraction", "text-to-image"):
+        with pytest.raises(InspectionError, match=why) as caught:
+            find_pipeline(architecture, given, (), PIPELINES)
+        assert caught.value.code is FailureCode.UNSUPPORTED_ARCHITECTURE
 
 
 UNSERVED: dict[str, Any] = {
