@@ -3,6 +3,7 @@
 Imported by the gateway through the task files, so torch and transformers are imported inside.
 """
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -244,3 +245,15 @@ class Stages(ABC):
             except MediaError as error:
                 raise InputError(error.message, field=field, code="invalid_media") from error
         return self._last_decoded[1]
+
+
+def by_kind(
+    usual: Callable[[Path], Stages], kinds: Mapping[str, Callable[[Path], Stages]]
+) -> Callable[[Path], Stages]:
+    """The stages that a model folder needs: those of its `model_type`, or the usual ones."""
+
+    def stages(folder: Path) -> Stages:
+        config = json.loads((folder / "config.json").read_bytes())
+        return kinds.get(config.get("model_type"), usual)(folder)
+
+    return stages

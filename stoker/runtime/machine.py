@@ -1,7 +1,10 @@
 """The machine's memory and processor, as the kernel tells of them."""
 
+import math
 import os
 import platform
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -9,6 +12,8 @@ import psutil
 _WEIGHTS = frozenset({".safetensors", ".gguf"})
 _READ_AHEAD_TIMES = 4
 """Weights are read ahead where so many times their size is free."""
+_JUST_NOW_S = 5.0
+"""A process that the kernel kills has ended by then, however much memory it had."""
 
 _CGROUP_LIMITS = ("memory.max", "memory.limit_in_bytes")
 _CGROUP_ROOTS = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/memory"))
@@ -64,6 +69,33 @@ def kernel_kills() -> int:
             continue
         total += sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
     return total
+
+
+class KernelKills:
+    """Whether the kernel has killed a process for want of memory just now.
+
+    A kill tells nothing of what ends long after it, however that ends: others are ended by their
+    users, and run beside us.
+    """
+
+    def __init__(
+        self,
+        count: Callable[[], int] = kernel_kills,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._count, self._clock = count, clock
+        self._total = count()
+        self._grew_at = -math.inf
+
+    def look(self) -> None:
+        """Often, or the time of a kill is that of the question."""
+        total = self._count()
+        if total > self._total:
+            self._total, self._grew_at = total, self._clock()
+
+    def just_now(self) -> bool:
+        self.look()
+        return self._clock() - self._grew_at < _JUST_NOW_S
 
 
 def read_ahead(folder: Path) -> None:

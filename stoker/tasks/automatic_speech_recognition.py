@@ -1,33 +1,22 @@
 """Automatic speech recognition: what is said in a recording."""
 
-import json
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from stoker.replica.recognition import transcripts
 from stoker.replica.recognition.ctc import CtcStages
 from stoker.replica.recognition.seq2seq import Seq2SeqRecognitionStages
-from stoker.replica.recognition.stages import FIELD, RecognitionStages
+from stoker.replica.recognition.stages import FIELD
 from stoker.replica.recognition.whisper import WhisperStages
+from stoker.replica.stages import by_kind
 from stoker.tasks.base import MediaPipeline
 
 if TYPE_CHECKING:
     from stoker.replica.protocol import Work
 
-_KINDS: Mapping[str, Callable[[Path], RecognitionStages]] = {
-    "whisper": WhisperStages,
-    "moonshine": Seq2SeqRecognitionStages,
-    "speech_to_text": Seq2SeqRecognitionStages,
-}
+_SEQ2SEQ = ("moonshine", "speech_to_text")
 TRANSCRIPTIONS = "/v1/audio/transcriptions"
 TRANSLATIONS = "/v1/audio/translations"
-
-
-def stages(folder: Path) -> RecognitionStages:
-    """Those of the model's kind."""
-    kind = json.loads((folder / "config.json").read_bytes()).get("model_type")
-    return _KINDS.get(kind, CtcStages)(folder)
 
 
 def _finish(work: "Work", results: Sequence[Any]) -> Any:
@@ -62,7 +51,9 @@ PIPELINE = MediaPipeline(
         "moonshine",
         "speech_to_text",
     ),
-    stages=stages,
+    stages=by_kind(
+        CtcStages, {"whisper": WhisperStages, **dict.fromkeys(_SEQ2SEQ, Seq2SeqRecognitionStages)}
+    ),
     input_field=FIELD,
     finish=_finish,
 )

@@ -1,7 +1,6 @@
 """Document question answering: a question about a page."""
 
 import copy
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NotRequired, cast
@@ -11,7 +10,7 @@ from typing_extensions import TypedDict
 
 from stoker.replica.generation import GenerateStages
 from stoker.replica.pipelines import PipelineStages
-from stoker.replica.stages import InputError, Sample
+from stoker.replica.stages import InputError, Sample, by_kind
 from stoker.replica.text import TextStages
 from stoker.tasks.base import Task
 from stoker.tasks.inputs import MANY, ONE, TopK
@@ -268,15 +267,6 @@ class DonutStages(ImageQuestionStages, GenerateStages, PipelineStages):
         return [self._pipe.postprocess_encoder_decoder_single(outputs[0])]
 
 
-_KINDS = {"layoutlmv3": SeenLayoutStages, "vision-encoder-decoder": DonutStages}
-
-
-def stages(folder: Path) -> LayoutStages | DonutStages:
-    """The replica side that a model folder needs."""
-    config = json.loads((folder / "config.json").read_text("utf-8"))
-    return _KINDS.get(config["model_type"], LayoutStages)(folder)
-
-
 TASK = Task(
     pipeline="document-question-answering",
     path="/v1/question-answering/document",
@@ -296,5 +286,7 @@ TASK = Task(
         "word_boxes": [["Invoice", [40, 30, 180, 60]], ["us-001", [200, 30, 290, 60]]],
     },
     example_result=[{"score": 0.96, "answer": "us-001", "start": 1, "end": 1}],
-    stages=stages,
+    stages=by_kind(
+        LayoutStages, {"layoutlmv3": SeenLayoutStages, "vision-encoder-decoder": DonutStages}
+    ),
 )

@@ -1,6 +1,5 @@
 """Image segmentation: a mask for each thing or region of an image."""
 
-import json
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -10,7 +9,7 @@ from typing_extensions import TypedDict
 
 from stoker.replica.images import mask_png
 from stoker.replica.pipelines import ImagePipelineStages, Outputs
-from stoker.replica.stages import InputError, Sample
+from stoker.replica.stages import InputError, Sample, by_kind
 from stoker.tasks.base import MediaRequest, Task
 from stoker.tasks.inputs import ImageInputs
 
@@ -222,19 +221,6 @@ class EomtStages(ImageSegmentationStages):
         ]
 
 
-_KINDS = {
-    "oneformer": OneFormerStages,
-    "eomt": EomtStages,
-    "eomt_dinov3": EomtStages,
-}
-
-
-def stages(folder: Path) -> ImageSegmentationStages:
-    """The replica side that a model folder needs."""
-    config = json.loads((folder / "config.json").read_text("utf-8"))
-    return _KINDS.get(config["model_type"], ImageSegmentationStages)(folder)
-
-
 TASK = Task(
     pipeline="image-segmentation",
     path="/v1/images/segmentation",
@@ -262,5 +248,8 @@ TASK = Task(
     ),
     example={"inputs": "https://images.example/street.jpg", "subtask": "panoptic"},
     example_result={"masks": ["iVBORw0KGgo…"], "scores": [0.99], "labels": ["road"]},
-    stages=stages,
+    stages=by_kind(
+        ImageSegmentationStages,
+        {"oneformer": OneFormerStages, "eomt": EomtStages, "eomt_dinov3": EomtStages},
+    ),
 )

@@ -1,6 +1,5 @@
 """Image to text: a caption, or the text that an image shows."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +11,7 @@ from stoker.replica.blip2 import Blip2Stages
 from stoker.replica.florence import FlorenceStages
 from stoker.replica.generation import GenerateStages, GenerationOptions
 from stoker.replica.pipelines import ImageStages
-from stoker.replica.stages import InputError, Sample, Stages
+from stoker.replica.stages import InputError, Sample, by_kind
 from stoker.tasks.base import MediaRequest, Task
 from stoker.tasks.inputs import ImageInputs
 
@@ -116,19 +115,6 @@ class FlorenceTextStages(FlorenceStages):
         return [Caption(generated_text=self.answer(outputs[0]))]
 
 
-_KINDS = {
-    "blip-2": Blip2CaptionStages,
-    "florence2": FlorenceTextStages,
-    "pix2struct": Pix2StructStages,
-}
-
-
-def stages(folder: Path) -> Stages:
-    """The replica side that a model folder needs."""
-    config = json.loads((folder / "config.json").read_text("utf-8"))
-    return _KINDS.get(config["model_type"], ImageToTextStages)(folder)
-
-
 TASK = Task(
     pipeline="image-to-text",
     path="/v1/images/to-text",
@@ -147,5 +133,12 @@ TASK = Task(
     families=("blip", "blip-2", "florence2", "git", "pix2struct", "vision-encoder-decoder"),
     example={"inputs": "https://images.example/cat.jpg", "max_new_tokens": 20},
     example_result=[{"generated_text": "a black cat on a red sofa"}],
-    stages=stages,
+    stages=by_kind(
+        ImageToTextStages,
+        {
+            "blip-2": Blip2CaptionStages,
+            "florence2": FlorenceTextStages,
+            "pix2struct": Pix2StructStages,
+        },
+    ),
 )

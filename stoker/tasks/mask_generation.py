@@ -1,6 +1,5 @@
 """Mask generation: masks of everything in an image, found from a grid of points."""
 
-import json
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +9,7 @@ from typing_extensions import TypedDict
 
 from stoker.replica.images import mask_png
 from stoker.replica.pipelines import ImagePipelineStages
-from stoker.replica.stages import InputError, Sample
+from stoker.replica.stages import InputError, Sample, by_kind
 from stoker.tasks.base import MediaRequest, Task
 from stoker.tasks.inputs import ImageInputs
 
@@ -151,13 +150,6 @@ class Sam2Stages(MaskGenerationStages):
         )
 
 
-def stages(folder: Path) -> MaskGenerationStages:
-    """The replica side that a model folder needs."""
-    config = json.loads((folder / "config.json").read_text("utf-8"))
-    second = config["model_type"].startswith("sam2")
-    return (Sam2Stages if second else MaskGenerationStages)(folder)
-
-
 def suppressed(boxes: "torch.Tensor", scores: "torch.Tensor", threshold: float) -> list[int]:
     """Indices of the boxes (count, 4: x, y of two corners) that are left, best score first.
 
@@ -204,5 +196,5 @@ TASK = Task(
     families=("sam", "sam_hq", "sam2"),
     example={"inputs": "https://images.example/street.jpg", "points_per_crop": 16},
     example_result={"masks": ["iVBORw0KGgo…"], "scores": [0.97]},
-    stages=stages,
+    stages=by_kind(MaskGenerationStages, {"sam2": Sam2Stages, "sam2_video": Sam2Stages}),
 )

@@ -1,8 +1,6 @@
 """Object detection: labelled boxes around what an image shows."""
 
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -10,7 +8,7 @@ from typing_extensions import TypedDict
 
 from stoker.replica.florence import FlorenceStages
 from stoker.replica.pipelines import ImagePipelineStages
-from stoker.replica.stages import Sample, Stages
+from stoker.replica.stages import Sample, by_kind
 from stoker.tasks.base import MediaRequest, Task
 from stoker.tasks.inputs import ImageInputs
 
@@ -72,13 +70,6 @@ class FlorenceDetectionStages(FlorenceStages):
         return [one for one in detections if one["score"] > parameters["threshold"]]
 
 
-def stages(folder: Path) -> Stages:
-    """The replica side that a model folder needs."""
-    config = json.loads((folder / "config.json").read_text("utf-8"))
-    florence = config["model_type"] == "florence2"
-    return (FlorenceDetectionStages if florence else ObjectDetectionStages)(folder)
-
-
 TASK = Task(
     pipeline="object-detection",
     path="/v1/detections/object",
@@ -106,5 +97,5 @@ TASK = Task(
             "box": {"xmin": 40, "ymin": 112, "xmax": 310, "ymax": 290},
         }
     ],
-    stages=stages,
+    stages=by_kind(ObjectDetectionStages, {"florence2": FlorenceDetectionStages}),
 )

@@ -1,8 +1,6 @@
 """Table question answering: what a table says to a question."""
 
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NotRequired, cast
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
@@ -10,7 +8,7 @@ from typing_extensions import TypedDict
 
 from stoker.replica.pipelines import TextPipelineStages
 from stoker.replica.seq2seq import Seq2SeqStages
-from stoker.replica.stages import InputError, Sample, Stages
+from stoker.replica.stages import InputError, Sample, by_kind
 from stoker.tasks.base import NestedRequest, Task
 from stoker.tasks.inputs import MANY, ONE, Truncation, one_or_many
 
@@ -192,11 +190,6 @@ def _flat(table: Mapping[str, Sequence[str]]) -> str:
     return " ".join([f"col : {' | '.join(table)}", *lines])
 
 
-def _stages(folder: Path) -> Stages:
-    config = json.loads((folder / "config.json").read_text())
-    return TapasStages(folder) if config.get("model_type") == "tapas" else TapexStages(folder)
-
-
 TASK = Task(
     pipeline="table-question-answering",
     path="/v1/question-answering/table",
@@ -216,5 +209,5 @@ TASK = Task(
         "cells": ["900"],
         "aggregator": "SUM",
     },
-    stages=_stages,
+    stages=by_kind(TapexStages, {"tapas": TapasStages}),
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 from pydantic import Field
 
 from stoker.replica.pipelines import PipelineStages, VideoStages
-from stoker.replica.stages import InputError, Sample, Stages
+from stoker.replica.stages import InputError, Sample, by_kind
 from stoker.tasks.base import MediaRequest, Task
 from stoker.tasks.inputs import FunctionToApply, Label, TopK, VideoInputs
 
@@ -120,13 +120,6 @@ class VJepa2Stages(VideoClassificationStages):
         return Sample({"pixel_values_videos": prepared["pixel_values"]})
 
 
-def stages(folder: Path) -> Stages:
-    """The replica side that a model folder needs."""
-    config = json.loads((folder / "config.json").read_text("utf-8"))
-    vjepa2 = config["model_type"] == "vjepa2"
-    return (VJepa2Stages if vjepa2 else VideoClassificationStages)(folder)
-
-
 TASK = Task(
     pipeline="video-classification",
     path="/v1/classifications/video",
@@ -146,5 +139,5 @@ TASK = Task(
         {"label": "playing tennis", "score": 0.93},
         {"label": "juggling", "score": 0.01},
     ],
-    stages=stages,
+    stages=by_kind(VideoClassificationStages, {"vjepa2": VJepa2Stages}),
 )

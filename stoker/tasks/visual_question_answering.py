@@ -1,13 +1,12 @@
 """Visual question answering: a question about an image."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stoker.replica.blip2 import Blip2Stages
 from stoker.replica.generation import GenerateStages
-from stoker.replica.stages import InputError, Sample, Stages
+from stoker.replica.stages import InputError, Sample, by_kind
 from stoker.replica.text import TextStages
 from stoker.tasks.base import Task
 from stoker.tasks.inputs import Label, TopK
@@ -135,15 +134,6 @@ class Blip2AnswerStages(Blip2Stages, ImageQuestionStages):
         return [Label(label=self.text(outputs[0]), score=1.0)]
 
 
-_KINDS = {"blip": GeneratingStages, "blip-2": Blip2AnswerStages}
-
-
-def stages(folder: Path) -> Stages:
-    """The replica side that a model folder needs."""
-    config = json.loads((folder / "config.json").read_text("utf-8"))
-    return _KINDS.get(config["model_type"], ClassifyingStages)(folder)
-
-
 TASK = Task(
     pipeline="visual-question-answering",
     path="/v1/question-answering/visual",
@@ -156,5 +146,5 @@ TASK = Task(
     families=("vilt", "blip", "blip-2"),
     example={"image": "https://images.example/cat.jpg", "question": "What colour is the cat?"},
     example_result=[{"label": "black", "score": 0.91}, {"label": "grey", "score": 0.06}],
-    stages=stages,
+    stages=by_kind(ClassifyingStages, {"blip": GeneratingStages, "blip-2": Blip2AnswerStages}),
 )

@@ -1,6 +1,5 @@
 """Zero-shot object detection: boxes around what the request's own labels describe."""
 
-import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from pydantic import AliasChoices, Field
 
 from stoker.replica.pipelines import ImageStages, Outputs
-from stoker.replica.stages import InputError, Sample
+from stoker.replica.stages import InputError, Sample, by_kind
 from stoker.replica.text import TextStages
 from stoker.replica.towers import TowerStages, finish
 from stoker.tasks.base import MediaRequest, Task
@@ -229,13 +228,6 @@ def _refusal(field: str, what: str) -> InputError:
     return InputError(f"'{field}' {what}", field=field, of_item=False)
 
 
-def stages(folder: Path) -> ZeroShotObjectDetectionStages | GroundedDetectionStages:
-    """The replica side that a model folder needs."""
-    config = json.loads((folder / "config.json").read_text("utf-8"))
-    grounded = config["model_type"].endswith("grounding-dino")
-    return (GroundedDetectionStages if grounded else ZeroShotObjectDetectionStages)(folder)
-
-
 TASK = Task(
     pipeline="zero-shot-object-detection",
     path="/v1/detections/zero-shot/object",
@@ -261,6 +253,12 @@ TASK = Task(
             "box": {"xmin": 40, "ymin": 112, "xmax": 310, "ymax": 290},
         }
     ],
-    stages=stages,
+    stages=by_kind(
+        ZeroShotObjectDetectionStages,
+        {
+            "grounding-dino": GroundedDetectionStages,
+            "mm-grounding-dino": GroundedDetectionStages,
+        },
+    ),
     finish=finish,
 )

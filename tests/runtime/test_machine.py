@@ -4,7 +4,7 @@ import psutil
 import pytest
 
 from stoker.runtime import machine
-from stoker.runtime.machine import kernel_kills, machine_bytes
+from stoker.runtime.machine import KernelKills, kernel_kills, machine_bytes
 
 GIB = 1 << 30
 
@@ -26,3 +26,17 @@ def test_kills_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     before = kernel_kills()
     (tmp_path / "memory.events").write_text("low 0\noom 3\noom_kill 2\noom_group_kill 0\n")
     assert kernel_kills() == before + 2
+
+
+def test_a_kill_tells_of_what_ends_then_and_not_long_after():
+    now, killed = 100.0, 3
+    kills = KernelKills(lambda: killed, lambda: now)
+    assert not kills.just_now(), "those before are others'"
+    killed, now = 4, 101.0
+    assert kills.just_now()
+    killed, now = 5, 200.0
+    kills.look()
+    now = 204.0
+    assert kills.just_now()
+    now = 300.0
+    assert not kills.just_now()

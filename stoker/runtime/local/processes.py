@@ -15,7 +15,7 @@ from stoker.runtime.local.replica import Replica
 from stoker.runtime.local.residents import Resident, Residents
 from stoker.runtime.local.transport import Channel
 from stoker.runtime.local.weighing import Weighing
-from stoker.runtime.machine import kernel_kills
+from stoker.runtime.machine import KernelKills
 from stoker.runtime.memory import Memory
 from stoker.runtime.metering import Meter
 
@@ -34,7 +34,7 @@ class Processes:
         self._memory = memory
         self._meter = meter
         self._weighing = weighing
-        self._kernel_kills = kernel_kills()
+        self._kernel_kills = KernelKills()
         self._killed: set[str] = set()
 
     def open(self) -> None:
@@ -81,6 +81,9 @@ class Processes:
         self._killed.add(replica_id)
         self._host.kill(replica_id)
 
+    def tend(self) -> None:
+        self._kernel_kills.look()
+
     def exited(self, replica_id: str, status: int) -> None:
         if resident := self.residents.get(replica_id):
             is_out_of_memory = self._ended_by_kernel(replica_id, status)
@@ -92,10 +95,9 @@ class Processes:
 
     def _ended_by_kernel(self, replica_id: str, status: int) -> bool:
         """Whether it was for want of memory; where the host ended, with it ended all replicas."""
-        before, self._kernel_kills = self._kernel_kills, kernel_kills()
         was_killed = status == -signal.SIGKILL and replica_id not in self._killed
         self._killed.discard(replica_id)
-        return was_killed and self._host.ready and self._kernel_kills > before
+        return was_killed and self._host.ready and self._kernel_kills.just_now()
 
     def _clean_up(self, resident: Resident) -> None:
         self.residents.pop(resident.replica.id, None)

@@ -201,6 +201,7 @@ class LocalRuntime:
                 self._offer(resident)
                 self._weighing.weigh(resident)
             self._conversions.tend()
+            self._processes.tend()
             self._memory.settle()
             await asyncio.sleep(TICK_S)
 
