@@ -436,6 +436,12 @@ class TestConverted:
             await world.call()
         world.answer(replica)
         assert await call == b"[]", "what was begun is finished"
+        told = list(world.ear.changes)
+        world.pool.exited(replica, 0)
+        stats = world.pool.stats()
+        assert (stats.status, stats.reason) == (Status.FAILED, Reason.ENGINE_FAILED)
+        assert stats.message == "OpenVINO cannot run it. Set 'engine' to 'auto'.", "it stays said"
+        assert world.ear.changes == told
 
 
 class TestLimits:

@@ -179,7 +179,7 @@ class Pool:
             else:
                 state.observe(reason, message)
         elif replica.status is Status.STOPPING:
-            state.observe(state.reason, "" if state.running else "Stopped.")
+            state.settled()
         state.news.announce()
 
     def _set_aside(self, replica: Replica, how: str) -> bool:

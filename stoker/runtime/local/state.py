@@ -117,3 +117,9 @@ class State:
                 extra={"deployment": self.spec.id, "status": status, "reason": reason},
             )
             self.listener.changed(self.spec.id, status, reason, message)
+
+    def settled(self) -> None:
+        """A replica has ended as it was told to; why the deployment failed stays said."""
+        problem = self.backoff.problem if self.status is Status.FAILED else None
+        if problem is None or self._told is not Status.FAILED:
+            self.observe(self.reason, str(problem or ("" if self.running else "Stopped.")))
