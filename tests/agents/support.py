@@ -1,8 +1,11 @@
 """Agents over HTTP, as their callers see them."""
 
 import json
+import os
+import signal
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +29,7 @@ SUNNY = '{"temperature": 21, "condition": "sunny"}'
 ASKED, ANSWERED = "What is the weather in Paris?", "It is 21 degrees and sunny in Paris."
 FRANCE, PARIS = "What is the capital of France?", "The capital of France is Paris."
 COUNT = "Count from 1 to 100."
-"""Some hundred tokens."""
+"""Some four hundred tokens."""
 ENDED = ("completed", "failed", "cancelled")
 WAIT_S = 60
 
@@ -95,6 +98,19 @@ class Account:
         """What the chat model's workers have to do."""
         found = self.get(f"/v1/deployments/{self.deployment_id}")
         return sum(one["outstanding"] for one in found["workers"])
+
+    @contextmanager
+    def halted(self) -> Iterator[None]:
+        """The chat model stands still, so that on no machine it ends before what a test does."""
+        workers = self.get(f"/v1/deployments/{self.deployment_id}")["workers"]
+        for one in workers:
+            os.kill(one["pid"], signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for one in workers:
+                with suppress(ProcessLookupError):
+                    os.kill(one["pid"], signal.SIGCONT)
 
     def wait_idle(self, within_s: float) -> None:
         deadline = time.monotonic() + within_s

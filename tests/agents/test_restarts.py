@@ -12,6 +12,7 @@ from tests.agents.support import (
     ANSWERED,
     ASKED,
     COUNT,
+    WAIT_S,
     WEATHER,
     Account,
     data,
@@ -21,7 +22,7 @@ from tests.agents.tools import Tools
 from tests.support.deploying import deployment, wait_for
 from tests.support.server import Server
 
-TOKENS = 150
+TOKENS = 600
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +81,8 @@ def test_killed(
     begun(account, tool, "tool_call.started")
     speaking = account.run(counting, COUNT)
     seen = begun(account, speaking, "message.delta")
-    agent_server.kill()
+    with account.halted():
+        agent_server.kill()
     weather_tools.release.set()
     again(agent_server, account)
 
@@ -137,9 +139,11 @@ def test_stopped(agent_server: Server, account: Account, counted: str, counting:
     run = account.run(counting, COUNT)
     seen = begun(account, run, "message.delta")
     began = time.monotonic()
-    assert agent_server.stop() == 0
+    with account.halted():
+        agent_server.process.send_signal(signal.SIGTERM)
+        assert [*stream] == []
+    assert agent_server.process.wait(WAIT_S) == 0
     assert time.monotonic() - began < 10, "whoever follows a run holds up the end"
-    assert [*stream] == []
     again(agent_server, account)
     check_resumed(account, run, seen, counted)
     account.answer(waiting)
