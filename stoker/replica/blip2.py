@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stoker.replica.generation import GenerateStages
-from stoker.replica.pipelines import ImageStages
+from stoker.replica.pipelines import ImageStages, load_image_processor
 from stoker.replica.stages import InputError, Sample
 
 
@@ -25,9 +25,7 @@ class Blip2Stages(ImageStages, GenerateStages):
         self.tokenizer: Any = library.AutoTokenizer.from_pretrained(
             str(folder), local_files_only=True
         )
-        self._image_processor: Any = library.AutoImageProcessor.from_pretrained(
-            str(folder), local_files_only=True
-        )
+        self._image_processor: Any = load_image_processor(folder)
 
     def attach(self, model: Any) -> None:
         super().attach(model)

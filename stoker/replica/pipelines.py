@@ -111,6 +111,20 @@ class TextPipelineStages(TextStages, PipelineStages):
         return {name: value for name, value in parameters.items() if name != "truncation"}
 
 
+def load_image_processor(folder: Path, **settings: Any) -> Any:
+    """A model folder's own, of transformers.
+
+    Args:
+        settings: these instead of the folder's.
+    """
+    import transformers
+
+    library: Any = transformers
+    return library.AutoImageProcessor.from_pretrained(
+        str(folder), local_files_only=True, **settings
+    )
+
+
 class ImageStages(Stages):
     """Decodes images of a request's items."""
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stoker.replica.pipelines import ImageStages
+from stoker.replica.pipelines import ImageStages, load_image_processor
 from stoker.replica.stages import InputError, Sample
 from stoker.replica.text import TextStages
 
@@ -156,12 +156,7 @@ class TowerStages(TextTowerStages, ImageStages):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        import transformers
-
-        library: Any = transformers
-        self.image_processor: Any = library.AutoImageProcessor.from_pretrained(
-            str(folder), local_files_only=True
-        )
+        self.image_processor: Any = load_image_processor(folder)
 
     def item_sample(self, item: Any) -> Sample:
         picture = self.image(item, "image")

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationInfo, 
 from typing_extensions import TypedDict
 
 from stoker.replica.generation import GenerateStages
-from stoker.replica.pipelines import PipelineStages
+from stoker.replica.pipelines import PipelineStages, load_image_processor
 from stoker.replica.stages import InputError, Sample, by_kind
 from stoker.replica.text import TextStages
 from stoker.tasks.base import Task
@@ -194,13 +194,8 @@ class SeenLayoutStages(LayoutStages):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        import transformers
-
-        library: Any = transformers
         # Not the pipeline object's: it would hand the pixels over by a name that is LayoutLMv2's.
-        self._image_processor: Any = library.AutoImageProcessor.from_pretrained(
-            str(folder), local_files_only=True
-        )
+        self._image_processor: Any = load_image_processor(folder)
         # Its tokenizer takes no text without places, and keeps how it cut the last one.
         words: Any = copy.deepcopy(self.tokenizer.backend_tokenizer)
         words.no_truncation()

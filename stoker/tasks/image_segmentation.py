@@ -8,7 +8,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from stoker.replica.images import mask_png
-from stoker.replica.pipelines import ImagePipelineStages, Outputs
+from stoker.replica.pipelines import ImagePipelineStages, Outputs, load_image_processor
 from stoker.replica.stages import InputError, Sample, by_kind
 from stoker.tasks.base import MediaRequest, Task
 from stoker.tasks.inputs import ImageInputs
@@ -133,16 +133,11 @@ class OneFormerStages(ImageSegmentationStages):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        import transformers
-
         from stoker.replica.oneformer import lend
 
         lend()
-        library: Any = transformers
         # The names of classes, which this file would be fetched for, are of use in training.
-        self._parts["image_processor"] = library.AutoImageProcessor.from_pretrained(
-            str(folder), local_files_only=True, class_info_file=""
-        )
+        self._parts["image_processor"] = load_image_processor(folder, class_info_file="")
 
     def attach(self, model: Any) -> None:
         import transformers

@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 from stoker.replica.blip2 import Blip2Stages
 from stoker.replica.florence import FlorenceStages
 from stoker.replica.generation import GenerateStages, GenerationOptions
-from stoker.replica.pipelines import ImageStages
+from stoker.replica.pipelines import ImageStages, load_image_processor
 from stoker.replica.stages import InputError, Sample, by_kind
 from stoker.tasks.base import MediaRequest, Task
 from stoker.tasks.inputs import ImageInputs
@@ -49,9 +49,7 @@ class ImageToTextStages(ImageStages, GenerateStages):
         self.tokenizer: Any = library.AutoTokenizer.from_pretrained(
             str(folder), local_files_only=True
         )
-        self._image_processor: Any = library.AutoImageProcessor.from_pretrained(
-            str(folder), local_files_only=True
-        )
+        self._image_processor: Any = load_image_processor(folder)
 
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
         if "prompt" in parameters:

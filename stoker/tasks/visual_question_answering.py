@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from stoker.replica.blip2 import Blip2Stages
 from stoker.replica.generation import GenerateStages
+from stoker.replica.pipelines import load_image_processor
 from stoker.replica.stages import InputError, Sample, by_kind
 from stoker.replica.text import TextStages
 from stoker.tasks.base import Task
@@ -31,12 +32,7 @@ class _QuestionStages(TextStages, ImageQuestionStages):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        import transformers
-
-        library: Any = transformers
-        self._image_processor: Any = library.AutoImageProcessor.from_pretrained(
-            str(folder), local_files_only=True
-        )
+        self._image_processor: Any = load_image_processor(folder)
 
     def features(self, item: Mapping[str, Any]) -> "dict[str, torch.Tensor]":
         """What the tokenizer and the image processor make of an item. Raises `InputError`."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import AliasChoices, Field
 
-from stoker.replica.pipelines import ImageStages, Outputs
+from stoker.replica.pipelines import ImageStages, Outputs, load_image_processor
 from stoker.replica.stages import InputError, Sample, by_kind
 from stoker.replica.text import TextStages
 from stoker.replica.towers import TowerStages, finish
@@ -129,9 +129,7 @@ class GroundedDetectionStages(TextStages, ImageStages):
 
         library: Any = transformers
         self.padding = {}
-        self._images: Any = library.AutoImageProcessor.from_pretrained(
-            str(folder), local_files_only=True
-        )
+        self._images: Any = load_image_processor(folder)
         self._processor: Any = library.GroundingDinoProcessor(self._images, self.tokenizer)
 
     def max_tokens(self) -> int:

@@ -10,7 +10,8 @@ import zmq
 
 from stoker.replica.protocol import Loading
 from stoker.runtime.interface import Call
-from stoker.runtime.local.replica import Replica, Told, WorkerLostError
+from stoker.runtime.local.answers import Told
+from stoker.runtime.local.replica import Replica, WorkerLostError
 from stoker.runtime.local.transport import Channel
 
 CALL = Call(task="fill-mask", items=["a"], parameters={}, single=True)

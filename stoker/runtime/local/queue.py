@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from stoker.errors import InferenceTimeoutError, InternalError, RateLimitError, StokerError
 from stoker.runtime.interface import CANCELLED, OK, DeploymentSpec, RuntimeListener, Served
+from stoker.runtime.local.answers import Told
 from stoker.runtime.local.pace import Pace
-from stoker.runtime.local.replica import Told
 
 
 @dataclass(eq=False)
