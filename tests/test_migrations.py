@@ -5,7 +5,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Connection
 
 from stoker.db import Base, Database
-from stoker.models import TABLES
+from stoker.store.tables.metadata import TABLES
 
 
 async def test_migrations_match_the_models(tmp_path: Path):

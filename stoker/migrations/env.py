@@ -5,7 +5,7 @@ from typing import Literal
 from alembic import context
 
 from stoker.db import Base, UtcDateTime
-from stoker.models import TABLES
+from stoker.store.tables.metadata import TABLES
 
 if not TABLES:
     raise RuntimeError("no tables are registered")
