@@ -13,17 +13,14 @@ from stoker.accounts.endpoints import router as accounts
 from stoker.agents import document as agents_document
 from stoker.agents import runs as agent_runs
 from stoker.agents.endpoints import router as agents
-from stoker.agents.models import Run
 from stoker.agents.work import Working
 from stoker.apidocs import endpoints as apidocs
 from stoker.artifacts import service as artifacts_service
 from stoker.artifacts.endpoints import router as artifacts
 from stoker.auth import authenticate
-from stoker.blobs import Blobs
 from stoker.config import MIB, Settings
 from stoker.context import Services
 from stoker.cors import CrossOrigin
-from stoker.db import Database
 from stoker.deployments import service as deployments_service
 from stoker.deployments.directory import Directory
 from stoker.deployments.endpoints import router as deployments
@@ -48,14 +45,17 @@ from stoker.openai.models import router as models
 from stoker.openai.registry import ROUTERS as CONVENTIONS
 from stoker.runtime.interface import Runtime, RuntimeListener
 from stoker.runtime.local.runtime import LocalRuntime
-from stoker.secret import ServerSecret
+from stoker.store.blobs import Blobs
+from stoker.store.db import Database
+from stoker.store.secret import ServerSecret
+from stoker.store.tables.agents import Run
+from stoker.store.tables.videos import Video
 from stoker.usage.balances import Credits
 from stoker.usage.counts import Counts
 from stoker.usage.endpoints import router as usage
 from stoker.usage.metering import Metering
 from stoker.videos import service as videos_service
 from stoker.videos.endpoints import router as videos
-from stoker.videos.models import Video
 
 ROUTERS: tuple[APIRouter, ...] = (
     tasks,

@@ -7,9 +7,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Request
 
 from stoker.agents.runs import Runs
-from stoker.blobs import Blobs
 from stoker.config import Settings
-from stoker.db import Database, Session
 from stoker.deployments.directory import Directory
 from stoker.jobs.runner import Runner
 from stoker.keys.keyring import Keyring
@@ -17,7 +15,9 @@ from stoker.keys.limits import RateLimits
 from stoker.media.collect import Collector
 from stoker.metrics.recorder import Metrics
 from stoker.runtime.interface import Runtime
-from stoker.secret import ServerSecret
+from stoker.store.blobs import Blobs
+from stoker.store.db import Database, Session
+from stoker.store.secret import ServerSecret
 from stoker.traces import Traces
 from stoker.usage.balances import Credits
 from stoker.usage.counts import Counts

@@ -11,12 +11,12 @@ from sqlalchemy import LargeBinary, String, delete
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Mapped, mapped_column
 
-from stoker import db
 from stoker.auth import Caller
 from stoker.context import ServicesDep
-from stoker.db import Base, Database, Session, UtcDateTime
 from stoker.dependencies import made
 from stoker.errors import ConflictError
+from stoker.store import db
+from stoker.store.db import Base, Database, Session, UtcDateTime
 
 KEPT = timedelta(hours=24)
 

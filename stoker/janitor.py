@@ -4,11 +4,12 @@ import asyncio
 import logging
 from datetime import UTC, datetime, timedelta
 
-from stoker import db, idempotency
+from stoker import idempotency
 from stoker.agents import run_service as runs
 from stoker.artifacts import service as artifacts
 from stoker.context import Services
 from stoker.files import service as files
+from stoker.store import db
 from stoker.videos import service as videos
 
 log = logging.getLogger(__name__)

@@ -9,8 +9,8 @@ from pydantic import BaseModel
 from sqlalchemy import Select
 from sqlalchemy.orm import InstrumentedAttribute
 
-from stoker.db import NO_CONTROL, Session
 from stoker.dependencies import made
+from stoker.store.db import NO_CONTROL, Session
 
 Row = TypeVar("Row")
 Item = TypeVar("Item")

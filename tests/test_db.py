@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
-from stoker.db import Database, Session
+from stoker.store.db import Database, Session
 from tests.support.databases import migrated, postgres_url
 
 __all__ = ["migrated", "postgres_url"]

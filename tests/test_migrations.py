@@ -4,7 +4,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Connection
 
-from stoker.db import Base, Database
+from stoker.store.db import Base, Database
 from stoker.store.tables.metadata import TABLES
 
 

@@ -1,7 +1,7 @@
-from stoker import db
-from stoker.accounts.models import Account
-from stoker.db import Session
 from stoker.ids import Prefix, new_id
+from stoker.store import db
+from stoker.store.db import Session
+from stoker.store.tables.accounts import Account
 
 
 def create(session: Session, name: str) -> Account:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from stoker.agents.models import RunStatus
+from stoker.store.tables.agents import RunStatus
 
 CREATED = "run.created"
 RESUMED = "run.resumed"

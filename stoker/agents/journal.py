@@ -13,13 +13,13 @@ from typing import Any
 
 from sqlalchemy.exc import IntegrityError
 
-from stoker import db
 from stoker.agents import repository
 from stoker.agents.events import DELTAS, Event
 from stoker.agents.followers import Followers
-from stoker.agents.models import Run
 from stoker.agents.sealing import Sealer
-from stoker.db import Database, Session
+from stoker.store import db
+from stoker.store.db import Database, Session
+from stoker.store.tables.agents import Run
 
 log = logging.getLogger(__name__)
 

@@ -6,15 +6,13 @@ from typing import Any
 
 import msgspec
 
-from stoker import db, idempotency
+from stoker import idempotency
 from stoker.agents import events, repository, schemas, service
 from stoker.agents.journal import append
-from stoker.agents.models import ENDED, Agent, Run, RunStatus
 from stoker.agents.sealing import Sealer, new_key
 from stoker.agents.transcript import Asked
 from stoker.agents.work import usage
 from stoker.context import Services
-from stoker.db import Session
 from stoker.errors import (
     ConflictError,
     InvalidRequestError,
@@ -24,6 +22,9 @@ from stoker.errors import (
 from stoker.ids import Prefix, new_id
 from stoker.keys.keyring import Principal
 from stoker.openai.messages import for_template
+from stoker.store import db
+from stoker.store.db import Session
+from stoker.store.tables.agents import ENDED, Agent, Run, RunStatus
 
 _ERASED_AT_ONCE = 1000
 

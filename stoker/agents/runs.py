@@ -5,11 +5,11 @@ from typing import Any
 
 from stoker.agents.followers import Followers
 from stoker.agents.journal import Journal
-from stoker.agents.models import Run
 from stoker.agents.outbound import Outbound
 from stoker.config import Settings
-from stoker.db import Database
 from stoker.jobs.runner import Runner
+from stoker.store.db import Database
+from stoker.store.tables.agents import Run
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,6 @@ from typing import Annotated, Any, Literal, Self, cast
 from pydantic import BaseModel, BeforeValidator, Field, Tag, field_validator, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from stoker.agents.models import RunStatus
 from stoker.deployments.schemas import ModelId
 from stoker.openai.chat import ResponseFormat
 from stoker.openai.messages import (
@@ -19,6 +18,7 @@ from stoker.openai.messages import (
 from stoker.openai.sampling import MAX_TEXT_CHARS, MAX_TOKENS, Name, StopString
 from stoker.openai.unions import attribute, one_of
 from stoker.schemas import RequestModel, ResponseModel, UtcString
+from stoker.store.tables.agents import RunStatus
 
 DEFAULT_STEPS = 16
 MAX_STEPS = 1000

@@ -13,7 +13,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from stoker.errors import InternalError
-from stoker.secret import ServerSecret
+from stoker.store.secret import ServerSecret
 
 _KEY_BYTES = 32
 _NONCE_BYTES = 12

@@ -7,12 +7,9 @@ from typing import Any
 
 import msgspec
 
-from stoker import db
 from stoker.agents import repository, schemas
-from stoker.agents.models import Agent
 from stoker.agents.transcript import McpServer
 from stoker.context import Services
-from stoker.db import Session
 from stoker.errors import InternalError, InvalidMediaError, InvalidRequestError, NotFoundError
 from stoker.ids import Prefix, new_id
 from stoker.inference import check_pipeline
@@ -20,6 +17,9 @@ from stoker.keys.keyring import Principal, Scope
 from stoker.media.fetch import checked_url
 from stoker.openai.chat import JsonSchemaFormat, JsonValueFormat
 from stoker.replica.llm import limits
+from stoker.store import db
+from stoker.store.db import Session
+from stoker.store.tables.agents import Agent
 from stoker.tasks.registry import GENERATING
 
 

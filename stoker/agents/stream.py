@@ -9,16 +9,16 @@ from fastapi import Path, Request
 from stoker.agents import events, repository, run_service, schemas
 from stoker.agents.events import Event
 from stoker.agents.followers import Follower
-from stoker.agents.models import Run, RunEvent
 from stoker.agents.sealing import Sealer
 from stoker.agents.work import read
 from stoker.auth import AccountId
 from stoker.context import Services
-from stoker.db import Session
 from stoker.errors import NotFoundError
 from stoker.lists import ListResponse, Page, PageQuery
 from stoker.openai.convention import Streamed, streamed
 from stoker.runtime.interface import KEEP_ALIVE
+from stoker.store.db import Session
+from stoker.store.tables.agents import Run, RunEvent
 
 SILENCE_S = 15.0
 _PAGE = 256

@@ -8,15 +8,15 @@ import msgspec
 
 from stoker.agents import events
 from stoker.agents.journal import Writer
-from stoker.agents.models import Run
 from stoker.agents.step import Answer, ask, caller_of
 from stoker.agents.tool_servers import ToolServers
 from stoker.agents.transcript import Listed, McpServer, ToolCall, Transcript
 from stoker.config import MIB
 from stoker.context import Services
 from stoker.errors import RunLimitError
+from stoker.store.tables.agents import Run
+from stoker.store.tables.usage import Price
 from stoker.usage import money
-from stoker.usage.models import Price
 
 SAMPLING = (
     "temperature",

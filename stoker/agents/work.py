@@ -7,21 +7,21 @@ from typing import Any
 
 import msgspec
 
-from stoker import db
 from stoker.agents import events, repository
 from stoker.agents.events import Event
 from stoker.agents.journal import LostError, append
-from stoker.agents.models import Run, RunEvent, RunStatus
 from stoker.agents.sealing import Sealer
 from stoker.agents.tool_servers import ToolServers
 from stoker.agents.transcript import Asked, ToolCall, Transcript
 from stoker.agents.turn import Turn
 from stoker.context import Services
-from stoker.db import Session
 from stoker.errors import StokerError
 from stoker.jobs.runner import Outcome
 from stoker.runtime.interface import OnProgress
-from stoker.usage.models import Price
+from stoker.store import db
+from stoker.store.db import Session
+from stoker.store.tables.agents import Run, RunEvent, RunStatus
+from stoker.store.tables.usage import Price
 from stoker.usage.prices import PriceList, hour_of
 
 

@@ -4,15 +4,15 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from stoker import db
 from stoker.artifacts import layout, repository, service
 from stoker.artifacts.disk import full_disk_reported
 from stoker.artifacts.inspection import Inspection, InspectionError, inspect
-from stoker.artifacts.models import Artifact, ArtifactStatus, Upload, UploadStatus
 from stoker.artifacts.streaming import KeyedLocks, transfers
-from stoker.blobs import Blobs
-from stoker.db import Database, Session
 from stoker.errors import ConflictError
+from stoker.store import db
+from stoker.store.blobs import Blobs
+from stoker.store.db import Database, Session
+from stoker.store.tables.artifacts import Artifact, ArtifactStatus, Upload, UploadStatus
 from stoker.tasks.registry import PIPELINES
 
 _completing = KeyedLocks()

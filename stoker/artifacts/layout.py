@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from stoker.artifacts.models import UploadFile, UploadPart
+from stoker.store.tables.artifacts import UploadFile, UploadPart
 
 
 @dataclass(frozen=True)

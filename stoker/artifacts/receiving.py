@@ -10,18 +10,18 @@ import hashlib
 from stoker.artifacts import layout, repository, service
 from stoker.artifacts.disk import full_disk_reported
 from stoker.artifacts.message import Address, ContentRange, DigestMismatchError, Message
-from stoker.artifacts.models import Upload, UploadFile
 from stoker.artifacts.parts import Finish, PartReception, Place, open_file, size_mismatch, too_large
 from stoker.artifacts.schemas import Part, ReceivedFile
 from stoker.artifacts.streaming import Body, Transfer, transfers
 from stoker.context import Services
-from stoker.db import Session
 from stoker.errors import (
     ConflictError,
     InvalidRequestError,
     NotFoundError,
     PayloadTooLargeError,
 )
+from stoker.store.db import Session
+from stoker.store.tables.artifacts import Upload, UploadFile
 
 GIB = 1024**3
 

@@ -3,7 +3,9 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, delete, func, select, update
 
-from stoker.artifacts.models import (
+from stoker.lists import Page, PageQuery, fetch_page
+from stoker.store.db import Session
+from stoker.store.tables.artifacts import (
     CLOSED,
     Artifact,
     ArtifactStatus,
@@ -12,8 +14,6 @@ from stoker.artifacts.models import (
     UploadPart,
     UploadStatus,
 )
-from stoker.db import Session
-from stoker.lists import Page, PageQuery, fetch_page
 
 
 async def get(

@@ -3,10 +3,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PlainSerializer
 
-from stoker.artifacts import models
 from stoker.artifacts.layout import FileState
-from stoker.artifacts.models import ArtifactStatus, UploadStatus
 from stoker.schemas import RequestModel, ResponseModel, UtcString
+from stoker.store.tables import artifacts as models
+from stoker.store.tables.artifacts import ArtifactStatus, UploadStatus
 
 DisplayName = Annotated[
     str,

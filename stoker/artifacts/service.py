@@ -9,18 +9,18 @@ import logging
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
-from stoker import db
 from stoker.artifacts import repository
 from stoker.artifacts.inspection import InspectionError, names
-from stoker.artifacts.models import CLOSED, Artifact, ArtifactStatus, Upload, UploadStatus
 from stoker.artifacts.schemas import ArtifactCreate, ArtifactUpdate
 from stoker.artifacts.streaming import transfers
-from stoker.blobs import Blobs
 from stoker.config import MIB, Settings
-from stoker.db import Database, Session
 from stoker.deployments import repository as deployments
 from stoker.errors import ConflictError, InvalidRequestError, NotFoundError, nearest
 from stoker.ids import Prefix, new_id
+from stoker.store import db
+from stoker.store.blobs import Blobs
+from stoker.store.db import Database, Session
+from stoker.store.tables.artifacts import CLOSED, Artifact, ArtifactStatus, Upload, UploadStatus
 from stoker.tasks.registry import PIPELINES
 
 log = logging.getLogger(__name__)

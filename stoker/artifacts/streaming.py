@@ -9,8 +9,8 @@ from weakref import WeakValueDictionary
 
 from starlette.requests import ClientDisconnect
 
-from stoker.blobs import PartFile
 from stoker.errors import ConflictError, InvalidRequestError, StokerError
+from stoker.store.blobs import PartFile
 
 BLOCK_BYTES = 1024 * 1024
 IDLE_S = 60.0

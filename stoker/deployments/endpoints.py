@@ -5,7 +5,6 @@ from fastapi import APIRouter, Depends, Query, Response
 from stoker.auth import AccountId, KeyedRoute, funded
 from stoker.context import ReadSession, ServicesDep, WriteSession
 from stoker.deployments import repository, service
-from stoker.deployments.models import Desired
 from stoker.deployments.schemas import (
     Deployment,
     DeploymentCreate,
@@ -23,6 +22,7 @@ from stoker.errors import (
 from stoker.idempotency import Idempotent
 from stoker.lists import ListResponse, Paging
 from stoker.schemas import Deleted
+from stoker.store.tables.deployments import Desired
 
 router = APIRouter(prefix="/v1/deployments", tags=["Deployments"], route_class=KeyedRoute)
 

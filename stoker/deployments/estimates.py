@@ -6,12 +6,12 @@ from pathlib import Path
 from stoker.artifacts import repository as artifacts
 from stoker.artifacts.inspection import Inspection, InspectionError, inspect
 from stoker.artifacts.inspection.inspector import MIN_WORKING_BYTES
-from stoker.artifacts.models import Artifact
 from stoker.config import Settings
-from stoker.db import Session
 from stoker.deployments.folders import FolderReader, source_folder
-from stoker.deployments.models import Deployment
 from stoker.errors import InvalidRequestError
+from stoker.store.db import Session
+from stoker.store.tables.artifacts import Artifact
+from stoker.store.tables.deployments import Deployment
 from stoker.tasks.registry import PIPELINES
 
 

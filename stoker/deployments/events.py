@@ -7,12 +7,12 @@ from datetime import datetime
 
 from sqlalchemy.exc import IntegrityError
 
-from stoker import db
-from stoker.db import Database
 from stoker.deployments import repository
-from stoker.deployments.models import DeploymentEvent
 from stoker.ids import Prefix, new_id
 from stoker.runtime.interface import DeploymentSpec, Reason, RuntimeListener, Status
+from stoker.store import db
+from stoker.store.db import Database
+from stoker.store.tables.deployments import DeploymentEvent
 
 log = logging.getLogger(__name__)
 

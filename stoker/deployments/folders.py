@@ -9,12 +9,12 @@ from pathlib import Path
 
 from stoker.artifacts import service as artifacts
 from stoker.artifacts.inspection import validate_path
-from stoker.blobs import Blobs
 from stoker.config import Settings
-from stoker.db import Database
 from stoker.errors import InvalidRequestError
 from stoker.runtime.interface import DeploymentSpec
 from stoker.runtime.local.replica import LoadError
+from stoker.store.blobs import Blobs
+from stoker.store.db import Database
 
 FOLDER = "folder:"
 

@@ -6,19 +6,20 @@ from pathlib import Path
 
 from sqlalchemy.exc import IntegrityError
 
-from stoker import db, environments
+from stoker import environments
 from stoker.artifacts import repository as artifacts
-from stoker.artifacts.models import Artifact, ArtifactStatus
 from stoker.config import Settings
 from stoker.context import Services
-from stoker.db import Session
 from stoker.deployments import estimates, repository, schemas
 from stoker.deployments.directory import Entry
 from stoker.deployments.folders import FOLDER
-from stoker.deployments.models import Deployment, Desired
 from stoker.errors import ConflictError, InvalidRequestError, NotFoundError
 from stoker.ids import Prefix, new_id
 from stoker.runtime.interface import DeploymentSpec, DeploymentStats, Readiness, Reason, Status
+from stoker.store import db
+from stoker.store.db import Session
+from stoker.store.tables.artifacts import Artifact, ArtifactStatus
+from stoker.store.tables.deployments import Deployment, Desired
 from stoker.tasks.architectures import matching
 from stoker.tasks.registry import PIPELINES, TEXT_GENERATION, engines
 

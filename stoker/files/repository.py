@@ -4,9 +4,9 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, select
 
 from stoker.auth import Reach
-from stoker.db import Session
-from stoker.files.models import File
 from stoker.lists import Page, PageQuery, fetch_page
+from stoker.store.db import Session
+from stoker.store.tables.files import File
 
 
 def _within(reach: Reach) -> ColumnElement[bool]:

@@ -2,9 +2,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from stoker.files import models
-from stoker.files.models import Purpose
 from stoker.schemas import ResponseModel
+from stoker.store.tables import files as models
+from stoker.store.tables.files import Purpose
 
 
 class File(ResponseModel):

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from sqlalchemy import CursorResult, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from stoker.jobs.models import UNFINISHED, Job, JobStatus
+from stoker.store.tables.jobs import UNFINISHED, Job, JobStatus
 
 Row = TypeVar("Row", bound=Job)
 

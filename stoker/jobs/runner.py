@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Generic, Protocol, TypeVar
 
-from stoker import db
-from stoker.db import Database, Session
 from stoker.errors import (
     CapacityError,
     InternalError,
@@ -20,8 +18,10 @@ from stoker.errors import (
     StokerError,
 )
 from stoker.jobs import repository
-from stoker.jobs.models import Job
 from stoker.runtime.interface import OnProgress
+from stoker.store import db
+from stoker.store.db import Database, Session
+from stoker.store.tables.jobs import Job
 
 log = logging.getLogger(__name__)
 

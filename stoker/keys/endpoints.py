@@ -5,10 +5,10 @@ from stoker.context import ReadSession, ServicesDep, WriteSession
 from stoker.errors import ConflictError, NotFoundError, responses
 from stoker.idempotency import Idempotent
 from stoker.keys import repository, service
-from stoker.keys.models import ApiKey
 from stoker.keys.schemas import Key, KeyCreate, KeyRotate, KeyWithSecret
 from stoker.lists import ListResponse, Paging
 from stoker.schemas import Deleted
+from stoker.store.tables.keys import ApiKey
 
 router = APIRouter(prefix="/v1/api-keys", tags=["API keys"], route_class=KeyedRoute)
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from stoker import db
-from stoker.db import Database
 from stoker.errors import InvalidAPIKeyError
 from stoker.keys import repository
-from stoker.keys.models import ApiKey
+from stoker.store import db
+from stoker.store.db import Database
+from stoker.store.tables.keys import ApiKey
 
 PREFIX = "sk"
 _CACHE_LIMIT = 10_000

@@ -3,16 +3,16 @@
 import secrets
 from datetime import timedelta
 
-from stoker import db
 from stoker.accounts import repository as accounts
-from stoker.db import Session
 from stoker.deployments import repository as deployments
 from stoker.errors import InvalidAPIKeyError, InvalidRequestError, NotFoundError
 from stoker.ids import Prefix, new_id
 from stoker.keys import repository
 from stoker.keys.keyring import PREFIX, Keyring, Principal, Scope, digest, new_secret
-from stoker.keys.models import ApiKey
 from stoker.keys.schemas import KeyCreate
+from stoker.store import db
+from stoker.store.db import Session
+from stoker.store.tables.keys import ApiKey
 
 MAX_LIFE = timedelta(days=36_525)
 

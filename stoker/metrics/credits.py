@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
-from stoker.db import Database
 from stoker.metrics.recorder import Source
+from stoker.store.db import Database
 from stoker.usage import balances, money
 
 

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
-from stoker.db import Database
 from stoker.jobs import repository
-from stoker.jobs.models import UNFINISHED, Job
 from stoker.metrics.recorder import Source
+from stoker.store.db import Database
+from stoker.store.tables.jobs import UNFINISHED, Job
 
 
 def queue_lengths(database: Database, tables: Mapping[str, type[Job]]) -> Source:

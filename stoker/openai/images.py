@@ -16,12 +16,12 @@ from stoker.auth import Caller
 from stoker.context import Services, ServicesDep
 from stoker.deployments.directory import Entry
 from stoker.files import service as files
-from stoker.files.models import Purpose
 from stoker.inference import Prefer, TaskRoute, check_pipeline, unless_gone, wait_seconds
 from stoker.openai.convention import EVENTS, Convention, add_route, streamed
 from stoker.openai.image_requests import ImageEditRequest, ImageGenerationRequest
 from stoker.replica.drawing.wire import ImageFormat, Images
 from stoker.runtime.interface import KEEP_ALIVE, Call
+from stoker.store.tables.files import Purpose
 from stoker.tasks.registry import MEDIA
 from stoker.tasks.text_to_image import EDITS, GENERATIONS
 

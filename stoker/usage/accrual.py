@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from stoker.config import MIB
-from stoker.db import Session
 from stoker.ids import Prefix, new_id
 from stoker.runtime.metering import HOUR_MS
 from stoker.runtime.metering import Holding as Held
+from stoker.store.db import Session
+from stoker.store.tables.usage import Holding, Kind, UsageCount
 from stoker.usage import repository
 from stoker.usage.counts import Counted
 from stoker.usage.ledger import Ledger
-from stoker.usage.models import Holding, Kind, UsageCount
 from stoker.usage.prices import PriceList
 from stoker.usage.repository import Stored
 

@@ -4,14 +4,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from stoker import db
 from stoker.accounts import repository as accounts
-from stoker.db import Session
 from stoker.errors import InsufficientCreditsError, NotFoundError
 from stoker.ids import Prefix, new_id
+from stoker.store import db
+from stoker.store.db import Session
+from stoker.store.tables.usage import Transfer, TransferKind
 from stoker.usage import money, repository, schemas
 from stoker.usage.ledger import GRANTS, Ledger, book_of
-from stoker.usage.models import Transfer, TransferKind
 from stoker.usage.prices import PriceList
 
 

@@ -2,13 +2,13 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header, Query, Response
 
-from stoker import db
 from stoker.auth import AccountId, KeyedRoute, Manager, Operator
 from stoker.context import ReadSession, ServicesDep, WriteSession
-from stoker.db import NO_CONTROL
 from stoker.errors import ConflictError, NotFoundError, responses
 from stoker.idempotency import Idempotent
 from stoker.lists import ListResponse, Paging
+from stoker.store import db
+from stoker.store.db import NO_CONTROL
 from stoker.usage import balances, money, prices, reports, repository, schemas
 from stoker.usage.schemas import Credits, GrantCreate, Price, PriceCreate, Transfer, UsageReport
 

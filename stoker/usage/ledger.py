@@ -4,11 +4,11 @@ from datetime import datetime
 
 from sqlalchemy import select
 
-from stoker.db import Session
 from stoker.errors import InvalidRequestError
 from stoker.ids import Prefix, new_id
+from stoker.store.db import Session
+from stoker.store.tables.usage import Book, Holding, Price, Transfer, TransferKind
 from stoker.usage import money
-from stoker.usage.models import Book, Holding, Price, Transfer, TransferKind
 
 GRANTS = "operator:grants"
 MEMORY = "operator:memory"

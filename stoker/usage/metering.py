@@ -5,9 +5,9 @@ import logging
 import time
 from collections.abc import Callable
 
-from stoker import db
-from stoker.db import Database
 from stoker.runtime.metering import Meter
+from stoker.store import db
+from stoker.store.db import Database
 from stoker.usage import accrual, balances, repository
 from stoker.usage.balances import Credits
 from stoker.usage.counts import Counts

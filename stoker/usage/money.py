@@ -1,7 +1,7 @@
 """Prices and amounts in whole numbers. A price is a rational; nothing here is ever a float."""
 
 from stoker.runtime.metering import HOUR_MS
-from stoker.usage.models import Kind, Price
+from stoker.store.tables.usage import Kind, Price
 
 MICRO = 1_000_000
 """Micro-credits of a credit."""

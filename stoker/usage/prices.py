@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from stoker import db
-from stoker.db import Session
 from stoker.errors import InvalidRequestError
 from stoker.ids import Prefix, new_id
 from stoker.runtime.metering import HOUR_MS
+from stoker.store import db
+from stoker.store.db import Session
+from stoker.store.tables.usage import Price
 from stoker.usage import repository, schemas
 from stoker.usage.ledger import Ledger
-from stoker.usage.models import Price
 
 
 def hour_of(moment: datetime) -> int:

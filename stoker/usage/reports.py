@@ -5,12 +5,12 @@ import io
 from datetime import UTC, datetime
 from typing import Any
 
-from stoker import db
-from stoker.db import Session
 from stoker.errors import InvalidRequestError
 from stoker.lists import ListResponse, PageQuery
+from stoker.store import db
+from stoker.store.db import Session
+from stoker.store.tables.usage import Holding, Kind
 from stoker.usage import money, repository, schemas
-from stoker.usage.models import Holding, Kind
 from stoker.usage.prices import PriceList, hour_of
 from stoker.usage.repository import COUNTS, Span
 from stoker.usage.schemas import Amounts, GroupBy, UsageRow

@@ -7,11 +7,11 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, func, select
 
-from stoker.accounts.models import Account
-from stoker.artifacts.models import Artifact, Upload
-from stoker.db import Session
 from stoker.lists import Page, PageQuery, fetch_page
-from stoker.usage.models import Book, Holding, Kind, Price, Transfer, UsageCount
+from stoker.store.db import Session
+from stoker.store.tables.accounts import Account
+from stoker.store.tables.artifacts import Artifact, Upload
+from stoker.store.tables.usage import Book, Holding, Kind, Price, Transfer, UsageCount
 
 COUNTS = (
     UsageCount.requests,

@@ -3,10 +3,11 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, Field, model_validator
 
-from stoker.db import NO_CONTROL
 from stoker.runtime.metering import HOUR_MS
 from stoker.schemas import RequestModel, ResponseModel, UtcString
-from stoker.usage import models, money
+from stoker.store.db import NO_CONTROL
+from stoker.store.tables import usage as models
+from stoker.usage import money
 
 GroupBy = Literal["deployment", "day", "hour"]
 Rate = Annotated[int, Field(ge=0, le=10**9)]

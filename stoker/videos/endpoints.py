@@ -1,6 +1,6 @@
 from fastapi import APIRouter, Request, Response
 
-from stoker import bodies, db
+from stoker import bodies
 from stoker.auth import Caller, KeyedRoute, Within
 from stoker.context import ReadSession, ServicesDep, WriteSession
 from stoker.errors import (
@@ -18,6 +18,7 @@ from stoker.inference import check_pipeline, unless_gone
 from stoker.lists import ListResponse, Paging
 from stoker.openai.convention import Convention
 from stoker.schemas import Deleted
+from stoker.store import db
 from stoker.tasks.registry import VIDEO
 from stoker.videos import repository, service, shapes
 from stoker.videos.schemas import Variant, Video, VideoCreate

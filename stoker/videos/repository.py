@@ -3,9 +3,9 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, delete, or_, select
 
 from stoker.auth import Reach
-from stoker.db import Session
 from stoker.lists import Page, PageQuery, fetch_page
-from stoker.videos.models import Video
+from stoker.store.db import Session
+from stoker.store.tables.videos import Video
 
 
 def _within(reach: Reach) -> ColumnElement[bool]:

@@ -6,10 +6,10 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
-from stoker.jobs.models import JobStatus
 from stoker.media.media import Media
 from stoker.openai.sampling import OpenAIRequest
 from stoker.schemas import ResponseModel
+from stoker.store.tables.jobs import JobStatus
 from stoker.tasks.base import refusal
 from stoker.tasks.inputs import Image
 from stoker.tasks.video_request import (

@@ -7,10 +7,8 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from stoker import db
 from stoker.auth import Reach
 from stoker.context import Services
-from stoker.db import Session
 from stoker.deployments.directory import Entry
 from stoker.errors import (
     ConflictError,
@@ -21,18 +19,20 @@ from stoker.errors import (
 )
 from stoker.files import repository as file_rows
 from stoker.files import service as files
-from stoker.files.models import File, Purpose
 from stoker.ids import Prefix, new_id
 from stoker.jobs import repository as jobs
-from stoker.jobs.models import JobStatus
 from stoker.jobs.runner import Outcome
 from stoker.media.media import Media
 from stoker.replica.video_rules import Shape
 from stoker.runtime.interface import Call, OnProgress
+from stoker.store import db
+from stoker.store.db import Session
+from stoker.store.tables.files import File, Purpose
+from stoker.store.tables.jobs import JobStatus
+from stoker.store.tables.videos import Video
 from stoker.tasks.registry import IMAGE_TO_VIDEO
 from stoker.tasks.video_request import VideoAnswer
 from stoker.videos import repository, schemas
-from stoker.videos.models import Video
 
 KEPT = timedelta(days=30)
 """How long an ended job is remembered."""

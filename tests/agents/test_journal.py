@@ -12,20 +12,20 @@ from typing import Any
 import pytest
 from sqlalchemy import delete, event, select
 
-from stoker import db
-from stoker.accounts.models import Account
 from stoker.agents import journal as module
 from stoker.agents import repository, run_service, stream
 from stoker.agents.events import MESSAGE_DELTA, REASONING_DELTA, STEP_STARTED, Event
 from stoker.agents.followers import Followers
 from stoker.agents.journal import Journal, LostError, Writer, append, sealed
-from stoker.agents.models import Agent, Run, RunEvent
 from stoker.agents.sealing import Sealer, new_key
 from stoker.agents.work import read
-from stoker.db import Database
 from stoker.errors import InternalError
 from stoker.ids import Prefix, new_id
-from stoker.secret import ServerSecret
+from stoker.store import db
+from stoker.store.db import Database
+from stoker.store.secret import ServerSecret
+from stoker.store.tables.accounts import Account
+from stoker.store.tables.agents import Agent, Run, RunEvent
 from tests.agents.support import parsed
 
 TOKEN = "of the holder"

@@ -4,16 +4,16 @@ from typing import Any, cast
 
 import pytest
 
-from stoker import db
 from stoker.agents import events
 from stoker.agents.events import Event
 from stoker.agents.journal import Writer
-from stoker.agents.models import Run
 from stoker.agents.outbound import Outbound
 from stoker.agents.tool_servers import ToolServers
 from stoker.agents.transcript import Asked, McpServer, Transcript
 from stoker.agents.work import Turn
-from stoker.usage.models import Price
+from stoker.store import db
+from stoker.store.tables.agents import Run
+from stoker.store.tables.usage import Price
 from tests.agents.support import FRANCE, SUNNY, WEATHER
 from tests.agents.tools import Tools
 

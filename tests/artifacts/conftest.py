@@ -4,10 +4,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from stoker import db
-from stoker.accounts.models import Account
-from stoker.blobs import Blobs
-from stoker.db import Base, Database
+from stoker.store import db
+from stoker.store.blobs import Blobs
+from stoker.store.db import Base, Database
+from stoker.store.tables.accounts import Account
 from tests.artifacts.support import ACCOUNT, Uploading
 from tests.support.models import tiny_bert
 from tests.support.server import WITHOUT_MODELS, Server, running

@@ -9,13 +9,13 @@ import httpx
 import pytest
 
 from stoker.artifacts import completion, service
-from stoker.artifacts.models import Artifact, Upload, UploadFile
 from stoker.artifacts.schemas import ArtifactCreate
-from stoker.blobs import Blobs
 from stoker.config import Settings
-from stoker.db import Database
-from stoker.deployments.models import Deployment
 from stoker.errors import ConflictError
+from stoker.store.blobs import Blobs
+from stoker.store.db import Database
+from stoker.store.tables.artifacts import Artifact, Upload, UploadFile
+from stoker.store.tables.deployments import Deployment
 from tests.artifacts.support import (
     ACCOUNT,
     ARTIFACTS,

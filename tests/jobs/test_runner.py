@@ -9,13 +9,13 @@ from datetime import datetime, timedelta
 import pytest
 from sqlalchemy import delete, select
 
-from stoker import db
-from stoker.accounts.models import Account
-from stoker.db import Database, Session
 from stoker.errors import CapacityError, InferenceError, StokerError
 from stoker.ids import Prefix, new_id
 from stoker.jobs.runner import MOST_LOSSES, MOST_TRIES, RETRY_FIRST_S, Outcome, Runner
-from stoker.videos.models import Video
+from stoker.store import db
+from stoker.store.db import Database, Session
+from stoker.store.tables.accounts import Account
+from stoker.store.tables.videos import Video
 
 LEASE_S = 1000.0
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from stoker import db
-from stoker.db import Database, Session
 from stoker.errors import InvalidAPIKeyError
 from stoker.keys import service
 from stoker.keys.keyring import Keyring, Scope
-from stoker.keys.models import ApiKey
 from stoker.keys.schemas import KeyCreate
+from stoker.store import db
+from stoker.store.db import Database, Session
+from stoker.store.tables.keys import ApiKey
 
 TTL_S = 10.0
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.db import Database
+from stoker.store.db import Database
 from tests.support import postgres
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from stoker.db import Database
+from stoker.store.db import Database
 from tests.support.databases import migrated, postgres_url
 from tests.usage.support import Lab, clear
 

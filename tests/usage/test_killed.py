@@ -11,10 +11,10 @@ import httpx
 import psutil
 import pytest
 
-from stoker.db import Database
+from stoker.store.db import Database
+from stoker.store.tables.usage import Holding
 from stoker.usage.accrual import STALE_MS
 from stoker.usage.metering import TICK_S
-from stoker.usage.models import Holding
 from tests.deployments.support import call, deploy, upload
 from tests.support.deploying import deployment
 from tests.support.server import WITHOUT_MODELS, Server, running

@@ -5,13 +5,13 @@ import asyncio
 import pytest
 from sqlalchemy import delete
 
-from stoker import db
-from stoker.db import Database
 from stoker.errors import InsufficientCreditsError
 from stoker.runtime.metering import HOUR_MS, MIB
+from stoker.store import db
+from stoker.store.db import Database
+from stoker.store.tables.usage import Book, Holding, Transfer, UsageCount
 from stoker.usage import balances
 from stoker.usage.accrual import STALE_MS
-from stoker.usage.models import Book, Holding, Transfer, UsageCount
 from stoker.usage.schemas import GrantCreate
 from tests.usage.support import ACCOUNT, HOUR, STARTING, Clock, Lab, price
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker.db import Database
 from stoker.runtime.metering import HOUR_MS, MIB
+from stoker.store.db import Database
+from stoker.store.tables.usage import Kind
 from stoker.usage import balances, money
-from stoker.usage.models import Kind
 from stoker.usage.schemas import GrantCreate
 from tests.usage.support import ACCOUNT, HOUR, STARTING, Clock, Lab, clear, price
 

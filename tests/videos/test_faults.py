@@ -14,14 +14,14 @@ import psutil
 import pytest
 from sqlalchemy import select
 
-from stoker import db
 from stoker.app import build_services
 from stoker.config import Settings
 from stoker.files import service as files
-from stoker.files.models import File
-from stoker.jobs.models import JobStatus
 from stoker.jobs.runner import MOST_LOSSES
-from stoker.videos.models import Video
+from stoker.store import db
+from stoker.store.tables.files import File
+from stoker.store.tables.jobs import JobStatus
+from stoker.store.tables.videos import Video
 from tests.support.deploying import deploy
 from tests.support.server import Server
 from tests.videos.conftest import decoded

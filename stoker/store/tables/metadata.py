@@ -1,15 +1,15 @@
 """Every table, imported once, for migrations and for relations between resources."""
 
-from stoker.accounts.models import Account
-from stoker.agents.models import Agent, Run, RunEvent
-from stoker.artifacts.models import Artifact, Upload, UploadFile, UploadPart
-from stoker.db import Base
-from stoker.deployments.models import Deployment, DeploymentEvent
-from stoker.files.models import File
 from stoker.idempotency import IdempotencyRecord
-from stoker.keys.models import ApiKey
-from stoker.usage.models import Book, Holding, Price, Transfer, UsageCount
-from stoker.videos.models import Video
+from stoker.store.db import Base
+from stoker.store.tables.accounts import Account
+from stoker.store.tables.agents import Agent, Run, RunEvent
+from stoker.store.tables.artifacts import Artifact, Upload, UploadFile, UploadPart
+from stoker.store.tables.deployments import Deployment, DeploymentEvent
+from stoker.store.tables.files import File
+from stoker.store.tables.keys import ApiKey
+from stoker.store.tables.usage import Book, Holding, Price, Transfer, UsageCount
+from stoker.store.tables.videos import Video
 
 TABLES: tuple[type[Base], ...] = (
     Account,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from alembic import op
 
-from stoker.db import UtcDateTime
+from stoker.store.db import UtcDateTime
 
 revision: str = "0002"
 down_revision: str | None = "0001"

@@ -4,8 +4,8 @@ from typing import Any
 from sqlalchemy import JSON, Float, ForeignKey, Index, String, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from stoker.db import Base, UtcDateTime
-from stoker.jobs.models import Job
+from stoker.store.db import Base, UtcDateTime
+from stoker.store.tables.jobs import Job
 
 
 class Video(Job, Base):

@@ -4,7 +4,7 @@ from enum import StrEnum
 from sqlalchemy import BigInteger, ForeignKey, Index, String
 from sqlalchemy.orm import Mapped, mapped_column
 
-from stoker.db import Base, UtcDateTime
+from stoker.store.db import Base, UtcDateTime
 
 
 class Purpose(StrEnum):

@@ -5,7 +5,7 @@ from typing import Any
 from sqlalchemy import JSON, BigInteger, ForeignKey, Index, LargeBinary, String, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from stoker.db import Base, UtcDateTime
+from stoker.store.db import Base, UtcDateTime
 
 
 class ArtifactStatus(StrEnum):

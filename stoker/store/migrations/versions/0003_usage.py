@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import sqlalchemy as sa
 from alembic import op
 
-from stoker.db import UtcDateTime
+from stoker.store.db import UtcDateTime
 
 revision: str = "0003"
 down_revision: str | None = "0002"

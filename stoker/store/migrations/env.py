@@ -4,7 +4,7 @@ from typing import Literal
 
 from alembic import context
 
-from stoker.db import Base, UtcDateTime
+from stoker.store.db import Base, UtcDateTime
 from stoker.store.tables.metadata import TABLES
 
 if not TABLES:

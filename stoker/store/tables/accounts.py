@@ -3,7 +3,7 @@ from datetime import datetime
 from sqlalchemy import String
 from sqlalchemy.orm import Mapped, mapped_column
 
-from stoker.db import Base, UtcDateTime
+from stoker.store.db import Base, UtcDateTime
 
 
 class Account(Base):

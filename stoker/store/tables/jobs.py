@@ -6,7 +6,7 @@ from enum import StrEnum
 from sqlalchemy import Float, String, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from stoker.db import UtcDateTime
+from stoker.store.db import UtcDateTime
 
 
 class JobStatus(StrEnum):

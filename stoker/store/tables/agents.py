@@ -5,10 +5,10 @@ from typing import Any
 from sqlalchemy import JSON, BigInteger, ForeignKey, Index, LargeBinary, String, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from stoker.db import Base, UtcDateTime
-from stoker.jobs.models import Job
+from stoker.store.db import Base, UtcDateTime
+from stoker.store.tables.jobs import Job
+from stoker.store.tables.usage import Kind, Price
 from stoker.usage import money
-from stoker.usage.models import Kind, Price
 
 
 class RunStatus(StrEnum):
