@@ -13,7 +13,7 @@ from bench import streams
 from bench.models import SEED, chat_tokenizer, chat_words
 from bench.service import Service
 from bench.streams import Load
-from stoker.replica.protocol import Execution
+from stoker.wire.protocol import Execution
 
 PATH = "/v1/chat/completions"
 PIPELINE = "text-generation"

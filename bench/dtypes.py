@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from bench import machine
 from bench.common import Report, progress
-from stoker.replica.protocol import Execution
+from stoker.wire.protocol import Execution
 
 FLOAT32, BFLOAT16 = "float32", "bfloat16"
 
@@ -35,7 +35,7 @@ def best(report: Report, side: str, unit: str, rate: Callable[[str], float]) -> 
 
 def of_ours(pipeline: str, execution: Execution | None = None) -> str:
     """What ours computes in on a CPU: by itself with torch, or as it was converted."""
-    from stoker.replica.engines.torch import device_of, dtype_of
+    from stoker.engines.torch import device_of, dtype_of
     from stoker.tasks.registry import GENERATING
 
     if execution and pipeline in GENERATING:

@@ -18,7 +18,7 @@ import msgspec
 from bench import loops
 from bench.common import Report, cores
 from bench.peers.answering import answer
-from stoker.replica.protocol import Execution, Work
+from stoker.wire.protocol import Execution, Work
 
 
 class InProcess:
@@ -62,7 +62,7 @@ class Engine:
     def __init__(self, task: str, folder: Path, threads: int, *converted: str) -> None:
         import transformers
 
-        from stoker.replica.engines.openvino import OpenVinoEngine
+        from stoker.engines.openvino import OpenVinoEngine
         from stoker.tasks.registry import STAGES, TASKS
 
         transformers.utils.logging.disable_progress_bar()

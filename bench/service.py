@@ -17,8 +17,8 @@ from bench import launching, settings
 from bench.client import Connection
 from bench.common import Report, progress
 from bench.server import IMPORTED, Server, running
-from stoker.replica.protocol import VERDICT, Execution
 from stoker.tasks.registry import GENERATING
+from stoker.wire.protocol import VERDICT, Execution
 
 DRIVEN_S = 30
 """A model that is not converted after so much work is not going to be."""

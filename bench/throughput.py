@@ -16,7 +16,7 @@ from bench.peers.environments import NotMadeError
 from bench.peers.servers import PeerServer
 from bench.service import Service, serving
 from bench.workloads import WORKLOADS, Peer, Workload
-from stoker.replica.protocol import Execution
+from stoker.wire.protocol import Execution
 
 OURS = "ours"
 LIMIT = "in-process, the better batch"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stoker.replica import sandbox
+from stoker import sandbox
 from tests.support.server import Server, running
 
 # Before torch is loaded anywhere. The models are so small that threads would only wait for one

@@ -15,7 +15,7 @@ import httpx
 import psutil
 import pytest
 
-from stoker.replica import flight
+from stoker.wire import flight
 from tests.support.deploying import deploy, deployment, wait_for
 from tests.support.server import Server, running
 

@@ -16,11 +16,11 @@ from stoker.inference import check_pipeline
 from stoker.keys.keyring import Principal, Scope
 from stoker.media.fetch import checked_url
 from stoker.openai.chat import JsonSchemaFormat, JsonValueFormat
-from stoker.replica.llm import limits
 from stoker.store import db
 from stoker.store.db import Session
 from stoker.store.tables.agents import Agent
 from stoker.tasks.registry import GENERATING
+from stoker.wire import schema_limits as limits
 
 
 def create(

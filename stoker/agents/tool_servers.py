@@ -15,7 +15,7 @@ import orjson
 from stoker.agents.outbound import Outbound, RefusedError
 from stoker.agents.transcript import Listed, McpServer
 from stoker.errors import CapacityError, InvalidRequestError, StokerError
-from stoker.replica.llm import limits
+from stoker.wire import schema_limits as limits
 
 MAX_TOOLS = 128
 """Most tools of one server."""

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from sqlalchemy.exc import IntegrityError
 
-from stoker import environments
 from stoker.artifacts import repository as artifacts
 from stoker.config import Settings
 from stoker.context import Services
 from stoker.deployments import estimates, repository, schemas
 from stoker.deployments.directory import Entry
 from stoker.deployments.folders import FOLDER
+from stoker.engines import environments
 from stoker.errors import ConflictError, InvalidRequestError, NotFoundError
 from stoker.ids import Prefix, new_id
 from stoker.runtime.interface import DeploymentSpec, DeploymentStats, Readiness, Reason, Status

@@ -19,8 +19,8 @@ from prometheus_client.metrics_core import (
 import stoker
 from stoker.metrics.histogram import Buckets, buckets
 from stoker.metrics.tally import Answers, Row
-from stoker.replica.protocol import BATCH_SIZES
 from stoker.runtime.interface import Status
+from stoker.wire.protocol import BATCH_SIZES
 
 MODEL = ("account", "model")
 """Two accounts may call their models alike."""

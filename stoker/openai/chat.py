@@ -24,9 +24,9 @@ from stoker.openai.sampling import (
     Usage,
 )
 from stoker.openai.unions import one_of
-from stoker.replica.llm import wire
-from stoker.replica.llm.wire import Conversation, Generation, Guide, Tools
 from stoker.tasks.base import refusal
+from stoker.wire import generation as wire
+from stoker.wire.generation import Conversation, Generation, Guide, Tools
 
 EXAMPLE: dict[str, Any] = {
     "model": "tiny-chat",

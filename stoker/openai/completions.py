@@ -13,8 +13,8 @@ from stoker.openai.sampling import (
     GenerationRequest,
     Usage,
 )
-from stoker.replica.llm.wire import Generation
 from stoker.tasks.base import refusal
+from stoker.wire.generation import Generation
 
 MAX_PROMPTS = 128
 DEFAULT_TOKENS = 16

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from stoker.errors import CALLING, StokerError, UnsupportedMediaTypeError, responses
 from stoker.inference import ClientGoneError, unless_gone
 from stoker.media.media import MediaKind
-from stoker.replica.llm.answers import sse
+from stoker.wire import sse
 
 Asked_co = TypeVar("Asked_co", bound=BaseModel, covariant=True)
 

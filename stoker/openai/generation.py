@@ -16,14 +16,14 @@ from stoker.errors import InvalidRequestError, from_validation
 from stoker.http import require_json
 from stoker.inference import Prefer, TaskRoute, check_pipeline, unless_gone, wait_seconds
 from stoker.keys.keyring import Principal
+from stoker.llm.families import IMAGE_TEXT_TO_TEXT
 from stoker.openai import chat, completions, response_object
 from stoker.openai import responses as responses_api
 from stoker.openai.convention import EVENTS, Convention, add_route, streamed
 from stoker.openai.messages import check_images
-from stoker.replica.llm import limits
-from stoker.replica.llm.families import IMAGE_TEXT_TO_TEXT
-from stoker.replica.llm.wire import Generation
 from stoker.tasks.registry import GENERATING
+from stoker.wire import schema_limits as limits
+from stoker.wire.generation import Generation
 
 
 class Asked(Protocol):

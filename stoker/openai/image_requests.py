@@ -15,9 +15,9 @@ from pydantic import (
 from stoker.media.media import Media
 from stoker.openai import hub
 from stoker.openai.sampling import ModelRequest
-from stoker.replica.drawing.wire import ImageFormat
 from stoker.tasks.base import refusal
 from stoker.tasks.inputs import Image
+from stoker.wire.drawing import ImageFormat
 
 MIN_SIDE, MAX_SIDE = 8, 2048
 MAX_PROMPT_CHARS = 32_000

@@ -19,11 +19,11 @@ from stoker.files import service as files
 from stoker.inference import Prefer, TaskRoute, check_pipeline, unless_gone, wait_seconds
 from stoker.openai.convention import EVENTS, Convention, add_route, streamed
 from stoker.openai.image_requests import ImageEditRequest, ImageGenerationRequest
-from stoker.replica.drawing.wire import ImageFormat, Images
 from stoker.runtime.interface import KEEP_ALIVE, Call
 from stoker.store.tables.files import Purpose
 from stoker.tasks.registry import MEDIA
 from stoker.tasks.text_to_image import EDITS, GENERATIONS
+from stoker.wire.drawing import ImageFormat, Images
 
 JSON = "application/json"
 _FILES = {f"image/{form}": None for form in get_args(ImageFormat)}

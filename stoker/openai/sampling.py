@@ -4,10 +4,10 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from stoker.replica.llm import wire
-from stoker.replica.llm.wire import Guide, Sampling
 from stoker.strictness import Strict
 from stoker.tasks.base import refusal
+from stoker.wire import generation as wire
+from stoker.wire.generation import Guide, Sampling
 
 MAX_TOKENS = 1 << 20
 MAX_TOKEN_ID = 2**31 - 1

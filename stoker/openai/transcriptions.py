@@ -14,9 +14,9 @@ from stoker.media.media import Media
 from stoker.openai import hub
 from stoker.openai.convention import EVENTS, Convention, add_route, streamed
 from stoker.openai.sampling import ModelRequest
-from stoker.replica.generation import MIN_TEMPERATURE
-from stoker.replica.recognition.transcripts import TIMED, Finishing
 from stoker.runtime.interface import Call
+from stoker.stages.generating import MIN_TEMPERATURE
+from stoker.stages.recognition.transcripts import TIMED, Finishing
 from stoker.tasks.automatic_speech_recognition import PIPELINE, TRANSCRIPTIONS, TRANSLATIONS
 from stoker.tasks.base import refusal
 from stoker.tasks.inputs import Audio

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from stoker.replica.stages import Sample, bucket
+from stoker.stages.base import Sample, bucket
 
 
 def cost(length: int, fixed: int) -> int:

@@ -10,9 +10,9 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 
+from stoker.engines.interface import AbandonedError, Engine, Watch
 from stoker.replica.batching import cost
-from stoker.replica.engines.interface import AbandonedError, Engine, Watch
-from stoker.replica.stages import Sample, Stages
+from stoker.stages.base import Sample, Stages
 
 log = logging.getLogger(__name__)
 

@@ -21,9 +21,9 @@ from typing import Any
 
 import msgspec
 
+from stoker import sandbox
 from stoker.replica import main as replica
-from stoker.replica import sandbox
-from stoker.replica.protocol import (
+from stoker.wire.protocol import (
     Conversion,
     Convert,
     Exited,
@@ -125,14 +125,14 @@ class Host:
 
 
 def _convert(job: Conversion) -> int:
-    from stoker.replica.engines import conversion
+    from stoker.replica import conversion
 
     replica.configure_log(job.id, job.log_path)
     return conversion.run(job)
 
 
 def _try_out(job: Trial) -> int:
-    from stoker.replica.engines import trial
+    from stoker.replica import trial
 
     replica.configure_log(job.id, job.log_path)
     return trial.run(job)
@@ -174,8 +174,8 @@ def _import_heavy() -> None:
         "transformers.models.bert.modeling_bert",
         "transformers.models.bert.tokenization_bert_legacy",
         "safetensors.torch",
-        "stoker.replica.engines.torch",
-        "stoker.replica.llm.loading",
+        "stoker.engines.torch",
+        "stoker.replica.language_loading",
         "stoker.tasks.registry",
     ):
         importlib.import_module(name)
@@ -219,7 +219,7 @@ def _import_pipeline_code(name: str) -> None:
     if name not in served:
         return
     try:
-        importlib.import_module("stoker.replica.engines.diffusers")
+        importlib.import_module("stoker.engines.diffusers")
         getattr(importlib.import_module("diffusers"), name)
     except Exception:
         log.exception("the code of %s could not be imported", name)

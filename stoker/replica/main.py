@@ -13,9 +13,10 @@ from typing import NamedTuple
 import msgspec
 import zmq
 
-from stoker.replica import sandbox
-from stoker.replica.flight import FlightRecord
-from stoker.replica.protocol import (
+from stoker import sandbox
+from stoker.replica.serving import Serving, serving
+from stoker.wire.flight import FlightRecord
+from stoker.wire.protocol import (
     Adopt,
     Calibrated,
     Cancel,
@@ -31,7 +32,6 @@ from stoker.replica.protocol import (
     Work,
     unpack,
 )
-from stoker.replica.serving import Serving, serving
 
 log = logging.getLogger(__name__)
 

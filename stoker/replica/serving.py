@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from stoker.replica.engines.interface import Progress
-from stoker.replica.flight import FlightRecord
-from stoker.replica.protocol import Batches, Execution, ReplicaSpec, Send, Sharing
+from stoker.engines.interface import Progress
+from stoker.wire.flight import FlightRecord
+from stoker.wire.protocol import Batches, Execution, ReplicaSpec, Send, Sharing
 
 
 class Serving(Protocol):
@@ -78,17 +78,17 @@ def serving(spec: ReplicaSpec, send: Send, flight: FlightRecord, progress: Progr
 
     progress(0.0, "reading the tokenizer")
     if spec.pipeline in GENERATING:
-        from stoker.replica.llm.loading import load_language_model
+        from stoker.replica.language_loading import load_language_model
 
         return load_language_model(spec, send, flight, progress)
     return _stages(spec, send, flight, progress)
 
 
 def _stages(spec: ReplicaSpec, send: Send, flight: FlightRecord, progress: Progress) -> Serving:
-    from stoker.replica import sharing
+    from stoker.engines import sharing
+    from stoker.engines.registry import create
+    from stoker.engines.torch import TorchEngine
     from stoker.replica.calibration import Calibration
-    from stoker.replica.engines.registry import create
-    from stoker.replica.engines.torch import TorchEngine
     from stoker.replica.worker import Worker
     from stoker.tasks.registry import STAGES
 

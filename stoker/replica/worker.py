@@ -14,12 +14,14 @@ from typing import Any
 
 import msgspec
 
+from stoker.engines.interface import AbandonedError, Engine, Watch
 from stoker.replica.batching import BatchQueue, Entry
 from stoker.replica.calibration import Calibration
-from stoker.replica.engines.interface import AbandonedError, Engine, Watch
-from stoker.replica.flight import FlightRecord
-from stoker.replica.phases import Phases
-from stoker.replica.protocol import (
+from stoker.stages.base import InputError, Sample, Stages, StreamWriter
+from stoker.tasks.registry import WORKS
+from stoker.wire.flight import FlightRecord
+from stoker.wire.phases import Phases
+from stoker.wire.protocol import (
     Batches,
     Cancelled,
     Execution,
@@ -31,8 +33,6 @@ from stoker.replica.protocol import (
     Sharing,
     Work,
 )
-from stoker.replica.stages import InputError, Sample, Stages, StreamWriter
-from stoker.tasks.registry import WORKS
 
 log = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
-from stoker.replica.llm.wire import Generation
-from stoker.replica.protocol import Batches
 from stoker.runtime.metering import Meter
+from stoker.wire.generation import Generation
+from stoker.wire.protocol import Batches
 
 
 class Readiness(StrEnum):

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from stoker.replica.pipelines import AudioPipelineStages
-from stoker.replica.stages import Sample
+from stoker.stages.base import Sample
+from stoker.stages.pipelines import AudioPipelineStages
 from stoker.tasks.base import MediaRequest, Task
 from stoker.tasks.inputs import AudioInputs, FunctionToApply, Label, TopK
 

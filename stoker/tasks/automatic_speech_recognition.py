@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from stoker.replica.recognition import transcripts
-from stoker.replica.recognition.ctc import CtcStages
-from stoker.replica.recognition.seq2seq import Seq2SeqRecognitionStages
-from stoker.replica.recognition.stages import FIELD
-from stoker.replica.recognition.whisper import WhisperStages
-from stoker.replica.stages import by_kind
+from stoker.stages.base import by_kind
+from stoker.stages.recognition import transcripts
+from stoker.stages.recognition.ctc import CtcStages
+from stoker.stages.recognition.seq2seq import Seq2SeqRecognitionStages
+from stoker.stages.recognition.stages import FIELD
+from stoker.stages.recognition.whisper import WhisperStages
 from stoker.tasks.base import MediaPipeline
 
 if TYPE_CHECKING:
-    from stoker.replica.protocol import Work
+    from stoker.wire.protocol import Work
 
 _SEQ2SEQ = ("moonshine", "speech_to_text")
 TRANSCRIPTIONS = "/v1/audio/transcriptions"

@@ -16,8 +16,8 @@ from stoker.media.media import Media, MediaKind
 from stoker.strictness import Strict
 
 if TYPE_CHECKING:
-    from stoker.replica.protocol import Work
-    from stoker.replica.stages import Stages
+    from stoker.stages.base import Stages
+    from stoker.wire.protocol import Work
 
 
 class TaskRequest(Strict):

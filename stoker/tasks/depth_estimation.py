@@ -7,9 +7,9 @@ from typing import Any, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from stoker.replica.images import grey_png
-from stoker.replica.pipelines import ImagePipelineStages, Outputs
-from stoker.replica.stages import InputError, Sample
+from stoker.stages.base import InputError, Sample
+from stoker.stages.pipelines import ImagePipelineStages, Outputs
+from stoker.stages.png import grey_png
 from stoker.tasks.base import MediaRequest, Task
 from stoker.tasks.inputs import ImageInputs
 

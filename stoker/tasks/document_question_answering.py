@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NotRequired, cast
 from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationInfo, field_validator
 from typing_extensions import TypedDict
 
-from stoker.replica.generation import GenerateStages
-from stoker.replica.pipelines import PipelineStages, load_image_processor
-from stoker.replica.stages import InputError, Sample, by_kind
-from stoker.replica.text import TextStages
+from stoker.stages.base import InputError, Sample, by_kind
+from stoker.stages.generating import GenerateStages
+from stoker.stages.pipelines import PipelineStages, load_image_processor
+from stoker.stages.text import TextStages
 from stoker.tasks.base import Task
 from stoker.tasks.inputs import MANY, ONE, TopK
 from stoker.tasks.questions import ImageQuestionRequest, ImageQuestionStages

@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 from stoker.tasks.base import Task, TaskRequest
 
 if TYPE_CHECKING:
-    from stoker.replica.protocol import Work
+    from stoker.wire.protocol import Work
 
 MAX_INPUTS = 2048
 MAX_TOKEN_ID = 2**31 - 1

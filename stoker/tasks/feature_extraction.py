@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from pydantic import Field, model_validator
 
-from stoker.replica.encoders import CLASSES, encoder_of
-from stoker.replica.pooling import SentenceHead, cosines
-from stoker.replica.stages import ContextLengthError, InputError, Sample
-from stoker.replica.text import TextStages
+from stoker.stages.base import ContextLengthError, InputError, Sample
+from stoker.stages.encoders import CLASSES, encoder_of
+from stoker.stages.pooling import SentenceHead, cosines
+from stoker.stages.text import TextStages
 from stoker.tasks.architectures import PAGES
 from stoker.tasks.base import Task, TaskRequest, refusal
 from stoker.tasks.inputs import TextInputs, Truncation

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 from pydantic import Discriminator, Field, Tag
 from typing_extensions import TypedDict
 
-from stoker.replica.pipelines import TextPipelineStages
-from stoker.replica.stages import InputError, Sample
+from stoker.stages.base import InputError, Sample
+from stoker.stages.pipelines import TextPipelineStages
 from stoker.tasks.architectures import PAGES
 from stoker.tasks.base import Task, TaskRequest
 from stoker.tasks.inputs import MANY, ONE, TextInputs, TopK, Truncation, one_or_many

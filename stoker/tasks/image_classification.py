@@ -1,6 +1,6 @@
 """Image classification: the labels of an image."""
 
-from stoker.replica.pipelines import ImagePipelineStages
+from stoker.stages.pipelines import ImagePipelineStages
 from stoker.tasks.base import MediaRequest, Task
 from stoker.tasks.inputs import FunctionToApply, ImageInputs, Label, TopK
 

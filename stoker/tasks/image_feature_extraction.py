@@ -4,7 +4,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stoker.replica.pipelines import ImagePipelineStages
+from stoker.stages.pipelines import ImagePipelineStages
 from stoker.tasks.base import MediaRequest, Task
 from stoker.tasks.inputs import ImageInputs
 

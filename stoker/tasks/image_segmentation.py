@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from stoker.replica.images import mask_png
-from stoker.replica.pipelines import ImagePipelineStages, Outputs, load_image_processor
-from stoker.replica.stages import InputError, Sample, by_kind
+from stoker.stages.base import InputError, Sample, by_kind
+from stoker.stages.pipelines import ImagePipelineStages, Outputs, load_image_processor
+from stoker.stages.png import mask_png
 from stoker.tasks.base import MediaRequest, Task
 from stoker.tasks.inputs import ImageInputs
 
@@ -133,7 +133,7 @@ class OneFormerStages(ImageSegmentationStages):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        from stoker.replica.oneformer import lend
+        from stoker.stages.oneformer import lend
 
         lend()
         # The names of classes, which this file would be fetched for, are of use in training.

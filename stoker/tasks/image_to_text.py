@@ -7,11 +7,11 @@ from typing import Annotated, Any
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from stoker.replica.blip2 import Blip2Stages
-from stoker.replica.florence import FlorenceStages
-from stoker.replica.generation import GenerateStages, GenerationOptions
-from stoker.replica.pipelines import ImageStages, load_image_processor
-from stoker.replica.stages import InputError, Sample, by_kind
+from stoker.stages.base import InputError, Sample, by_kind
+from stoker.stages.blip2 import Blip2Stages
+from stoker.stages.florence import FlorenceStages
+from stoker.stages.generating import GenerateStages, GenerationOptions
+from stoker.stages.pipelines import ImageStages, load_image_processor
 from stoker.tasks.base import MediaRequest, Task
 from stoker.tasks.inputs import ImageInputs
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from stoker.replica.images import mask_png
-from stoker.replica.pipelines import ImagePipelineStages
-from stoker.replica.stages import InputError, Sample, by_kind
+from stoker.stages.base import InputError, Sample, by_kind
+from stoker.stages.pipelines import ImagePipelineStages
+from stoker.stages.png import mask_png
 from stoker.tasks.base import MediaRequest, Task
 from stoker.tasks.inputs import ImageInputs
 
@@ -143,7 +143,7 @@ class Sam2Stages(MaskGenerationStages):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        from stoker.replica.sam2 import Sam2ImageProcessorPil
+        from stoker.stages.sam2 import Sam2ImageProcessorPil
 
         self._parts["image_processor"] = Sam2ImageProcessorPil.from_pretrained(
             str(folder), local_files_only=True

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from stoker.replica.florence import FlorenceStages
-from stoker.replica.pipelines import ImagePipelineStages
-from stoker.replica.stages import Sample, by_kind
+from stoker.stages.base import Sample, by_kind
+from stoker.stages.florence import FlorenceStages
+from stoker.stages.pipelines import ImagePipelineStages
 from stoker.tasks.base import MediaRequest, Task
 from stoker.tasks.inputs import ImageInputs
 

@@ -11,8 +11,8 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, model_validator
 from typing_extensions import TypedDict
 
-from stoker.replica.reading import Found, ReadingStages, no_answer, passages
-from stoker.replica.stages import InputError, Sample
+from stoker.stages.base import InputError, Sample
+from stoker.stages.passages import Found, ReadingStages, no_answer, passages
 from stoker.tasks.architectures import PAGES
 from stoker.tasks.base import NestedRequest, Task
 from stoker.tasks.inputs import TextInputs, TopK

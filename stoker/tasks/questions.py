@@ -12,8 +12,8 @@ from pydantic import (
     model_validator,
 )
 
-from stoker.replica.pipelines import ImageStages
-from stoker.replica.stages import InputError
+from stoker.stages.base import InputError
+from stoker.stages.pipelines import ImageStages
 from stoker.tasks.base import MediaRequest, NestedRequest
 from stoker.tasks.inputs import MANY, ONE, ImageInputs, one_or_many
 

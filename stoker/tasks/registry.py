@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from stoker.replica.llm.families import IMAGE_TEXT_TO_TEXT, VISION
-from stoker.replica.stages import Stages
+from stoker.llm.families import IMAGE_TEXT_TO_TEXT, VISION
+from stoker.stages.base import Stages
 from stoker.tasks import (
     audio_classification,
     automatic_speech_recognition,

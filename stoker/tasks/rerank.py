@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NotRequired, cast
 from pydantic import BeforeValidator, Field
 from typing_extensions import TypedDict
 
-from stoker.replica.pairs import RelevanceStages
-from stoker.replica.stages import Sample
+from stoker.stages.base import Sample
+from stoker.stages.pairs import RelevanceStages
 from stoker.tasks.architectures import PAGES
 from stoker.tasks.base import Task, TaskRequest
 
 if TYPE_CHECKING:
-    from stoker.replica.protocol import Work
+    from stoker.wire.protocol import Work
 
 MAX_DOCUMENTS = 1000
 

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from stoker.replica.pooling import cosines
+from stoker.stages.pooling import cosines
 from stoker.tasks.base import NestedRequest, Task
 from stoker.tasks.inputs import Truncation
 
 if TYPE_CHECKING:
-    from stoker.replica.protocol import Work
+    from stoker.wire.protocol import Work
 
 MAX_SENTENCES = 1000
 

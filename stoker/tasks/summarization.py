@@ -5,8 +5,8 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
-from stoker.replica.generation import GenerationOptions
-from stoker.replica.seq2seq import CleanUp, Seq2SeqStages, TruncationStrategy
+from stoker.stages.generating import GenerationOptions
+from stoker.stages.seq2seq import CleanUp, Seq2SeqStages, TruncationStrategy
 from stoker.tasks.base import Task, TaskRequest
 from stoker.tasks.inputs import TextInputs
 

@@ -6,9 +6,9 @@ from typing import Annotated, Any, ClassVar, Literal, NotRequired, cast
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 from typing_extensions import TypedDict
 
-from stoker.replica.pipelines import TextPipelineStages
-from stoker.replica.seq2seq import Seq2SeqStages
-from stoker.replica.stages import InputError, Sample, by_kind
+from stoker.stages.base import InputError, Sample, by_kind
+from stoker.stages.pipelines import TextPipelineStages
+from stoker.stages.seq2seq import Seq2SeqStages
 from stoker.tasks.base import NestedRequest, Task
 from stoker.tasks.inputs import MANY, ONE, Truncation, one_or_many
 

@@ -5,9 +5,9 @@ from typing import Any, cast
 
 from pydantic import Field
 
-from stoker.replica.pairs import RelevanceStages
-from stoker.replica.pipelines import TextPipelineStages
-from stoker.replica.stages import Sample
+from stoker.stages.base import Sample
+from stoker.stages.pairs import RelevanceStages
+from stoker.stages.pipelines import TextPipelineStages
 from stoker.tasks.architectures import PAGES
 from stoker.tasks.base import Task, TaskRequest
 from stoker.tasks.inputs import FunctionToApply, Label, TextInputs, TopK, Truncation

@@ -5,11 +5,11 @@ from typing import Any
 
 import msgspec
 
-from stoker.replica.drawing.families import TEXT_CLASSES
-from stoker.replica.drawing.guided import DrawingStages
-from stoker.replica.drawing.wire import Images
-from stoker.replica.protocol import Work
+from stoker.diffusion.drawing.families import TEXT_CLASSES
+from stoker.diffusion.drawing.guided import DrawingStages
 from stoker.tasks.base import MediaPipeline
+from stoker.wire.drawing import Images
+from stoker.wire.protocol import Work
 
 GENERATIONS, EDITS = "/v1/images/generations", "/v1/images/edits"
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from typing_extensions import TypedDict
 
-from stoker.replica.speech.folder import ARCHITECTURES, unfit
-from stoker.replica.speech.sentences import pieces
-from stoker.replica.speech.synthesizers import DEFAULT_VOICE, KINDS
-from stoker.replica.stages import InputError, Sample, Stages
+from stoker.stages.base import InputError, Sample, Stages
+from stoker.stages.speech.folder import ARCHITECTURES, unfit
+from stoker.stages.speech.sentences import pieces
+from stoker.stages.speech.synthesizers import DEFAULT_VOICE, KINDS
 from stoker.tasks.base import MediaPipeline
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from stoker.replica.stages import StreamWriter
+    from stoker.stages.base import StreamWriter
 
 PATH = "/v1/audio/speech"
 
@@ -115,7 +115,7 @@ class TextToSpeechStages(Stages):
         return super().counts(output) | {"audio_ms": spoken_ms}
 
     def writer(self, parameters: Mapping[str, Any], finishing: Mapping[str, Any]) -> "StreamWriter":
-        from stoker.replica.speech.writer import SpeechWriter
+        from stoker.stages.speech.writer import SpeechWriter
 
         return SpeechWriter(rate=self._synthesizer.rate, **finishing)
 

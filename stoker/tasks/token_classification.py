@@ -6,8 +6,8 @@ from typing import Any, Literal, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from stoker.replica.pipelines import TextPipelineStages
-from stoker.replica.stages import Sample
+from stoker.stages.base import Sample
+from stoker.stages.pipelines import TextPipelineStages
 from stoker.tasks.architectures import PAGES
 from stoker.tasks.base import Task, TaskRequest
 from stoker.tasks.inputs import TextInputs, Truncation

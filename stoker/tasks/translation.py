@@ -7,9 +7,9 @@ from typing import Annotated, Any, cast
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from stoker.replica.generation import GenerationOptions
-from stoker.replica.seq2seq import CleanUp, Seq2SeqStages, TruncationStrategy
-from stoker.replica.stages import InputError
+from stoker.stages.base import InputError
+from stoker.stages.generating import GenerationOptions
+from stoker.stages.seq2seq import CleanUp, Seq2SeqStages, TruncationStrategy
 from stoker.tasks.base import Task, TaskRequest
 from stoker.tasks.inputs import TextInputs
 

@@ -1,6 +1,6 @@
 """Unconditional image generation: images of the kind that the model has learnt, from noise."""
 
-from stoker.replica.drawing.unconditional import UnconditionalStages
+from stoker.diffusion.drawing.unconditional import UnconditionalStages
 from stoker.tasks.base import MediaPipeline
 from stoker.tasks.text_to_image import GENERATIONS, finish
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from pydantic import Field
 
-from stoker.replica.pipelines import PipelineStages, VideoStages
-from stoker.replica.stages import InputError, Sample, by_kind
+from stoker.stages.base import InputError, Sample, by_kind
+from stoker.stages.pipelines import PipelineStages, VideoStages
 from stoker.tasks.base import MediaRequest, Task
 from stoker.tasks.inputs import FunctionToApply, Label, TopK, VideoInputs
 

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stoker.replica.blip2 import Blip2Stages
-from stoker.replica.generation import GenerateStages
-from stoker.replica.pipelines import load_image_processor
-from stoker.replica.stages import InputError, Sample, by_kind
-from stoker.replica.text import TextStages
+from stoker.stages.base import InputError, Sample, by_kind
+from stoker.stages.blip2 import Blip2Stages
+from stoker.stages.generating import GenerateStages
+from stoker.stages.pipelines import load_image_processor
+from stoker.stages.text import TextStages
 from stoker.tasks.base import Task
 from stoker.tasks.inputs import Label, TopK
 from stoker.tasks.questions import ImageQuestionRequest, ImageQuestionStages

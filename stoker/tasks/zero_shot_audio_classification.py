@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import AliasChoices, Field
 
-from stoker.replica.pipelines import AudioStages
-from stoker.replica.stages import Sample
-from stoker.replica.towers import ITEM, TextTowerStages, finish
+from stoker.stages.base import Sample
+from stoker.stages.pipelines import AudioStages
+from stoker.stages.towers import ITEM, TextTowerStages, finish
 from stoker.tasks.base import MediaRequest, Task
 from stoker.tasks.inputs import (
     PLACEHOLDER,

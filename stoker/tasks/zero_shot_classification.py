@@ -10,9 +10,9 @@ from typing import Annotated, Any, cast
 from pydantic import AfterValidator, BeforeValidator, Field
 from typing_extensions import TypedDict
 
-from stoker.replica.pairs import PairStages, Part
-from stoker.replica.pipelines import TextPipelineStages
-from stoker.replica.stages import InputError, Sample
+from stoker.stages.base import InputError, Sample
+from stoker.stages.pairs import PairStages, Part
+from stoker.stages.pipelines import TextPipelineStages
 from stoker.tasks.architectures import PAGES
 from stoker.tasks.base import Task, TaskRequest
 from stoker.tasks.inputs import TextInputs, Truncation

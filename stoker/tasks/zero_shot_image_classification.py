@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import AliasChoices, Field
 
-from stoker.replica.towers import TowerStages, finish
+from stoker.stages.towers import TowerStages, finish
 from stoker.tasks.base import MediaRequest, Task
 from stoker.tasks.inputs import (
     PLACEHOLDER,

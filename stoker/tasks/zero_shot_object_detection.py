@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import AliasChoices, Field
 
-from stoker.replica.pipelines import ImageStages, Outputs, load_image_processor
-from stoker.replica.stages import InputError, Sample, by_kind
-from stoker.replica.text import TextStages
-from stoker.replica.towers import TowerStages, finish
+from stoker.stages.base import InputError, Sample, by_kind
+from stoker.stages.pipelines import ImageStages, Outputs, load_image_processor
+from stoker.stages.text import TextStages
+from stoker.stages.towers import TowerStages, finish
 from stoker.tasks.base import MediaRequest, Task
 from stoker.tasks.inputs import MAX_TOP_K, CandidateLabels, ImageInputs, TopK
 from stoker.tasks.object_detection import Box, Detection, DetectionThreshold

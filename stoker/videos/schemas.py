@@ -12,7 +12,7 @@ from stoker.schemas import ResponseModel
 from stoker.store.tables.jobs import JobStatus
 from stoker.tasks.base import refusal
 from stoker.tasks.inputs import Image
-from stoker.tasks.video_request import (
+from stoker.wire.video_request import (
     MAX_FPS,
     MAX_GUIDANCE,
     MAX_SECONDS,

@@ -10,6 +10,7 @@ import msgspec
 from stoker.auth import Reach
 from stoker.context import Services
 from stoker.deployments.directory import Entry
+from stoker.diffusion.video.rules import Shape
 from stoker.errors import (
     ConflictError,
     InvalidRequestError,
@@ -23,7 +24,6 @@ from stoker.ids import Prefix, new_id
 from stoker.jobs import repository as jobs
 from stoker.jobs.runner import Outcome
 from stoker.media.media import Media
-from stoker.replica.video_rules import Shape
 from stoker.runtime.interface import Call, OnProgress
 from stoker.store import db
 from stoker.store.db import Session
@@ -31,8 +31,8 @@ from stoker.store.tables.files import File, Purpose
 from stoker.store.tables.jobs import JobStatus
 from stoker.store.tables.videos import Video
 from stoker.tasks.registry import IMAGE_TO_VIDEO
-from stoker.tasks.video_request import VideoAnswer
 from stoker.videos import repository, schemas
+from stoker.wire.video_request import VideoAnswer
 
 KEPT = timedelta(days=30)
 """How long an ended job is remembered."""

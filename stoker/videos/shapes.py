@@ -11,11 +11,11 @@ from stoker.context import Services
 from stoker.deployments import repository as deployments
 from stoker.deployments.directory import Entry
 from stoker.deployments.folders import FolderReader
+from stoker.diffusion.video.rules import Rules, Shape, check_amount, rules_of
 from stoker.errors import InvalidRequestError
-from stoker.replica.stages import InputError
-from stoker.replica.video_rules import Rules, Shape, check_amount, rules_of
-from stoker.tasks.video_request import VideoSpec
+from stoker.stages.base import InputError
 from stoker.videos.schemas import VideoCreate
+from stoker.wire.video_request import VideoSpec
 
 log = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from stoker.llm.families import VISION
 from stoker.media.media import Media
-from stoker.replica.llm.families import VISION
 from stoker.tasks.registry import TASKS
 from tests.llm import vision
 from tests.support import diffusion, multimodal, prompted, recognition, seq2seq, speech, video

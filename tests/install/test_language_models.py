@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.replica.llm.families import TEXT
+from stoker.llm.families import TEXT
 from tests.install.conftest import RUNS
 from tests.support.server import INSTALLED
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
-from stoker.replica.llm.engines.torch import TorchRunner, load
-from stoker.replica.llm.scheduler import Scheduler
+from stoker.llm.engines.torch import TorchRunner, load
+from stoker.llm.scheduler import Scheduler
 from tests.llm.support import GREEDY, VOCABULARY, Answers, generated, submission
 from tests.support import causal
 

@@ -16,10 +16,10 @@ import torch
 import transformers
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from stoker.replica.llm import scheduler as scheduling
-from stoker.replica.llm.engines.torch import TorchRunner, load
-from stoker.replica.llm.families import ENCODERS, TEXT, UNFIT
-from stoker.replica.llm.scheduler import Chunk, Scheduler
+from stoker.llm import scheduler as scheduling
+from stoker.llm.engines.torch import TorchRunner, load
+from stoker.llm.families import ENCODERS, TEXT, UNFIT
+from stoker.llm.scheduler import Chunk, Scheduler
 from stoker.tasks.registry import PIPELINES, TEXT_GENERATION
 from tests.llm.support import GREEDY, VOCABULARY, Answers, generated, submission
 from tests.support import causal

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from stoker.replica.llm.events import Event, Text, TokenLogprob
-from stoker.replica.llm.formats import FORMATS, format_of
-from stoker.replica.llm.reading import Dialect, Reader
+from stoker.chat.answers.events import Event, Text, TokenLogprob
+from stoker.chat.answers.formats import FORMATS, format_of
+from stoker.chat.answers.reading import Dialect, Reader
 from tests.llm.support import CHATML, TEMPLATES, THINKING, Joined, joined, tokenizer
 
 TOOLS: list[dict[str, Any]] = [

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 import torch
 
-from stoker.replica.llm.choices import Choice, Request
-from stoker.replica.llm.forms import Forms
-from stoker.replica.llm.prompts import Prompts
-from stoker.replica.llm.reading import Dialect
-from stoker.replica.llm.text import Detokenizer, Stops
-from stoker.replica.llm.wire import Conversation, Generation, Guide, Sampling, Tools
-from stoker.replica.stages import InputError
+from stoker.chat.answers.choices import Choice, Request
+from stoker.chat.answers.detokenizing import Detokenizer, Stops
+from stoker.chat.answers.reading import Dialect
+from stoker.chat.forms.forms import Forms
+from stoker.chat.prompts.prompts import Prompts
+from stoker.stages.base import InputError
+from stoker.wire.generation import Conversation, Generation, Guide, Sampling, Tools
 from tests.llm.support import CHATML, HERMES, VOCABULARY, tokenizer
 from tests.llm.test_grammar import UNIT, function
 

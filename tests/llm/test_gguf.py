@@ -11,15 +11,15 @@ import transformers
 
 import stoker.demo
 from stoker.artifacts.inspection import inspect
-from stoker.replica.llm import gguf
-from stoker.replica.llm.engines.openvino import OpenVinoRunner
-from stoker.replica.llm.export import TOLERANCE, export
-from stoker.replica.llm.files import load_generation_config, load_model, load_tokenizer
-from stoker.replica.llm.prompts import Prompts
-from stoker.replica.llm.scheduler import Scheduler
-from stoker.replica.llm.wire import Conversation
-from stoker.replica.stages import InputError
+from stoker.chat.prompts.prompts import Prompts
+from stoker.llm import gguf
+from stoker.llm.engines.export import TOLERANCE, export
+from stoker.llm.engines.openvino import OpenVinoRunner
+from stoker.llm.files import load_generation_config, load_model, load_tokenizer
+from stoker.llm.scheduler import Scheduler
+from stoker.stages.base import InputError
 from stoker.tasks.registry import PIPELINES
+from stoker.wire.generation import Conversation
 from tests.artifacts.inspection.builders import FolderFiles
 from tests.llm.support import GREEDY, VOCABULARY, Answers, generated, submission, tokenizer
 from tests.support import gguf as writing

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 import torch
 
-from stoker.replica.llm.errors import DrawError
-from stoker.replica.llm.events import Event
-from stoker.replica.llm.formats import FORMATS, Format
-from stoker.replica.llm.grammar import Grammars, compiled
-from stoker.replica.llm.matcher import Matcher
-from stoker.replica.llm.reading import Dialect
-from stoker.replica.llm.sampling import Draws, draw
-from stoker.replica.llm.wire import Guide, Sampling, Tools
-from stoker.replica.stages import InputError
+from stoker.chat.answers.events import Event
+from stoker.chat.answers.formats import FORMATS, Format
+from stoker.chat.answers.reading import Dialect
+from stoker.chat.forms.grammar import Grammars, compiled
+from stoker.llm.errors import DrawError
+from stoker.llm.matcher import Matcher
+from stoker.llm.sampling import Draws, draw
+from stoker.stages.base import InputError
+from stoker.wire.generation import Guide, Sampling, Tools
 from tests.llm.schemas import fits
 from tests.llm.support import TEMPLATES, VOCABULARY, joined, tokenizer
 from tests.llm.test_formats import pieces

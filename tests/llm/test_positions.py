@@ -9,12 +9,12 @@ import pytest
 import torch
 import transformers
 
-from stoker.replica.engines.stateful import NotExportableError
-from stoker.replica.llm import scheduler as scheduling
-from stoker.replica.llm.engines.positions import UNSTATED_LENGTH, longest
-from stoker.replica.llm.engines.torch import TorchRunner
-from stoker.replica.llm.export import export
-from stoker.replica.llm.scheduler import Scheduler
+from stoker.llm import scheduler as scheduling
+from stoker.llm.engines.export import export
+from stoker.llm.engines.positions import UNSTATED_LENGTH, longest
+from stoker.llm.engines.torch import TorchRunner
+from stoker.llm.scheduler import Scheduler
+from stoker.stages.stateful import NotExportableError
 from tests.llm.support import GREEDY, VOCABULARY, Answers, submission
 
 library: Any = transformers

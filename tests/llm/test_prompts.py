@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from stoker.replica.llm.prompts import Defaults, Prepared, Prompts
-from stoker.replica.llm.wire import Conversation, Generation, Prompt, Sampling, Tools
-from stoker.replica.stages import InputError
+from stoker.chat.prompts.prompts import Defaults, Prepared, Prompts
+from stoker.stages.base import InputError
+from stoker.wire.generation import Conversation, Generation, Prompt, Sampling, Tools
 from tests.llm.support import CHATML, HERMES, tokenizer
 
 VOCABULARY = 400

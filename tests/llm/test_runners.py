@@ -10,14 +10,14 @@ import pytest
 import torch
 import transformers
 
-from stoker.replica.engines.stateful import NotExportableError
-from stoker.replica.llm import scheduler as scheduling
-from stoker.replica.llm.engines.openvino import BLOCK_TOKENS, OpenVinoRunner
-from stoker.replica.llm.engines.torch import TorchRunner, load
-from stoker.replica.llm.export import TOLERANCE, check, export
-from stoker.replica.llm.ir import IR, Facts
-from stoker.replica.llm.scheduler import Chunk, Runner, Scheduler
-from stoker.replica.llm.wire import Sampling
+from stoker.llm import scheduler as scheduling
+from stoker.llm.engines.export import TOLERANCE, check, export
+from stoker.llm.engines.ir import IR, Facts
+from stoker.llm.engines.openvino import BLOCK_TOKENS, OpenVinoRunner
+from stoker.llm.engines.torch import TorchRunner, load
+from stoker.llm.scheduler import Chunk, Runner, Scheduler
+from stoker.stages.stateful import NotExportableError
+from stoker.wire.generation import Sampling
 from tests.llm.support import GREEDY, VOCABULARY, Answers, generated, submission
 
 library: Any = transformers

@@ -6,11 +6,11 @@ import pytest
 import torch
 import transformers
 
-from stoker.replica.llm import sampling as sampling_module
-from stoker.replica.llm.errors import DrawError
-from stoker.replica.llm.interface import Logprob
-from stoker.replica.llm.sampling import Draws, draw
-from stoker.replica.llm.wire import Sampling
+from stoker.llm import sampling as sampling_module
+from stoker.llm.errors import DrawError
+from stoker.llm.interface import Logprob
+from stoker.llm.sampling import Draws, draw
+from stoker.wire.generation import Sampling
 
 library: Any = transformers
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import torch
 
-from stoker.replica.llm import scheduler as scheduling
-from stoker.replica.llm.interface import Output
-from stoker.replica.llm.scheduler import Scheduler
-from stoker.replica.llm.wire import Sampling
+from stoker.llm import scheduler as scheduling
+from stoker.llm.interface import Output
+from stoker.llm.scheduler import Scheduler
+from stoker.wire.generation import Sampling
 from tests.llm.support import GREEDY, Answers, ToyRunner, submission, toy_answer, toy_logits
 
 

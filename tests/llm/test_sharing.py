@@ -6,11 +6,11 @@ import pytest
 import torch
 import transformers
 
-from stoker.replica.llm import probes, sharing
-from stoker.replica.llm.engines import torch as torch_engine
-from stoker.replica.llm.engines.torch import TorchRunner
-from stoker.replica.protocol import Sharing
-from stoker.replica.sharing import UnfitError
+from stoker.engines.sharing import UnfitError
+from stoker.llm import probes, sharing
+from stoker.llm.engines import torch as torch_engine
+from stoker.llm.engines.torch import TorchRunner
+from stoker.wire.protocol import Sharing
 
 VOCABULARY = 300
 SIZES = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4}

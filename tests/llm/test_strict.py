@@ -9,13 +9,13 @@ from typing import Any
 import jsonschema
 import pytest
 
+from stoker.chat.forms.grammar import checked
+from stoker.chat.forms.strict import closed
 from stoker.openai.chat import ChatRequest
 from stoker.openai.responses import ResponseRequest
-from stoker.replica.llm.grammar import checked
-from stoker.replica.llm.limits import MAX_NODES, excess
-from stoker.replica.llm.strict import closed
-from stoker.replica.llm.wire import Guide
-from stoker.replica.stages import InputError
+from stoker.stages.base import InputError
+from stoker.wire.generation import Guide
+from stoker.wire.schema_limits import MAX_NODES, excess
 from tests.llm.support import tokenizer
 from tests.llm.test_grammar import EMPTY, FIELD, Speaker, caller, compiled, function, tools
 

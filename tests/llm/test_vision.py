@@ -11,17 +11,17 @@ import torch
 import transformers
 from PIL import Image
 
+from stoker.chat.prompts.pictures import UnservedModelError, architecture
+from stoker.chat.prompts.prompts import Prepared, Prompts
+from stoker.llm import scheduler as scheduling
+from stoker.llm.engines.openvino import OpenVinoRunner
+from stoker.llm.engines.torch import TorchRunner, load
+from stoker.llm.families import VISION
+from stoker.llm.scheduler import Scheduler
 from stoker.media.limits import MediaLimits
 from stoker.media.media import Media
-from stoker.replica.llm import scheduler as scheduling
-from stoker.replica.llm.engines.openvino import OpenVinoRunner
-from stoker.replica.llm.engines.torch import TorchRunner, load
-from stoker.replica.llm.families import VISION
-from stoker.replica.llm.images import UnservedModelError, architecture
-from stoker.replica.llm.prompts import Prepared, Prompts
-from stoker.replica.llm.scheduler import Scheduler
-from stoker.replica.llm.wire import Conversation, Sampling, text_part
-from stoker.replica.stages import InputError
+from stoker.stages.base import InputError
+from stoker.wire.generation import Conversation, Sampling, text_part
 from tests.llm.support import VOCABULARY, Answers, submission
 from tests.llm.vision import KINDS, POSITIONS, TEMPLATE, generated, llava, messages
 from tests.support.media import image, png

@@ -20,10 +20,11 @@ import psutil
 import pytest
 import torch
 
-from stoker.replica.flight import FlightRecord
-from stoker.replica.llm.engines.torch import TorchRunner, load
-from stoker.replica.llm.engines.vllm.model import Child, ChildLostError, VllmModel
-from stoker.replica.llm.engines.vllm.wire import (
+from stoker.chat.forms.grammar import Grammars, json_grammar
+from stoker.chat.prompts.prompts import Prompts
+from stoker.llm.engines.torch import TorchRunner, load
+from stoker.llm.engines.vllm.model import Child, ChildLostError, VllmModel
+from stoker.llm.engines.vllm.wire import (
     MAX_BYTES,
     Abort,
     Begin,
@@ -36,13 +37,12 @@ from stoker.replica.llm.engines.vllm.wire import (
     Submit,
     ToChild,
 )
-from stoker.replica.llm.grammar import Grammars, json_grammar
-from stoker.replica.llm.interface import Logprob, Output
-from stoker.replica.llm.prompts import Prompts
-from stoker.replica.llm.scheduler import Scheduler
-from stoker.replica.llm.wire import Generation, Sampling
-from stoker.replica.llm.worker import LanguageWorker
-from stoker.replica.protocol import Generate, OwnEnvironment
+from stoker.llm.interface import Logprob, Output
+from stoker.llm.scheduler import Scheduler
+from stoker.replica.language_worker import LanguageWorker
+from stoker.wire.flight import FlightRecord
+from stoker.wire.generation import Generation, Sampling
+from stoker.wire.protocol import Generate, OwnEnvironment
 from tests.llm.support import GREEDY, VOCABULARY, generated, submission, tiny_llama, tokenizer
 
 LOAD = Load(folder="/m", device="auto", dtype="auto", cache_bytes=1 << 40, gpu_share=0.5)

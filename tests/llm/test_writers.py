@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from stoker.replica.llm.answers import writer
-from stoker.replica.llm.events import (
+from stoker.chat.answers import writer
+from stoker.chat.answers.events import (
     CallArguments,
     CallBegun,
     Echoed,
@@ -17,7 +17,7 @@ from stoker.replica.llm.events import (
     Usage,
     Writer,
 )
-from stoker.replica.llm.wire import Conversation, Generation, Sampling
+from stoker.wire.generation import Conversation, Generation, Sampling
 
 HEAD = {"id": "chatcmpl-1", "created": 1_700_000_000, "model": "acme/tiny"}
 USAGE = Usage(prompt=12, cached=4, completion=30, reasoning=5)

@@ -12,10 +12,10 @@ import pytest
 from openai.types.responses import Response
 from pydantic import BaseModel
 
+from stoker.chat.answers.events import CallArguments, CallBegun, Event, Finished, Text, Usage
+from stoker.chat.answers.responses import ResponseWriter
 from stoker.openai.response_object import ResponseObject
-from stoker.replica.llm.answers.responses import ResponseWriter
-from stoker.replica.llm.events import CallArguments, CallBegun, Event, Finished, Text, Usage
-from stoker.replica.llm.wire import Generation, Sampling
+from stoker.wire.generation import Generation, Sampling
 from tests.openai.conftest import RANDOM as MODEL
 from tests.openai.support import events, generated
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.replica.batching import BatchQueue, Entry, bucket, choose
-from stoker.replica.stages import Sample
+from stoker.stages.base import Sample
 
 
 def entry(length: int, request_id: int = 1, fixed_cost: int = 0, key: Hashable = ()) -> Entry:

@@ -12,13 +12,13 @@ import pytest
 import torch
 from PIL import Image
 
+from stoker.engines.diffusers import DiffusersEngine
+from stoker.engines.interface import AbandonedError, Watch
 from stoker.media.media import Media
-from stoker.replica.drawing.wire import Images
-from stoker.replica.engines.diffusers import DiffusersEngine
-from stoker.replica.engines.interface import AbandonedError, Watch
-from stoker.replica.stages import InputError
 from stoker.runtime.interface import Call
+from stoker.stages.base import InputError
 from stoker.tasks.registry import STAGES
+from stoker.wire.drawing import Images
 from tests.support import diffusion
 from tests.support.local import Local
 from tests.support.media import image, png

@@ -2,7 +2,7 @@ import os
 import signal
 from pathlib import Path
 
-from stoker.replica.flight import CAPACITY, FlightRecord, read
+from stoker.wire.flight import CAPACITY, FlightRecord, read
 
 
 def test_survives_sigkill(tmp_path: Path) -> None:

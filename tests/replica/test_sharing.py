@@ -9,12 +9,12 @@ import pytest
 import torch
 import transformers
 
-from stoker.replica import sharing
-from stoker.replica.engines.torch import TorchEngine
-from stoker.replica.protocol import Sharing
-from stoker.replica.sharing import UnfitError
-from stoker.replica.stages import Sample
+from stoker.engines import sharing
+from stoker.engines.sharing import UnfitError
+from stoker.engines.torch import TorchEngine
+from stoker.stages.base import Sample
 from stoker.tasks.registry import STAGES
+from stoker.wire.protocol import Sharing
 from tests.support.conversion import conversion_of
 from tests.support.deploying import deploy
 from tests.support.language import tokenizer

@@ -14,15 +14,15 @@ from PIL import Image
 
 from stoker.artifacts.inspection import inspect
 from stoker.demo.build.__main__ import SHIPPED
+from stoker.engines.interface import AbandonedError, Watch
 from stoker.media import encode
 from stoker.media.media import Media
 from stoker.replica.calibration import Calibration
-from stoker.replica.engines.interface import AbandonedError, Watch
-from stoker.replica.flight import FlightRecord
-from stoker.replica.protocol import Failure, Progress, Result, Work, pack, unpack
 from stoker.replica.worker import Worker
 from stoker.tasks.registry import PIPELINES
-from stoker.tasks.video_request import VideoAnswer, VideoSpec
+from stoker.wire.flight import FlightRecord
+from stoker.wire.protocol import Failure, Progress, Result, Work, pack, unpack
+from stoker.wire.video_request import VideoAnswer, VideoSpec
 from tests.artifacts.inspection.builders import MemoryFiles
 from tests.support import video
 from tests.support.video import Maker, directly

@@ -11,10 +11,10 @@ import diffusers
 import pytest
 import torch
 
-from stoker.replica.stages import InputError
-from stoker.replica.video_configs import CALLS, COMPONENTS
-from stoker.replica.video_rules import Rules, Shape, check_amount, rules_of
-from stoker.tasks.video_request import VideoSpec
+from stoker.diffusion.video.configs import CALLS, COMPONENTS
+from stoker.diffusion.video.rules import Rules, Shape, check_amount, rules_of
+from stoker.stages.base import InputError
+from stoker.wire.video_request import VideoSpec
 
 NO_TEXT = {"tokenizer": None, "text_encoder": None, "scheduler": None}
 

@@ -13,14 +13,14 @@ import torch
 import transformers
 
 import stoker.demo
+from stoker.engines.openvino import OpenVinoEngine
+from stoker.engines.torch import TorchEngine
 from stoker.media.media import Media
 from stoker.openai.transcriptions import TranscriptionRequest
-from stoker.replica.engines.openvino import OpenVinoEngine
-from stoker.replica.engines.torch import TorchEngine
-from stoker.replica.protocol import Execution
-from stoker.replica.stages import Sample, Stages
 from stoker.runtime.interface import Call
+from stoker.stages.base import Sample, Stages
 from stoker.tasks.registry import STAGES
+from stoker.wire.protocol import Execution
 from tests.support.conversion import conversion_of
 from tests.support.local import Local
 from tests.support.media import sound, wav

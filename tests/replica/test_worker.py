@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
+from stoker.engines.interface import UNWATCHED, Watch
+from stoker.engines.torch import TorchEngine
 from stoker.replica.calibration import Calibration
-from stoker.replica.engines.interface import UNWATCHED, Watch
-from stoker.replica.engines.torch import TorchEngine
-from stoker.replica.flight import FlightRecord
-from stoker.replica.protocol import Cancelled, Failure, FromReplica, Result, Work
-from stoker.replica.stages import Sample
 from stoker.replica.worker import Worker
+from stoker.stages.base import Sample
 from stoker.tasks.registry import STAGES
+from stoker.wire.flight import FlightRecord
+from stoker.wire.protocol import Cancelled, Failure, FromReplica, Result, Work
 from tests.support.models import tiny_bert
 
 POISON = "berkeley"

@@ -9,17 +9,6 @@ import msgspec
 import pytest
 
 from stoker.errors import CapacityError, ConflictError, ModelLoadingError, RateLimitError
-from stoker.replica.flight import FlightRecord
-from stoker.replica.protocol import (
-    Cancelled,
-    Execution,
-    FromReplica,
-    LoadFailed,
-    Loading,
-    Result,
-    Shutdown,
-    pack,
-)
 from stoker.runtime.interface import (
     CANCELLED,
     Call,
@@ -35,6 +24,17 @@ from stoker.runtime.local.launcher import Limits
 from stoker.runtime.local.pool import EARLY_END_S, Pool
 from stoker.runtime.local.replica import PROVED_ANSWERS, PROVED_S, LoadError, Replica
 from stoker.runtime.local.routing import CLAIM_KEPT_S, SCALE_UP_AT
+from stoker.wire.flight import FlightRecord
+from stoker.wire.protocol import (
+    Cancelled,
+    Execution,
+    FromReplica,
+    LoadFailed,
+    Loading,
+    Result,
+    Shutdown,
+    pack,
+)
 
 CALL = Call(task="fill-mask", items=["a"], parameters={}, single=True)
 SPEC = DeploymentSpec(id="dep_1", account_id="acct_1", model="m", pipeline="fill-mask", source="s")

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 import zmq
 
-from stoker.replica.protocol import Loading
 from stoker.runtime.interface import Call
 from stoker.runtime.local.answers import Told
 from stoker.runtime.local.replica import Replica, WorkerLostError
 from stoker.runtime.local.transport import Channel
+from stoker.wire.protocol import Loading
 
 CALL = Call(task="fill-mask", items=["a"], parameters={}, single=True)
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import msgspec
 
+from stoker.engines.openvino import Verdict
 from stoker.media.limits import MediaLimits
-from stoker.replica.engines import conversion, trial
-from stoker.replica.engines.openvino import Verdict
-from stoker.replica.protocol import Conversion, Execution, Precision, Trial, TrialVerdict
+from stoker.replica import conversion, trial
+from stoker.wire.protocol import Conversion, Execution, Precision, Trial, TrialVerdict
 
 
 def conversion_of(model: Path, pipeline: str) -> Execution:

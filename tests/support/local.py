@@ -8,13 +8,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from stoker.engines.diffusers import DiffusersEngine
+from stoker.engines.interface import UNWATCHED, Watch
+from stoker.engines.openvino import OpenVinoEngine
+from stoker.engines.torch import TorchEngine
 from stoker.replica.calibration import Calibration
-from stoker.replica.engines.diffusers import DiffusersEngine
-from stoker.replica.engines.interface import UNWATCHED, Watch
-from stoker.replica.engines.openvino import OpenVinoEngine
-from stoker.replica.engines.torch import TorchEngine
-from stoker.replica.flight import FlightRecord
-from stoker.replica.protocol import (
+from stoker.replica.worker import Worker
+from stoker.runtime.interface import Call
+from stoker.stages.base import Stages
+from stoker.tasks.registry import STAGES, TASKS
+from stoker.wire.flight import FlightRecord
+from stoker.wire.protocol import (
     Execution,
     Failure,
     FromReplica,
@@ -24,10 +28,6 @@ from stoker.replica.protocol import (
     pack,
     unpack,
 )
-from stoker.replica.stages import Stages
-from stoker.replica.worker import Worker
-from stoker.runtime.interface import Call
-from stoker.tasks.registry import STAGES, TASKS
 
 MODEL = "local"
 """The model id that answers name."""

@@ -10,12 +10,12 @@ import pytest
 import torch
 import transformers
 
+from stoker.engines.diffusers import DiffusersEngine
+from stoker.engines.interface import UNWATCHED, Watch
 from stoker.media.media import Media
-from stoker.replica.engines.diffusers import DiffusersEngine
-from stoker.replica.engines.interface import UNWATCHED, Watch
-from stoker.replica.stages import InputError
+from stoker.stages.base import InputError
 from stoker.tasks.registry import STAGES, WORKS
-from stoker.tasks.video_request import VideoSpec
+from stoker.wire.video_request import VideoSpec
 
 WIDTH = 32
 

@@ -11,14 +11,14 @@ import numpy
 import pytest
 import torch
 
+from stoker.engines.interface import UNWATCHED, Watch
+from stoker.engines.torch import TorchEngine
 from stoker.replica.calibration import Calibration
-from stoker.replica.engines.interface import UNWATCHED, Watch
-from stoker.replica.engines.torch import TorchEngine
-from stoker.replica.flight import FlightRecord
-from stoker.replica.protocol import Cancelled, Failure, FromReplica, Parts, Result, Work
-from stoker.replica.stages import Sample
 from stoker.replica.worker import Worker
+from stoker.stages.base import Sample
 from stoker.tasks.registry import STAGES
+from stoker.wire.flight import FlightRecord
+from stoker.wire.protocol import Cancelled, Failure, FromReplica, Parts, Result, Work
 from tests.support import speech
 
 PIPELINE = "text-to-speech"

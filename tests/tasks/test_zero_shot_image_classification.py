@@ -8,9 +8,9 @@ import pytest
 import transformers
 from pydantic import ValidationError
 
-from stoker.replica import towers
-from stoker.replica.protocol import Work
+from stoker.stages import towers
 from stoker.tasks.zero_shot_image_classification import ZeroShotImageClassificationRequest
+from stoker.wire.protocol import Work
 from tests.support.compare import equal
 from tests.support.language import tokenizer
 from tests.support.local import Local, RefusedError

@@ -10,8 +10,8 @@ from stoker.artifacts.inspection.failure import FailureCode, InspectionError, qu
 from stoker.artifacts.inspection.files import FileSet
 from stoker.artifacts.inspection.unserved import GENERAL, reason
 from stoker.artifacts.inspection.weights import MODULES
-from stoker.replica.sentence import PROMPTS
-from stoker.replica.speech.folder import unfit
+from stoker.stages.sentence_modules import PROMPTS
+from stoker.stages.speech.folder import unfit
 from stoker.tasks.architectures import matching
 
 CONFIG = "config.json"

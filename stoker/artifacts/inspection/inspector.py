@@ -36,7 +36,7 @@ from stoker.artifacts.inspection.safetensors import Header, read_header
 from stoker.artifacts.inspection.sentence import refuse_unfit_modules
 from stoker.artifacts.inspection.unserved import refuse_drawn_questions, refuse_other_senses
 from stoker.artifacts.inspection.weights import MODULES, TRANSFORMERS, Weights, find_weights
-from stoker.replica.sentence import PROMPTS
+from stoker.stages.sentence_modules import PROMPTS
 
 MAX_FILES = 2_000
 MAX_TENSORS = 500_000

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from stoker.artifacts.inspection.config import CONFIG, ModelConfig
 from stoker.artifacts.inspection.documents import Json
 from stoker.artifacts.inspection.failure import FailureCode, InspectionError
-from stoker.replica.llm.families import ENCODERS, TEXT, UNFIT
+from stoker.llm.families import ENCODERS, TEXT, UNFIT
 
 TEXT_GENERATION = "text-generation"
 

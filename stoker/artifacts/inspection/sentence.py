@@ -6,7 +6,7 @@ from stoker.artifacts.inspection.config import CONFIG
 from stoker.artifacts.inspection.documents import Json, load_json
 from stoker.artifacts.inspection.failure import FailureCode, InspectionError
 from stoker.artifacts.inspection.files import FileSet
-from stoker.replica.sentence import MODULES, WEIGHTED, WEIGHTS, UnfitError, described
+from stoker.stages.sentence_modules import MODULES, WEIGHTED, WEIGHTS, UnfitError, described
 
 FEATURE_EXTRACTION = "feature-extraction"
 

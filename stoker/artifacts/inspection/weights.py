@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from stoker.artifacts.inspection.documents import Json
 from stoker.artifacts.inspection.failure import FailureCode, InspectionError, quoted
 from stoker.artifacts.inspection.safetensors import Header
-from stoker.replica.speech.folder import WEIGHTS as SPEECH_WEIGHTS
+from stoker.stages.speech.folder import WEIGHTS as SPEECH_WEIGHTS
 
 MODULES = "modules.json"
 

@@ -19,7 +19,14 @@ import psutil
 
 from stoker.ids import Prefix, new_id
 from stoker.media.limits import MediaLimits
-from stoker.replica.protocol import (
+from stoker.runtime.interface import DeploymentSpec
+from stoker.runtime.local.ends import how_it_ended, is_crash
+from stoker.runtime.local.host import EngineHost
+from stoker.runtime.local.launcher import Limits
+from stoker.runtime.local.replica import Replica
+from stoker.runtime.local.trials import Trials
+from stoker.tasks.registry import GENERATING
+from stoker.wire.protocol import (
     VERDICT,
     Conversion,
     Execution,
@@ -28,13 +35,6 @@ from stoker.replica.protocol import (
     WeightFormat,
     sign_of,
 )
-from stoker.runtime.interface import DeploymentSpec
-from stoker.runtime.local.ends import how_it_ended, is_crash
-from stoker.runtime.local.host import EngineHost
-from stoker.runtime.local.launcher import Limits
-from stoker.runtime.local.replica import Replica
-from stoker.runtime.local.trials import Trials
-from stoker.tasks.registry import GENERATING
 
 log = logging.getLogger(__name__)
 

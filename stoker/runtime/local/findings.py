@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from stoker.replica.protocol import Sharing
+from stoker.wire.protocol import Sharing
 
 _LIBRARIES = ("torch", "transformers")
 """Whose code decides what may share a pass."""

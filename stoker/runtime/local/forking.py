@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Collection
 
-from stoker import environments
 from stoker.config import Settings
+from stoker.engines import environments
 from stoker.ids import Prefix, new_id
-from stoker.replica.protocol import Execution, OwnEnvironment, ReplicaSpec
 from stoker.runtime.interface import DeploymentSpec
 from stoker.runtime.local.conversions import Conversions
 from stoker.runtime.local.findings import Findings
@@ -17,6 +16,7 @@ from stoker.runtime.local.replica import LoadError, Replica
 from stoker.runtime.local.residents import Resident
 from stoker.runtime.memory import Memory
 from stoker.tasks.registry import GENERATING
+from stoker.wire.protocol import Execution, OwnEnvironment, ReplicaSpec
 
 
 class ForkingLauncher:

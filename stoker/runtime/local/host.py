@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from stoker.replica.protocol import (
+from stoker.wire.protocol import (
     Conversion,
     Convert,
     Exited,

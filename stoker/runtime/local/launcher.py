@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from stoker.replica.protocol import Execution
 from stoker.runtime.interface import DeploymentSpec
 from stoker.runtime.local.replica import Replica
+from stoker.wire.protocol import Execution
 
 
 @dataclass(frozen=True)

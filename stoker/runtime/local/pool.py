@@ -5,8 +5,6 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 
-from stoker.replica.llm.wire import Generation
-from stoker.replica.protocol import Batches
 from stoker.runtime.interface import (
     KEEP_ALIVE,
     Call,
@@ -27,6 +25,8 @@ from stoker.runtime.local.routing import Router
 from stoker.runtime.local.starts import Starts
 from stoker.runtime.local.state import State
 from stoker.runtime.memory import in_words
+from stoker.wire.generation import Generation
+from stoker.wire.protocol import Batches
 
 log = logging.getLogger(__name__)
 

@@ -6,10 +6,10 @@ import logging
 from pathlib import Path
 from typing import Protocol
 
-from stoker.replica.protocol import Preload
 from stoker.runtime.interface import DeploymentSpec
 from stoker.runtime.local.host import EngineHost
 from stoker.runtime.machine import read_ahead
+from stoker.wire.protocol import Preload
 
 log = logging.getLogger(__name__)
 

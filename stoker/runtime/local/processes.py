@@ -8,7 +8,6 @@ from pathlib import Path
 
 import zmq
 
-from stoker.replica.protocol import ReplicaSpec
 from stoker.runtime.local.host import EngineHost
 from stoker.runtime.local.pool import Pool
 from stoker.runtime.local.replica import Replica
@@ -18,6 +17,7 @@ from stoker.runtime.local.weighing import Weighing
 from stoker.runtime.machine import KernelKills
 from stoker.runtime.memory import Memory
 from stoker.runtime.metering import Meter
+from stoker.wire.protocol import ReplicaSpec
 
 
 class Processes:

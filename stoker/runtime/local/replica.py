@@ -13,9 +13,12 @@ from pathlib import Path
 import msgspec
 
 from stoker.errors import InferenceError, InvalidMediaError, InvalidRequestError, StokerError
-from stoker.replica import flight
-from stoker.replica.llm.wire import Generation
-from stoker.replica.protocol import (
+from stoker.runtime.interface import Call, OnProgress, Reason, Status
+from stoker.runtime.local.answers import Answer, Told
+from stoker.runtime.local.transport import Channel
+from stoker.wire import flight
+from stoker.wire.generation import Generation
+from stoker.wire.protocol import (
     Adopt,
     Batches,
     Calibrated,
@@ -38,9 +41,6 @@ from stoker.replica.protocol import (
     Work,
     pack,
 )
-from stoker.runtime.interface import Call, OnProgress, Reason, Status
-from stoker.runtime.local.answers import Answer, Told
-from stoker.runtime.local.transport import Channel
 
 log = logging.getLogger(__name__)
 

@@ -5,12 +5,12 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from stoker.errors import CapacityError, ConflictError, InferenceTimeoutError
-from stoker.replica.llm.wire import Generation
 from stoker.runtime.interface import KEEP_ALIVE, Call, OnProgress, Reason
 from stoker.runtime.local.queue import CallQueue
 from stoker.runtime.local.replica import Replica, WorkerLostError
 from stoker.runtime.local.starts import Starts
 from stoker.runtime.local.state import State
+from stoker.wire.generation import Generation
 
 # Outstanding requests on the least busy replica from which on another one is started.
 SCALE_UP_AT = 16

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from stoker.config import MIB, Settings
-from stoker.replica.llm.wire import Generation
 from stoker.runtime.interface import (
     KEEP_ALIVE,
     Call,
@@ -33,6 +32,7 @@ from stoker.runtime.local.weighing import Weighing
 from stoker.runtime.machine import machine_bytes
 from stoker.runtime.memory import SHARE, Memory
 from stoker.runtime.metering import Meter
+from stoker.wire.generation import Generation
 
 TICK_S = 0.5
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from stoker.replica.protocol import Execution, Precision, TrialVerdict
 from stoker.runtime.machine import processor
+from stoker.wire.protocol import Execution, Precision, TrialVerdict
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from stoker.artifacts.inspection.config import (
     refuse_unspeakable,
 )
 from stoker.artifacts.inspection.files import FileSet
-from stoker.replica.llm.families import VISION
+from stoker.llm.families import VISION
 from stoker.tasks.registry import PIPELINES as SERVED
 
 from .builders import PIPELINES, MemoryFiles

@@ -6,7 +6,7 @@ import pytest
 
 from stoker.artifacts.inspection import FailureCode, InspectionError, inspect
 from stoker.artifacts.inspection.inspector import Inspection
-from stoker.replica.llm.families import ENCODERS, TEXT, UNFIT
+from stoker.llm.families import ENCODERS, TEXT, UNFIT
 from stoker.tasks.registry import PIPELINES
 
 from .builders import MemoryFiles, dumps, model

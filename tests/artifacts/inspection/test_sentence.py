@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stoker.artifacts.inspection import FailureCode, InspectionError, inspect
-from stoker.replica.sentence import SERVED, Sentence, UnfitError, described
+from stoker.stages.sentence_modules import SERVED, Sentence, UnfitError, described
 
 from .builders import PIPELINES, MemoryFiles, config, dumps, model, sentence
 

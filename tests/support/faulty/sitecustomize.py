@@ -23,7 +23,7 @@ _SIGNALS = {"sigfpe": signal.SIGFPE, "sigsegv": signal.SIGSEGV}
 def _fault(engine: str) -> str | None:
     """How this engine is to go wrong in this process, if it is."""
     plan = json.loads(Path(_PLAN).read_text() or "{}")
-    here = "trial" if "stoker.replica.engines.trial" in sys.modules else "serving"
+    here = "trial" if "stoker.replica.trial" in sys.modules else "serving"
     is_meant = plan.get("where") == here and engine in plan.get("engines", ())
     return plan["how"] if is_meant else None
 
@@ -74,10 +74,10 @@ def _trial(module: Any) -> None:
 
 
 _CHANGES = {
-    "stoker.replica.llm.engines.openvino": _language_models,
-    "stoker.replica.llm.engines.torch": _torch,
-    "stoker.replica.engines.openvino": _encoders,
-    "stoker.replica.engines.trial": _trial,
+    "stoker.llm.engines.openvino": _language_models,
+    "stoker.llm.engines.torch": _torch,
+    "stoker.engines.openvino": _encoders,
+    "stoker.replica.trial": _trial,
 }
 
 

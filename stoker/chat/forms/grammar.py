@@ -1,0 +1,209 @@
+"""Forms that an answer has to have, enforced while it is drawn (llguidance).
+
+A form comes from a client: its size is bounded before it is compiled, the compiler's and the
+lexer's work by llguidance's own limits. Compiling lets the other threads run.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import llguidance
+
+from stoker.chat.answers.formats import Body, Format, UnwritableCallError
+from stoker.chat.forms.strict import closed
+from stoker.llm.errors import FormError
+from stoker.llm.matcher import Matcher, Matchers, line
+from stoker.stages.base import InputError
+from stoker.wire import schema_limits as limits
+from stoker.wire.generation import Guide, Tools
+
+# As `json.dumps` writes: what a model may put between values, it may put there for ever.
+_JSON: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+NO_PARAMETERS: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {},
+    "additionalProperties": False,
+}
+_TEXT = re.compile("«(.*?)»", re.DOTALL)
+_CLOSED_TIMES = 4
+"""By how much a schema may grow when its objects are closed: each gets a keyword more."""
+
+
+class Grammars:
+    """Compiles forms for one tokenizer."""
+
+    def __init__(self, tokenizer: Any, vocabulary: int, ends: Sequence[int]) -> None:
+        """
+        Args:
+            tokenizer: of transformers, a fast one.
+            vocabulary: width of the logits.
+            ends: tokens by which the model ends its answer.
+        """
+        self._matchers = Matchers(tokenizer, vocabulary, ends)
+        self._tokens = self._matchers.tokens
+        # Special tokens never match text in a grammar.
+        self._ids = {
+            token: place
+            for token, place in tokenizer.get_added_vocab().items()
+            if self._tokens.is_special_token(place)
+        }
+        longest_first = sorted(self._ids, key=len, reverse=True)
+        names = "|".join(re.escape(token) for token in longest_first)
+        self._special = re.compile(f"({names})") if names else None
+
+    def bytes_of(self, token: int) -> bytes:
+        return self._tokens.decode_bytes([token])
+
+    def calls(self, form: Format, tools: Tools) -> str:
+        """The form of answers that may call tools, or have to. Raises `InputError`."""
+        several = form.several and tools.parallel
+        lines = ["%llguidance {}", self._bodies(form.body, tools)]
+        trigger = self._literal(form.trigger)
+        if tools.choice == "required":
+            lines.append(f"start: {_repeated(several)}")
+            lines.append(f"call: {trigger} body")
+        else:
+            lines.append("start: call* TEXT" if several else "start: call | TEXT")
+            lines.append(r"TEXT: /(.|\n)*/")
+            if trigger.startswith("<"):
+                lines.append(f"call: TEXT {trigger} body")
+            else:
+                lines.append(f"head[lazy]: TEXT {trigger}")
+                lines.append("call: head body")
+        return llguidance.LLMatcher.grammar_from_lark("\n".join(lines))
+
+    def calls_or(self, form: Format, tools: Tools, other: str, *, reasoned: bool) -> str:
+        """The form of answers that are nothing but calls of tools, or have another form.
+
+        Raises `InputError`.
+
+        Args:
+            other: as `compiled` gives it.
+            reasoned: the model has just ended its reasoning. Behind that it writes an empty line,
+                and only behind the line what it has decided.
+        """
+        calls = _repeated(form.several and tools.parallel)
+        lines = ["%llguidance {}", self._bodies(form.whole or form.body, tools)]
+        lines += ["start: LINES? answer", r"LINES: /\n{1,2}/"] if reasoned else ["start: answer"]
+        lines.append(f"answer: {calls} | @form")
+        lines.append("call: body" if form.whole else f"call: {self._literal(form.trigger)} body")
+        own: Any = {"lark_grammar": "\n".join(lines)}
+        return json.dumps({"grammars": [own, *_named(other, "form")]})
+
+    def _bodies(self, body: Body, tools: Tools) -> str:
+        found = [
+            self._expression(self._body(body, one["function"], tools.schema_field.format(place)))
+            for place, one in enumerate(tools.functions)
+            if tools.offers(one) and tools.name in (None, one["function"]["name"])
+        ]
+        return f"body: {' | '.join(f'({one})' for one in found)}"
+
+    def _body(self, body: Body, function: Mapping[str, Any], field: str) -> str:
+        schema: Any = function.get("parameters") or NO_PARAMETERS
+        strict = bool(function.get("strict"))
+        schema = checked(schema, field, strict=strict)
+
+        def rule(one: Any) -> str:
+            # What is not enforced the client checks, as it has to where nothing was to be strict.
+            return json_rule(one, lenient=not strict)
+
+        try:
+            return body(function["name"], schema, rule)
+        except UnwritableCallError as error:
+            raise _refusal(f"cannot be called: {error}", field) from error
+
+    def _expression(self, rule: str) -> str:
+        return _TEXT.sub(lambda found: self._literal(found[1]), rule)
+
+    def _literal(self, text: str) -> str:
+        """Text as Lark writes it; special tokens can only be named by their numbers."""
+        parts = self._special.split(text) if self._special else [text]
+        return " ".join(
+            f"<[{self._ids[part]}]>" if part in self._ids else json.dumps(part)
+            for part in parts
+            if part
+        )
+
+    def matcher(self, grammar: str, field: str, after: int | None = None) -> Matcher:
+        """The start of a form, given as llguidance's own JSON, behind a token where one is given.
+
+        Raises `InputError`.
+        """
+        try:
+            return self._matchers.matcher(grammar, after)
+        except FormError as error:
+            raise _refusal(str(error), field) from error
+
+
+def compiled(guide: Guide, field: str) -> str:
+    """A client's form as llguidance's own JSON. Raises `InputError` naming the field."""
+    value: Any = guide.value
+    match guide.kind:
+        case "json_object":
+            return json_grammar({"type": "object"})
+        case "json_schema":
+            return json_grammar(checked(value, field, strict=guide.strict))
+        case "choice":
+            return llguidance.LLMatcher.grammar_from_lark(
+                "start: " + " | ".join(json.dumps(one) for one in value)
+            )
+        case "regex":
+            _check_length(value, field)
+            return llguidance.LLMatcher.grammar_from_regex(value)
+        case "grammar":
+            _check_length(value, field)
+            try:
+                return llguidance.grammar_from("grammar", value)
+            except ValueError as error:
+                raise _refusal(f"cannot be enforced: {line(str(error))}", field) from error
+
+
+def json_grammar(schema: Mapping[str, Any]) -> str:
+    return llguidance.LLMatcher.grammar_from_json_schema(dict(schema), overrides=_JSON)
+
+
+def json_rule(schema: Mapping[str, Any] | bool, *, lenient: bool) -> str:
+    """A JSON value as a Lark expression.
+
+    Args:
+        schema: true stands for anything.
+        lenient: leave out what the compiler does not know, instead of refusing the schema.
+    """
+    if isinstance(schema, bool):
+        schema = {} if schema else {"enum": []}
+    return f"%json {json.dumps({**schema, 'x-guidance': {**_JSON, 'lenient': lenient}})}"
+
+
+def checked(schema: Mapping[str, Any], field: str, *, strict: bool) -> Mapping[str, Any]:
+    """A schema as it is enforced. Raises `InputError` for one that is too large to be compiled."""
+    if what := limits.excess(schema):
+        raise _refusal(what, field)
+    if not strict:
+        return schema
+    schema = closed(schema)
+    if what := limits.excess(schema, _CLOSED_TIMES):
+        raise _refusal(f"{what} once its objects take no further members", field)
+    return schema
+
+
+def _repeated(several: bool) -> str:
+    return 'call ("\\n" call)*' if several else "call"
+
+
+def _named(grammar: str, name: str) -> list[Any]:
+    """A grammar as llguidance's JSON lists it for others to refer to."""
+    if not grammar.startswith("{"):
+        return [{"name": name, "lark_grammar": grammar}]
+    first, *others = json.loads(grammar)["grammars"]
+    return [{**first, "name": name}, *others]
+
+
+def _check_length(text: str, field: str) -> None:
+    if len(text) > limits.MAX_CHARS:
+        raise _refusal(limits.too_long(text), field)
+
+
+def _refusal(what: str, field: str) -> InputError:
+    return InputError(f"'{field}' {what}.", field=field, of_item=False)

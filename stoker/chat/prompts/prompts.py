@@ -1,0 +1,238 @@
+"""Makes token sequences of prompts: chat templates, texts, token lists, with their limits."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import jinja2
+import msgspec
+
+from stoker.chat.prompts.pictures import Images, as_text
+from stoker.chat.prompts.truncation import Messages, shortened
+from stoker.llm.files import load_generation_config, load_tokenizer
+from stoker.llm.interface import Features
+from stoker.media.limits import MediaLimits
+from stoker.stages.base import ContextLengthError, InputError
+from stoker.wire.generation import Conversation, Generation, Prompt, Sampling
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A prompt as the model takes it."""
+
+    tokens: list[int]
+    text: str
+    """Its end, which may have begun the answer."""
+    media: Features | None = None
+    """Of its images."""
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What the model's generation_config.json, or its GGUF file, says of drawing tokens."""
+
+    temperature: float
+    top_p: float
+    top_k: int
+    min_p: float
+    repetition_penalty: float
+    ends: frozenset[int]
+
+    @classmethod
+    def read(cls, folder: Path, tokenizer: Any) -> "Defaults":
+        own = load_generation_config(folder)
+        ends = own.get("eos_token_id", tokenizer.eos_token_id)
+        found = cast("list[int | None]", ends if isinstance(ends, list) else [ends])
+        greedy = own.get("do_sample") is False
+        return cls(
+            temperature=0.0 if greedy else _number(own, "temperature", 1.0),
+            top_p=_number(own, "top_p", 1.0),
+            top_k=int(_number(own, "top_k", 0)),
+            min_p=_number(own, "min_p", 0.0),
+            repetition_penalty=_number(own, "repetition_penalty", 1.0),
+            ends=frozenset(token for token in found if token is not None),
+        )
+
+    def filled(self, given: Sampling) -> Sampling:
+        """A request's wishes, with the model's own where it left them open."""
+        changes: dict[str, Any] = {
+            name: getattr(self, name)
+            for name in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+            if getattr(given, name) is None
+        }
+        return msgspec.structs.replace(given, **changes)
+
+
+class Prompts:
+    """Prepares prompts for one model."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        max_length: int,
+        vocabulary: int,
+        images: MediaLimits | None = None,
+        tokenizer: Any = None,
+    ) -> None:
+        """
+        Args:
+            images: limits of a vision model's; None: it is a model of texts.
+            tokenizer: the folder's, where it was loaded before.
+        """
+        self.tokenizer = tokenizer or load_tokenizer(folder)
+        self.defaults = Defaults.read(folder, self.tokenizer)
+        self._images = Images(folder, self.tokenizer, images) if images else None
+        self._max_length = max_length
+        self._vocabulary = vocabulary
+        self.hidden = frozenset(self._unseen())
+        """Tokens that stand for nothing in an answer's text."""
+
+    def prepare(self, prompt: Prompt, place: str, wished: int | None = None) -> Prepared:
+        """A prompt's tokens.
+
+        Args:
+            place: the request's field that it stands in, for errors.
+            wished: tokens of the answer, for which a conversation may have to make room.
+
+        Raises:
+            InputError: it cannot be made, is empty or has tokens that the model does not know.
+        """
+        media: Features | None = None
+        if isinstance(prompt, Conversation):
+            if prompt.truncate:
+                prompt = self._shortened(prompt, place, wished)
+            text, tokens, media = self._conversation(prompt, place)
+        elif isinstance(prompt, str):
+            text = prompt
+            tokens = self._encoded(prompt, special=True)
+        else:
+            text, tokens = "", prompt
+            self._known(tokens, place)
+        if not tokens:
+            raise _refusal("is empty: the model needs at least one token to go on from.", place)
+        return Prepared(tokens, text[-64:], media)
+
+    def limited(self, prompt: Prepared, asked: Generation, place: str) -> Sampling:
+        """The sampling with its number of tokens settled.
+
+        Raises `ContextLengthError` on an overflow, `InputError` for unknown tokens.
+        """
+        size, most = len(prompt.tokens), self._max_length
+        sampling = asked.sampling
+        wished = sampling.max_tokens
+        name = place.partition("[")[0]
+        if size >= most:
+            raise ContextLengthError(
+                most,
+                f"your {name} resulted in {size} tokens, and the answer takes some, too. Please "
+                f"reduce the length of the {name}.",
+                field=place,
+            )
+        if wished is not None and size + wished > most:
+            raise ContextLengthError(
+                most,
+                f"you requested {size + wished} tokens ({size} in the {name}, {wished} in the "
+                f"completion). Please reduce the length of the {name}, or '{asked.limit_field}'.",
+                field=asked.limit_field,
+            )
+        self._known(sampling.logit_bias, "logit_bias")
+        self._known(sampling.stop_token_ids, "stop_token_ids")
+        filled = self.defaults.filled(sampling)
+        return msgspec.structs.replace(filled, max_tokens=most - size if wished is None else wished)
+
+    def _known(self, tokens: Iterable[int], place: str) -> None:
+        """Raise `InputError` for a token that the model does not have."""
+        for token in tokens:
+            if not 0 <= token < self._vocabulary:
+                raise _refusal(
+                    f"has the token {token}; the model knows 0 to {self._vocabulary - 1}.", place
+                )
+
+    def _encoded(self, text: str, *, special: bool) -> list[int]:
+        return self.tokenizer(text, add_special_tokens=special)["input_ids"]
+
+    def _shortened(self, prompt: Conversation, place: str, wished: int | None) -> Conversation:
+        def of(messages: Messages) -> Conversation:
+            return msgspec.structs.replace(prompt, messages=list(messages))
+
+        def fits(messages: Messages, room: int) -> bool:
+            _, tokens, _ = self._conversation(of(messages), place)
+            return len(tokens) + room <= self._max_length
+
+        if fits(prompt.messages, 1 if wished is None else wished):
+            return prompt
+        room = self._max_length // _ROOM if wished is None else wished
+        return of(shortened(prompt.messages, lambda messages: fits(messages, room)))
+
+    def _conversation(
+        self, prompt: Conversation, place: str
+    ) -> tuple[str, list[int], Features | None]:
+        if self._images:
+            messages, pictures = self._images.read(prompt.messages)
+            text = self._rendered(prompt, messages, place)
+            return text, *self._images.expanded(text, pictures, place)
+        messages = [{**one, "content": as_text(one["content"])} for one in prompt.messages]
+        text = self._rendered(prompt, messages, place)
+        return text, self._encoded(text, special=False), None
+
+    def _rendered(
+        self, prompt: Conversation, messages: Sequence[Mapping[str, Any]], place: str
+    ) -> str:
+        if not getattr(self.tokenizer, "chat_template", None):
+            raise _refusal(
+                "cannot be used: this model has no chat template. Use /v1/completions.", place
+            )
+        further: dict[str, Any] = {}
+        if prompt.effort is not None:
+            if _EFFORT not in str(self.tokenizer.chat_template):
+                why = "is not known to this model's chat template."
+                raise _refusal(why, prompt.effort_field)
+            further[_EFFORT] = prompt.effort
+        if prompt.verbosity is not None:
+            if _VERBOSITY in str(self.tokenizer.chat_template):
+                further[_VERBOSITY] = prompt.verbosity
+            elif prompt.verbosity != "medium":
+                why = "is not known to this model's chat template: leave it out, or send 'medium'."
+                raise _refusal(why, prompt.verbosity_field)
+        tools = prompt.tools
+        try:
+            return self.tokenizer.apply_chat_template(
+                messages,
+                tools=(tools.offered() if tools else None) or None,
+                add_generation_prompt=True,
+                tokenize=False,
+                **further,
+            )
+        except jinja2.TemplateError as error:
+            # Templates refuse what they do not know, such as roles out of order, by raising.
+            raise _refusal(f"cannot be rendered: {_line(error)}", place) from error
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            raise _refusal("do not fit the model's chat template.", place) from error
+
+    def _unseen(self) -> Iterable[int]:
+        """Special tokens, but for those that have a meaning for whoever reads the answer."""
+        added: Mapping[int, Any] = self.tokenizer.added_tokens_decoder
+        for token, one in added.items():
+            if one.special and not any(mark in one.content for mark in _MARKS):
+                yield token
+
+
+_EFFORT, _VERBOSITY = "reasoning_effort", "verbosity"
+_ROOM = 8
+"""The part of the context that is left to an answer without a limit, where turns are left out."""
+_MARKS = ("tool_call", "TOOL_CALLS", "think", "THINK", "python_tag")
+
+
+def _number(own: Mapping[str, Any], name: str, default: float) -> float:
+    value = own.get(name)
+    return float(value) if isinstance(value, int | float) else default
+
+
+def _refusal(what: str, field: str) -> InputError:
+    return InputError(f"'{field}' {what}", field=field, of_item=False)
+
+
+def _line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

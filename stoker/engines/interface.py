@@ -1,0 +1,64 @@
+"""What an engine does: load a model folder, run forward passes over samples."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from stoker.stages.base import Sample, Stages
+from stoker.wire.protocol import Execution
+
+Progress = Callable[[float, str], None]
+"""Called while loading with a fraction from 0 to 1 and the name of the step."""
+
+
+class AbandonedError(Exception):
+    """Nobody waits any more for what is being computed."""
+
+
+class Watch:
+    """Looks at a batch while it is computed in many steps. This one does not care."""
+
+    def step(self, fraction: float) -> None:
+        """So much of the batch is done, 0 to 1. Raises `AbandonedError`, which ends the batch."""
+
+    def part(self, row: int, output: Mapping[str, Any]) -> None:
+        """What there is of a sample, of which more is to come; for answers that are streamed."""
+
+
+UNWATCHED = Watch()
+
+
+class Engine(Protocol):
+    """One model, loaded. Not thread-safe: one thread calls it."""
+
+    name: str
+    """What runs the model now; `adopt` may change it."""
+
+    def load(self, folder: Path, stages: Stages, progress: Progress) -> Any:
+        """Load the folder's model and return it, for the stages to attach to.
+
+        Raises whatever the libraries raise; the message is logged and named to the owner.
+        """
+        ...
+
+    def enter_thread(self) -> None:
+        """Called once on the thread that will call `forward`."""
+        ...
+
+    def forward(
+        self, samples: Sequence[Sample], watch: Watch = UNWATCHED
+    ) -> list[Mapping[str, Any]]:
+        """Run one batch; one output a sample, with its features and extras, on the CPU.
+
+        An engine that takes many steps tells `watch` about them.
+        """
+        ...
+
+    @property
+    def convertible(self) -> bool:
+        """Whether a conversion of the loaded model may be tried."""
+        ...
+
+    def adopt(self, execution: Execution) -> None:
+        """Go on with the model as it was converted, where that can be used."""
+        ...

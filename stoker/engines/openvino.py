@@ -1,0 +1,171 @@
+"""The OpenVINO engine: torch until the model was converted, then OpenVINO where a batch fits.
+
+On a CPU it runs encoders faster than torch, short inputs above all. `conversion` makes what is
+adopted here, `trial` has compared it with torch.
+"""
+
+import functools
+import json
+from collections.abc import Hashable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+from stoker.engines.torch import TorchEngine
+from stoker.stages.base import Stages, Steps
+from stoker.wire.protocol import VERDICT, Execution
+
+if TYPE_CHECKING:
+    from openvino import CompiledModel
+
+IN_STEPS = "steps"
+"""The `call` of the form of a model that runs in many steps."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """A converted way of calling the model: what `Stages.run` does for one `call`."""
+
+    call: str
+    """The samples' `call`, as `repr` writes it; or `IN_STEPS`."""
+    file: str
+    """Name of the OpenVINO IR in the folder."""
+    inputs: dict[str, list[int | None]]
+    """Feature → its shape, in the order of the IR's inputs; None: any size."""
+    outputs: list[str]
+
+    def fits(self, batch: Mapping[str, torch.Tensor]) -> bool:
+        return list(batch) == list(self.inputs) and all(
+            len(shape) == value.dim()
+            and all(size in (None, given) for size, given in zip(shape, value.shape, strict=True))
+            for shape, value in zip(self.inputs.values(), batch.values(), strict=True)
+        )
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a conversion came to. Without forms the model stays with torch; `reason` tells why."""
+
+    forms: list[Form]
+    reason: str = ""
+
+    def write(self, folder: Path) -> None:
+        part = folder / f"{VERDICT}.part"
+        part.write_text(json.dumps(asdict(self), indent=1))
+        part.replace(folder / VERDICT)
+
+    @classmethod
+    def read(cls, folder: Path) -> "Verdict":
+        found = json.loads((folder / VERDICT).read_text())
+        return cls([Form(**form) for form in found.pop("forms")], **found)
+
+
+class Converted(Protocol):
+    """A form, ready to run."""
+
+    def fits(self, call: Hashable, batch: Mapping[str, torch.Tensor]) -> bool:
+        """Whether it can run a batch of samples with this `call`."""
+        ...
+
+    def __call__(self, call: Hashable, batch: Mapping[str, torch.Tensor]) -> Mapping[str, Any]:
+        """What `Stages.run` gives for a batch that fits."""
+        ...
+
+
+class Whole:
+    """The model's whole run, as one graph."""
+
+    def __init__(self, form: Form, model: "CompiledModel") -> None:
+        self._form = form
+        self._request = model.create_infer_request()
+
+    def fits(self, call: Hashable, batch: Mapping[str, torch.Tensor]) -> bool:
+        return repr(call) == self._form.call and self._form.fits(batch)
+
+    def __call__(self, call: Hashable, batch: Mapping[str, torch.Tensor]) -> Mapping[str, Any]:
+        given = [value.numpy() for value in batch.values()]
+        # Inputs are shared, outputs are copies: the request uses its memory again.
+        found = self._request.infer(given, share_inputs=True)
+        names = enumerate(self._form.outputs)
+        return {name: torch.as_tensor(found[place]) for place, name in names}
+
+
+class InSteps:
+    """The stages' own run, its steps taken by what was converted."""
+
+    def __init__(self, stages: Stages, steps: Steps, model: Any) -> None:
+        self._stages = stages
+        self._steps = steps
+        self._model = model
+
+    def fits(self, call: Hashable, batch: Mapping[str, torch.Tensor]) -> bool:
+        return self._steps.takes(call)
+
+    def __call__(self, call: Hashable, batch: Mapping[str, torch.Tensor]) -> Mapping[str, Any]:
+        return self._stages.run(self._model, call, batch)
+
+
+def opened(execution: Execution, stages: Stages, threads: int) -> list[Converted]:
+    """The forms of a converted model, compiled. None where it could not be converted."""
+
+    def compiled(file: str) -> "CompiledModel":
+        return _compiled(execution, file, threads)
+
+    steps = stages.steps
+    forms = Verdict.read(Path(execution.folder)).forms
+    if steps is None:
+        return [Whole(form, compiled(form.file)) for form in forms]
+    return [InSteps(stages, steps, steps.opened(compiled)) for _ in forms]
+
+
+def _compiled(execution: Execution, file: str, threads: int) -> "CompiledModel":
+    """Compile an IR; a second time it comes from the cache."""
+    return _core().compile_model(
+        Path(execution.folder) / file,
+        "CPU",
+        {
+            "CACHE_DIR": execution.cache_dir,
+            "INFERENCE_NUM_THREADS": threads,
+            # It would take bfloat16 by itself where the processor has it.
+            "INFERENCE_PRECISION_HINT": execution.precision,
+            # By itself it would keep keys and values in eight bits.
+            "KV_CACHE_PRECISION": execution.precision,
+            "PERFORMANCE_HINT": "LATENCY",
+        },
+    )
+
+
+@functools.cache
+def _core() -> Any:
+    import openvino
+
+    return openvino.Core()
+
+
+class OpenVinoEngine(TorchEngine):
+    def __init__(self, device: str, dtype: str, threads: int) -> None:
+        super().__init__(device, dtype, threads)
+        self._converted: list[Converted] = []
+
+    @property
+    def convertible(self) -> bool:
+        return self.device.type == "cpu" and self.dtype == torch.float32
+
+    def adopt(self, execution: Execution) -> None:
+        found = opened(execution, self.stages, self.threads)
+        if not found:
+            return
+        self._converted = found
+        self.name = "openvino"
+        # Its weights would lie in memory twice. A batch that fits no form reads them again.
+        self.model = self.model.to("meta")
+
+    def run(self, call: Hashable, batch: Mapping[str, torch.Tensor]) -> Mapping[str, Any]:
+        for converted in self._converted:
+            if converted.fits(call, batch):
+                return converted(call, batch)
+        if self.model.device.type == "meta":
+            self.model = self.read()
+        return super().run(call, batch)

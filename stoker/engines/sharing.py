@@ -1,0 +1,106 @@
+"""Finds what may share a forward pass without changing anybody's answer.
+
+Most models give a sample the same result alone, padded, or beside others. Some do not: padding
+takes part in a Fourier transform, in landmarks or in a convolution. A list of their names would end
+where the next one begins; so a model is asked, once, before its first answer.
+"""
+
+import dataclasses
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from stoker.engines.probing import difference
+from stoker.engines.stateless import shortest_sparse
+from stoker.engines.torch import TorchEngine
+from stoker.stages.base import Sample, Stages
+from stoker.wire.protocol import Sharing
+
+log = logging.getLogger(__name__)
+
+Output = Mapping[str, Any]
+
+LENGTHS = (5, 21, 50)
+"""Tokens: none of them is one that lengths are rounded up to."""
+TOLERANCE, HALF_TOLERANCE = 2e-5, 3e-2
+"""Largest difference that other kernels make, as a share of the largest output: in float32, and in
+half precision. A model beyond it pays with throughput; one below it would pay with its answers.
+"""
+
+
+class UnfitError(ValueError):
+    """The model cannot serve: it fails on an input that is in order."""
+
+
+def find(engine: TorchEngine, stages: Stages) -> Sharing:
+    """What samples of a loaded model may share. Leaves the stages with some other setting.
+
+    Raises `UnfitError`.
+    """
+    sparse = shortest_sparse(stages.config)
+    lengths = [*LENGTHS, *([sparse + LENGTHS[0]] if sparse else [])]
+    # Where nothing is padded, all of them are the same.
+    lengths = lengths if stages.padding else lengths[:1]
+    samples = [one for one in map(stages.probe, lengths) if one is not None]
+    stages.sharing = Sharing.ALONE
+    alone = [_alone(engine, one) for one in samples]
+    for sharing in (Sharing.PADDED, Sharing.SAME_LENGTH):
+        stages.sharing = sharing
+        worst = max(
+            (_difference(*pair) for pair in _pairs(engine, stages, samples, alone)), default=0
+        )
+        log.info("%s: differs by %.1e", sharing, worst)
+        if worst <= (TOLERANCE if engine.dtype == torch.float32 else HALF_TOLERANCE):
+            return sharing
+    return Sharing.ALONE
+
+
+def _alone(engine: TorchEngine, sample: Sample) -> Output:
+    try:
+        return engine.forward([sample])[0]
+    except MemoryError:
+        raise
+    except Exception as error:
+        log.exception("a probe failed")
+        shapes = ", ".join(
+            f"{name} {tuple(value.shape)}" for name, value in sample.features.items()
+        )
+        raise UnfitError(f"the model fails on an input of the shape {shapes}: {error}") from error
+
+
+def _pairs(
+    engine: TorchEngine, stages: Stages, samples: Sequence[Sample], alone: Sequence[Output]
+) -> Iterator[tuple[Output, Output]]:
+    """What samples give as they may be run now, beside what each gives alone and as it is."""
+    for sample, known in zip(samples, alone, strict=True):
+        with_another = [sample, _another(sample)]
+        yield engine.forward(with_another)[0], known
+    if stages.sharing is Sharing.PADDED and stages.padding:
+        yield from zip(engine.forward(samples), alone, strict=True)
+        for sample, known in zip(samples, alone, strict=True):
+            yield engine.forward([sample])[0], known
+
+
+def _another(sample: Sample) -> Sample:
+    """One of the same shape that says something else."""
+    features = {
+        name: value.flip(-1) if name == "input_ids" or value.is_floating_point() else value
+        for name, value in sample.features.items()
+    }
+    return dataclasses.replace(sample, features=features)
+
+
+def _difference(output: Output, known: Output) -> float:
+    """Between two outputs of a sample, by what the model gave in the same shape in both: what was
+    padded and is not cut off, nobody reads.
+    """
+    names = [
+        name
+        for name, value in known.items()
+        if torch.is_tensor(value)
+        and torch.is_tensor(output[name])
+        and value.shape == output[name].shape
+    ]
+    return difference({one: output[one] for one in names}, {one: known[one] for one in names})

@@ -1,0 +1,171 @@
+"""Runs a converted language model on OpenVINO, with a paged key-value cache.
+
+`stoker.llm.engines.export` makes the IR: the usual stateful form of a decoder. Here it becomes the
+form that computes any chunks of any sequences at once (PagedAttention), by OpenVINO's own
+transformation, the one that OpenVINO GenAI uses.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from stoker.llm.blocks import BlockCache
+from stoker.llm.engines.ir import IR, Facts
+from stoker.wire.protocol import Precision, Sharing
+
+if TYPE_CHECKING:
+    from stoker.llm.scheduler import Chunk
+
+BLOCK_TOKENS = 32
+"""Of the CPU plugin's PagedAttention."""
+_SAMPLED = "sampled_tokens"
+
+Ints = npt.NDArray[np.int32]
+
+
+class OpenVinoRunner:
+    """See `Runner`."""
+
+    name = "openvino"
+    sharing: Sharing | None = None
+
+    def __init__(
+        self, folder: Path, *, threads: int, precision: Precision, cache_bytes: int
+    ) -> None:
+        """
+        Args:
+            precision: of products and of the cache.
+            cache_bytes: what the key-value cache may take.
+        """
+        self._threads = threads
+        facts = Facts.read(folder)
+        self.max_length = facts.max_length
+        self.vocabulary = facts.vocabulary
+        self._request, compiled = _compiled(folder, threads, precision)
+        caches = {
+            port.get_any_name(): (port.get_element_type(), [*port.get_partial_shape()][1:])
+            for port in compiled.inputs
+            if "_cache." in port.get_any_name()
+        }
+        shapes = {
+            name: (kind, [size.get_length() for size in sizes])
+            for name, (kind, sizes) in caches.items()
+        }
+        a_block = sum(kind.size * int(np.prod(sizes)) for kind, sizes in shapes.values())
+        # One sequence of full length has to fit.
+        least = -(-self.max_length // BLOCK_TOKENS)
+        blocks = max(least, cache_bytes // a_block)
+        self._cache = BlockCache(blocks, BLOCK_TOKENS)
+        self._set_caches(shapes, blocks)
+
+    def _set_caches(self, shapes: dict[str, tuple[Any, list[int]]], blocks: int) -> None:
+        import openvino
+
+        for name, (kind, sizes) in shapes.items():
+            # Pages are given by the kernel as they are written.
+            self._request.set_tensor(name, openvino.Tensor(kind, openvino.Shape([blocks, *sizes])))
+
+    def enter_thread(self) -> None:
+        # OpenMP keeps the number for each thread that opens parallel regions.
+        torch.set_num_threads(self._threads)
+
+    def admit(
+        self, identifier: int, tokens: Sequence[int], media: Any = None, *, anew: bool = False
+    ) -> int | None:
+        if media is not None:
+            raise ValueError("a converted model takes no images")
+        return self._cache.admit(identifier, tokens, anew=anew)
+
+    def reserve(self, identifier: int, length: int) -> bool:
+        return self._cache.reserve(identifier, length)
+
+    def outgrown(self, identifier: int, length: int) -> bool:
+        """What depends on a sequence's length is not converted."""
+        return False
+
+    def release(self, identifier: int) -> None:
+        self._cache.release(identifier)
+
+    @property
+    def usage(self) -> float:
+        return self._cache.usage
+
+    def forward(self, chunks: "Sequence[Chunk]") -> torch.Tensor:
+        ends = np.cumsum([len(chunk.tokens) for chunk in chunks])
+        tables = [
+            self._cache.table(chunk.id)[: -(-(chunk.start + len(chunk.tokens)) // BLOCK_TOKENS)]
+            for chunk in chunks
+        ]
+        positions = [np.arange(one.start, one.start + len(one.tokens)) for one in chunks]
+        found = self._request.infer(
+            {
+                "input_ids": np.concatenate([np.asarray(one.tokens) for one in chunks]),
+                "position_ids": np.concatenate(positions),
+                "past_lens": _ints([one.start for one in chunks]),
+                "subsequence_begins": _ints([0, *ends]),
+                "block_indices": _ints([block for table in tables for block in table]),
+                "block_indices_begins": _ints([0, *np.cumsum([len(one) for one in tables])]),
+                "max_context_len": _ints(max(one.start + len(one.tokens) for one in chunks)),
+                _SAMPLED: np.asarray(
+                    [
+                        place
+                        for one, end in zip(chunks, ends, strict=True)
+                        for place in range(end - one.rows, end)
+                    ],
+                    dtype=np.int64,
+                ),
+            },
+            share_inputs=True,
+            share_outputs=True,
+        )
+        for one in chunks:
+            self._cache.computed(one.id, one.start + len(one.tokens))
+        library: Any = torch
+        return library.from_numpy(found[0]).reshape(-1, self.vocabulary)
+
+
+def _ints(values: Any) -> Ints:
+    return np.asarray(values, dtype=np.int32)
+
+
+def _compiled(folder: Path, threads: int, precision: Precision) -> tuple[Any, Any]:
+    import openvino
+
+    core: Any = openvino.Core()
+    model = core.read_model(folder / IR)
+    _paged(model)
+    compiled = core.compile_model(
+        model,
+        "CPU",
+        {
+            "INFERENCE_NUM_THREADS": threads,
+            "INFERENCE_PRECISION_HINT": precision,
+            # By itself it would keep eight bits, which is not what torch computes.
+            "KV_CACHE_PRECISION": precision,
+            "PERFORMANCE_HINT": "LATENCY",
+        },
+    )
+    return compiled.create_infer_request(), compiled
+
+
+def _paged(model: Any) -> None:
+    """From the stateful form to PagedAttention, with logits only where they are asked for."""
+    import openvino
+    from openvino._offline_transformations import paged_attention_transformation
+
+    opset: Any = openvino.opset13
+    paged_attention_transformation(model)
+    node = model.output("logits").get_node()
+    while node.get_type_name() != "MatMul":
+        node = node.input_value(0).get_node()
+    chosen = opset.parameter([-1], openvino.Type.i64, name=_SAMPLED)
+    chosen.output(0).get_tensor().set_names({_SAMPLED})
+    # The hidden states are (tokens, 1, size) in this form.
+    gathered = opset.gather(node.input_value(0), chosen, opset.constant(0))
+    node.input(0).replace_source_output(gathered.output(0))
+    model.add_parameters([chosen])
+    model.validate_nodes_and_infer_types()

@@ -1,0 +1,52 @@
+"""Reads a language model's folder: safetensors and what lies beside them, or a GGUF file."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import transformers
+
+from stoker.llm import gguf
+
+TEXT = "AutoModelForCausalLM"
+
+
+def load_config(folder: Path) -> Any:
+    """The configuration, of transformers."""
+    if name := gguf.gguf_file(folder):
+        return gguf.load_config(folder, name)
+    library: Any = transformers
+    return library.AutoConfig.from_pretrained(str(folder), local_files_only=True)
+
+
+def load_model(folder: Path, kind: str = TEXT, **options: Any) -> Any:
+    """The model with a language modelling head, on the CPU.
+
+    Args:
+        kind: transformers' class that loads it, where it is no GGUF.
+        options: `from_pretrained`'s.
+    """
+    if name := gguf.gguf_file(folder):
+        return gguf.load_model(folder, name, **options)
+    library: Any = transformers
+    return getattr(library, kind).from_pretrained(
+        str(folder), local_files_only=True, use_safetensors=True, **options
+    )
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The tokenizer, with its chat template."""
+    if name := gguf.gguf_file(folder):
+        return gguf.load_tokenizer(folder, name)
+    library: Any = transformers
+    return library.AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+
+
+def load_generation_config(folder: Path) -> Mapping[str, Any]:
+    """generation_config.json, over what a GGUF file says of itself; empty without either."""
+    name = gguf.gguf_file(folder)
+    of_file: Mapping[str, Any] = gguf.generation_config(folder, name) if name else {}
+    path = folder / "generation_config.json"
+    own: Mapping[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    return {**of_file, **own}

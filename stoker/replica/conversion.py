@@ -1,0 +1,127 @@
+"""Converts a model for OpenVINO, in a process of its own.
+
+`torch.export` → `openvino.convert_model`. Of models that run in many steps, it is these that are
+exported (`stoker.stages.base.Steps`). Whether what came of it is right and fast on a machine is
+found out by a `trial`.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from stoker import sandbox
+from stoker.engines.openvino import IN_STEPS, Form, Verdict
+from stoker.engines.probing import EXPORTED_TOKENS, batch_of, tensors
+from stoker.engines.stateless import shortest_sparse
+from stoker.engines.torch import TorchEngine
+from stoker.llm.engines.export import export
+from stoker.llm.engines.ir import IR
+from stoker.stages.base import Sample
+from stoker.stages.stateful import NotExportableError
+from stoker.tasks.registry import GENERATING, STAGES
+from stoker.wire.protocol import Conversion
+
+log = logging.getLogger(__name__)
+
+NICENESS = 10
+"""Requests come first."""
+_EXPORTED_BATCH = 2
+
+GENERATE = "generate"
+"""The `call` of a language model's form."""
+_FILE = "model.xml"
+
+
+def run(job: Conversion) -> int:
+    """Convert, and write the verdict into the job's folder. Returns the process's exit code."""
+    sandbox.confine()
+    os.nice(NICENESS)
+    convert(job)
+    return 0
+
+
+def convert(job: Conversion) -> None:
+    """Convert in this process, and write the verdict into the job's folder."""
+    folder = Path(job.folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        verdict = Verdict([_form(job, folder)])
+    except NotExportableError as error:
+        verdict = Verdict([], str(error))
+    except Exception as error:
+        log.exception("the conversion failed")
+        verdict = Verdict([], f"{type(error).__name__} while it was converted.")
+    log.info("converted: %s", verdict)
+    verdict.write(folder)
+
+
+def _form(job: Conversion, folder: Path) -> Form:
+    model_dir = Path(job.model_dir)
+    if job.pipeline in GENERATING:
+        export(model_dir, folder, threads=job.threads, weight_format=job.weight_format)
+        return Form(GENERATE, IR, {}, ["logits"])
+    stages = STAGES[job.pipeline](model_dir)
+    stages.limits = job.limits
+    engine = TorchEngine("cpu", "float32", job.threads)
+    stages.attach(engine.load(model_dir, stages, lambda _fraction, _step: None))
+    engine.enter_thread()
+    if shortest_sparse(stages.config):
+        raise NotExportableError("What it computes depends on an input's length.")
+    if stages.steps:
+        stages.steps.export(engine.model, folder)
+        return Form(IN_STEPS, "", {}, [])
+    sample = stages.probe(EXPORTED_TOKENS)
+    if sample is None:
+        raise NotExportableError("There is no sample to compare it by.")
+    return _exported(engine, sample, folder / _FILE)
+
+
+@torch.no_grad()
+def _exported(engine: TorchEngine, sample: Sample, path: Path) -> Form:
+    """Write the OpenVINO IR of what the engine does with samples like this one."""
+    started = time.perf_counter()
+    batch = batch_of(engine, sample, _EXPORTED_BATCH)
+    padding = engine.stages.padding
+    dynamic = {
+        name: dict.fromkeys((0, 1) if name in padding else (0,), torch.export.Dim.AUTO)
+        for name in batch
+    }
+    program = torch.export.export(
+        _Called(engine, sample.call), (batch,), dynamic_shapes=(dynamic,), strict=False
+    )
+    import openvino
+
+    library: Any = openvino
+    model = library.convert_model(program)
+    outputs = list(tensors(engine.run(sample.call, batch)))
+    if len(model.inputs) != len(batch) or len(model.outputs) != len(outputs):
+        raise NotExportableError("It takes or gives something else once it is converted.")
+    library.save_model(model, path, compress_to_fp16=False)
+    log.info("written in %.1f s", time.perf_counter() - started)
+    # An IR may take any size where only one was exported, and computes nonsense of the others.
+    shapes = {
+        name: [
+            None if axis in dynamic[name] and size.is_dynamic else value.shape[axis]
+            for axis, size in enumerate(given.partial_shape)
+        ]
+        for (name, value), given in zip(batch.items(), model.inputs, strict=True)
+    }
+    return Form(repr(sample.call), path.name, shapes, outputs)
+
+
+class _Called(torch.nn.Module):
+    """What `Stages.run` does for one `call`, as a module."""
+
+    def __init__(self, engine: TorchEngine, call: Hashable) -> None:
+        super().__init__()
+        self.model = engine.model
+        self._stages = engine.stages
+        self._call = call
+
+    def forward(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return tensors(self._stages.run(self.model, self._call, batch))

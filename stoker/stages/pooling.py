@@ -1,0 +1,233 @@
+"""Token vectors into one vector a text, as a sentence-transformers folder describes it.
+
+See `stoker.stages.sentence_modules`. A folder without `modules.json` is pooled by the mean over
+unmasked tokens, unnormalised.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stoker.stages.sentence_modules import (
+    DENSE,
+    LAYER_NORM,
+    LAYERS,
+    NORMALIZE,
+    WEIGHTS,
+    Module,
+    Sentence,
+    described,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+    Works = Callable[[torch.Tensor], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class SentenceHead:
+    about: Sentence
+    tokens: "tuple[Works, ...]" = ()
+    """On the vectors of tokens."""
+    after: "tuple[Works, ...]" = ()
+    """On the vector of the text."""
+    layers: "Callable[[Sequence[torch.Tensor]], torch.Tensor] | None" = None
+    """The vectors of tokens, of those that all layers give."""
+
+    @classmethod
+    def of(cls, folder: Path) -> "SentenceHead":
+        """The head of a model folder. Raises `UnfitError` where it is not served."""
+        about = described(lambda path: _json(folder / path))
+        weighted = [_weighted_layers(folder, one) for one in about.tokens if one.kind == LAYERS]
+        return cls(
+            about,
+            tokens=_working(folder, about.tokens),
+            after=_working(folder, about.after),
+            layers=weighted[0] if weighted else None,
+        )
+
+    def prepare(self, text: str, prompt: str) -> str:
+        """The text behind a prompt."""
+        return self._cased(prompt + text)
+
+    def prompt_tokens(self, prompt: str, tokenizer: Any, limit: int) -> int:
+        """How many of a text's leading tokens are its prompt's and are left out of pooling.
+
+        They are counted as sentence-transformers counts them: those of the prompt alone, without
+        a special one at their end.
+        """
+        if self.about.include_prompt or not prompt:
+            return 0
+        given = tokenizer(self._cased(prompt), truncation=True, max_length=limit)
+        ids: Sequence[int] = given["input_ids"]
+        return len(ids) - (bool(ids) and ids[-1] in tokenizer.all_special_ids)
+
+    def _cased(self, text: str) -> str:
+        return text.lower() if self.about.lowercase else text
+
+    def pool(
+        self, hidden: "torch.Tensor", mask: "torch.Tensor", *, normalize: bool | None = None
+    ) -> "torch.Tensor":
+        """(batch, tokens, width) hidden states and (batch, tokens) mask → (batch, features).
+
+        Whether these have length one is the model's own matter, unless `normalize` says.
+        """
+        import torch
+
+        for work in self.tokens:
+            hidden = work(hidden)
+        vector = torch.cat([_POOLING[mode](hidden, mask) for mode in self.about.pooling], dim=-1)
+        last = len(self.after)
+        while normalize is not None and last and self.after[last - 1] is _normalize:
+            last -= 1
+        for work in self.after[:last]:
+            vector = work(vector)
+        return _normalize(vector) if normalize else vector
+
+    def shortened(
+        self, vector: "torch.Tensor", dimensions: int, *, normalize: bool | None = None
+    ) -> "torch.Tensor":
+        """The leading numbers of a (features,) vector, of length one as in `pool`."""
+        short = vector[:dimensions]
+        normalize = _normalize in self.after if normalize is None else normalize
+        return _normalize(short[None])[0] if normalize else short
+
+
+def cosines(one: Sequence[float], others: Sequence[Sequence[float]]) -> list[float]:
+    """The cosine of a vector with each of others, from -1 to 1."""
+    import torch
+
+    rows = torch.tensor(others, dtype=torch.float32)
+    found: Any = torch.nn.functional.cosine_similarity(torch.tensor(one)[None], rows)
+    return found.tolist()
+
+
+def _json(path: Path) -> Any:
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def _mean(hidden: "torch.Tensor", mask: "torch.Tensor") -> "torch.Tensor":
+    weights = mask.unsqueeze(-1).to(hidden.dtype)
+    return (hidden * weights).sum(1) / weights.sum(1).clamp(min=1e-9)
+
+
+def _mean_sqrt(hidden: "torch.Tensor", mask: "torch.Tensor") -> "torch.Tensor":
+    weights = mask.unsqueeze(-1).to(hidden.dtype)
+    return (hidden * weights).sum(1) / weights.sum(1).clamp(min=1e-9).sqrt()
+
+
+def _first(hidden: "torch.Tensor", mask: "torch.Tensor") -> "torch.Tensor":
+    return hidden[_rows(hidden), mask.argmax(1)]
+
+
+def _last(hidden: "torch.Tensor", mask: "torch.Tensor") -> "torch.Tensor":
+    return hidden[_rows(hidden), mask.shape[1] - 1 - mask.flip(1).argmax(1)]
+
+
+def _max(hidden: "torch.Tensor", mask: "torch.Tensor") -> "torch.Tensor":
+    return hidden.masked_fill(mask.unsqueeze(-1) == 0, float("-inf")).amax(1)
+
+
+def _weighted_mean(hidden: "torch.Tensor", mask: "torch.Tensor") -> "torch.Tensor":
+    import torch
+
+    positions = torch.arange(1, hidden.shape[1] + 1, device=hidden.device, dtype=hidden.dtype)
+    return _mean(hidden * positions[:, None], mask) * (
+        mask.sum(1, keepdim=True) / (mask * positions).sum(1, keepdim=True).clamp(min=1e-9)
+    )
+
+
+def _rows(hidden: "torch.Tensor") -> "torch.Tensor":
+    import torch
+
+    return torch.arange(hidden.shape[0], device=hidden.device)
+
+
+_POOLING: "Mapping[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]" = {
+    "cls": _first,
+    "mean": _mean,
+    "max": _max,
+    "mean_sqrt_len_tokens": _mean_sqrt,
+    "weightedmean": _weighted_mean,
+    "lasttoken": _last,
+}
+
+
+def _working(folder: Path, modules: Sequence[Module]) -> "tuple[Works, ...]":
+    """What modules do, in order; nothing is left of what only training needs."""
+    kinds: dict[str, Callable[[Path, Module], Works]] = {
+        DENSE: _dense,
+        LAYER_NORM: _layer_norm,
+        NORMALIZE: lambda _folder, _module: _normalize,
+    }
+    return tuple(kinds[one.kind](folder, one) for one in modules if one.kind in kinds)
+
+
+def _normalize(vector: "torch.Tensor") -> "torch.Tensor":
+    import torch
+
+    return torch.nn.functional.normalize(vector, p=2, dim=-1)
+
+
+def _dense(folder: Path, module: Module) -> "Works":
+    import torch
+
+    weights = _weights(folder, module)
+    weight, bias = weights["linear.weight"], weights.get("linear.bias")
+    # The name comes from the artifact: looked up here, never imported.
+    name = str(module.config.get("activation_function", "Tanh")).rpartition(".")[2]
+    activations: dict[str, Works] = {
+        "GELU": torch.nn.functional.gelu,
+        "Identity": lambda vector: vector,
+        "ReLU": torch.relu,
+        "Sigmoid": torch.sigmoid,
+        "Tanh": torch.tanh,
+    }
+    activation = activations[name]
+    residual = bool(module.config.get("use_residual"))
+    beside = weights.get("residual.weight")
+
+    def apply(vector: torch.Tensor) -> torch.Tensor:
+        found = activation(torch.nn.functional.linear(vector, weight, bias))
+        if not residual:
+            return found
+        return found + (
+            vector if beside is None else torch.nn.functional.linear(vector, beside, None)
+        )
+
+    return apply
+
+
+def _layer_norm(folder: Path, module: Module) -> "Works":
+    import torch
+
+    weights = _weights(folder, module)
+    weight, bias = weights["norm.weight"], weights["norm.bias"]
+    return lambda vector: torch.nn.functional.layer_norm(vector, weight.shape, weight, bias)
+
+
+def _weighted_layers(
+    folder: Path, module: Module
+) -> "Callable[[Sequence[torch.Tensor]], torch.Tensor]":
+    import torch
+
+    weights = _weights(folder, module)["layer_weights"]
+    start = int(module.config.get("layer_start", 4))
+
+    def apply(layers: Sequence[torch.Tensor]) -> torch.Tensor:
+        chosen = torch.stack([*layers[start:]])
+        shares = (weights / weights.sum()).to(chosen)
+        return (shares[:, None, None, None] * chosen).sum(0)
+
+    return apply
+
+
+def _weights(folder: Path, module: Module) -> "dict[str, torch.Tensor]":
+    import safetensors.torch
+
+    library: Any = safetensors.torch
+    found: dict[str, torch.Tensor] = library.load_file(str(folder / module.path / WEIGHTS))
+    return {name: value.float() for name, value in found.items()}

@@ -1,0 +1,282 @@
+"""Whisper's decoding: what `generate` of transformers does greedily, in fewer passes.
+
+The encoder runs once a window, where `generate` runs it again to detect the language, and twice to
+tell silence; rows that have ended leave the batch; words are aligned after the decoding, in one
+pass, each row by itself, where `generate` has padding take part. The tokens are the same.
+
+Radford et al., Robust Speech Recognition via Large-Scale Weak Supervision, 2022.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from transformers.generation.logits_process import WhisperTimeStampLogitsProcessor
+from transformers.models.whisper import generation_whisper
+
+from stoker.stages.recognition.network import Hearing, Network, TorchHearing
+
+STRIDE = 2
+"""Frames of features, of 10 ms, that one position of the encoder is made of."""
+POSITION_S = 0.02
+MOST_TOKENS = 256
+"""Generated for a window, as transformers' pipeline does."""
+MOST_PASSES = 32
+"""Over a window: each goes on where the last finished segment has ended."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How windows are to be transcribed; those with equal ones share a batch."""
+
+    language: int | None = None
+    """Its token; None: found for every window by itself."""
+    task: int | None = None
+    """Its token; None: the model knows one task only."""
+    timestamps: bool = False
+    words: bool = False
+    """Whether to tell when each token is spoken."""
+    prompt: tuple[int, ...] = ()
+    """Tokens of text that came before, `<|startofprev|>` first."""
+    temperature: float = 0.0
+    most: int = MOST_TOKENS
+
+
+@dataclass
+class Heard:
+    """What a window was found to say."""
+
+    tokens: list[int] = field(default_factory=list[int])
+    times: list[float] = field(default_factory=list[float])
+    """Of each token, seconds from the window's start, where words were asked for."""
+    logprobs: list[float] = field(default_factory=list[float])
+    """Natural logarithms, of each token."""
+    total: float = 0.0
+    """Of the logarithms, those of ends and of what was discarded included."""
+    count: int = 0
+    """Of the tokens in the total."""
+    silence: float = 0.0
+    """Probability that nobody speaks."""
+    language: int = -1
+    seek: int = 0
+    """Frames that are done."""
+
+
+class Decoder:
+    """Decodes windows by one model's configurations."""
+
+    def __init__(self, config: Any, own: Any) -> None:
+        self._config = config
+        self._own = own
+        self.end: int = self._own.eos_token_id
+        if isinstance(self.end, list):
+            self.end = self.end[0]
+        # Models without timestamps: no token is one.
+        self._plain: int | None = getattr(self._own, "no_timestamps_token_id", None)
+        self._first = self._config.vocab_size if self._plain is None else self._plain + 1
+        languages: dict[str, int] = getattr(self._own, "lang_to_id", None) or {}
+        self._languages = list(languages.values())
+        self._never = self._among(own.suppress_tokens)
+        self._never_first = self._among(own.begin_suppress_tokens)
+
+    def _among(self, tokens: Sequence[int] | None) -> Tensor:
+        """(vocabulary,), bool: which tokens are among these."""
+        return torch.isin(
+            torch.arange(self._config.vocab_size), torch.tensor(tokens or (), dtype=torch.int64)
+        )
+
+    def __call__(
+        self, network: Network, features: Tensor, frames: Tensor, asked: Asked
+    ) -> list[Heard]:
+        """Transcribe windows.
+
+        Args:
+            network: torch's, where words are asked for.
+            features: (windows, mels, frames), log-mel, each window as long as the model takes.
+            frames: (windows,), int64: how many of them are sound and not padding.
+            asked: what for.
+        """
+        rows = [Heard() for _ in features]
+        size = features.shape[-1]
+        waiting = list(range(len(rows)))
+        for _ in range(MOST_PASSES):
+            seen = torch.stack([_from(features[row], rows[row].seek) for row in waiting])
+            hearing = network.hear(seen)
+            parts = self._pass(hearing, [rows[row] for row in waiting], asked)
+            if asked.words:
+                left = [int(frames[row]) - rows[row].seek for row in waiting]
+                self._align(cast("TorchHearing", hearing), parts, left)
+            for row, part in zip(waiting, parts, strict=True):
+                self._settle(rows[row], part, size, asked)
+            waiting = [row for row in waiting if rows[row].seek < size]
+            if not waiting:
+                break
+        return rows
+
+    def _settle(self, row: Heard, part: "_Part", size: int, asked: Asked) -> None:
+        """Take a pass's finished segments, and go on behind the last of them."""
+        kept, ahead = _finished(part.tokens, self._first, size - row.seek)
+        row.tokens += part.tokens[:kept]
+        row.logprobs += part.logprobs[:kept]
+        if asked.words:
+            offset = row.seek / STRIDE * POSITION_S
+            row.times += [time + offset for time in part.times[:kept]]
+        row.total += part.total
+        row.count += part.count
+        row.seek += ahead
+
+    def _pass(self, hearing: Hearing, rows: Sequence[Heard], asked: Asked) -> "list[_Part]":
+        first = hearing.step(torch.full((len(rows), 1), self._own.decoder_start_token_id))
+        for row, spoken, scores in zip(rows, self._spoken(first, asked), first, strict=True):
+            if row.seek == 0:
+                row.language, row.silence = spoken, self._silence(scores)
+        hearing.restart()
+        parts = [_Part(self._begin(row.language, asked)) for row in rows]
+        self._write(parts, hearing, asked)
+        return parts
+
+    def _spoken(self, first: Tensor, asked: Asked) -> list[int]:
+        """Each row's token of language; -1 where the model has none."""
+        if asked.language is not None:
+            return [asked.language] * len(first)
+        if not self._languages:
+            return [-1] * len(first)
+        likeliest = _listed(first[:, self._languages].argmax(-1))
+        return [self._languages[at] for at in likeliest]
+
+    def _silence(self, first: Tensor) -> float:
+        return 0.0 if self._plain is None else float(first.softmax(-1)[self._plain - 1])
+
+    def _begin(self, language: int, asked: Asked) -> list[int]:
+        """What stands before the transcript."""
+        begin = [*asked.prompt, int(self._own.decoder_start_token_id)]
+        begin += [language] if language >= 0 else []
+        begin += [asked.task] if asked.task is not None else []
+        if not asked.timestamps and self._plain is not None:
+            begin.append(self._plain)
+        return begin
+
+    def _write(self, parts: "Sequence[_Part]", hearing: Hearing, asked: Asked) -> None:
+        """Write tokens to all parts until each has ended."""
+        begin = len(parts[0].begin)
+        timing: Any = asked.timestamps and WhisperTimeStampLogitsProcessor(self._own, begin)
+        most = min(
+            asked.most,
+            self._own.max_new_tokens or asked.most,
+            self._config.max_target_positions - begin,
+        )
+        tokens = fed = torch.tensor([part.begin for part in parts])
+        open_: list[_Part] = list(parts)
+        for step in range(most):
+            scores = hearing.step(fed)
+            barred = self._never if step else self._never | self._never_first
+            scores = scores.masked_fill(barred, -torch.inf)
+            if timing:
+                scores = timing(tokens, scores)
+            chosen = _chosen(scores, asked.temperature)
+            logprobs = scores.log_softmax(-1).gather(-1, chosen[:, None])[:, 0]
+            for part, token, logprob in zip(open_, _listed(chosen), _listed(logprobs), strict=True):
+                part.take(token, logprob, self.end)
+            tokens = torch.cat([tokens, chosen[:, None]], 1)
+            fed = chosen[:, None]
+            going = [at for at, part in enumerate(open_) if not part.ended]
+            if not going:
+                break
+            # Taking rows out copies what is known of the others, so it waits until it pays.
+            if 2 * len(going) <= len(open_):
+                hearing.keep(going)
+                tokens, fed = tokens[going], fed[going]
+                open_ = [open_[at] for at in going]
+
+    def _align(
+        self, hearing: TorchHearing, parts: "Sequence[_Part]", frames: Sequence[int]
+    ) -> None:
+        """Find when each token is spoken, by what the decoder attends to as it is read."""
+        rows = [[*part.begin, *part.written] for part in parts]
+        longest = max(len(row) for row in rows)
+        padded = torch.tensor([row + [self.end] * (longest - len(row)) for row in rows])
+        weights = hearing.attention(padded, self._own.alignment_heads)
+        for part, row, sound in zip(parts, weights, frames, strict=True):
+            # The last token leaves no attention behind, since nothing is written after it.
+            read = row[:, len(part.begin) : len(part.begin) + len(part.written) - 1]
+            part.times = self._times(read[..., : max(1, sound // STRIDE)])
+
+    def _times(self, weights: Tensor) -> list[float]:
+        """Seconds at which each token starts, by dynamic time warping, as transformers does it."""
+        library: Any = generation_whisper
+        if weights.shape[1] == 0:
+            return [0.0]
+        spread = weights.std(-2, keepdim=True, unbiased=False)
+        evened = (weights - weights.mean(-2, keepdim=True)) / spread
+        matrix = library._median_filter(evened, self._config.median_filter_width).mean(0)
+        text, time = library._dynamic_time_warping(-matrix.cpu().double().numpy())
+        times = [float(time[0]) * POSITION_S]
+        times += [
+            float(at) * POSITION_S
+            for before, now, at in zip(text[:-1], text[1:], time[1:], strict=True)
+            if now != before
+        ]
+        return [*times, times[-1]]
+
+
+@dataclass(eq=False)
+class _Part:
+    """What one pass over a window writes."""
+
+    begin: list[int]
+    written: list[int] = field(default_factory=list[int])
+    """With the end, if it came."""
+    tokens: list[int] = field(default_factory=list[int])
+    logprobs: list[float] = field(default_factory=list[float])
+    total: float = 0.0
+    count: int = 0
+    ended: bool = False
+    times: list[float] = field(default_factory=list[float])
+
+    def take(self, token: int, logprob: float, end: int) -> None:
+        if self.ended:
+            return
+        self.written.append(token)
+        self.total += logprob
+        self.count += 1
+        if token == end:
+            self.ended = True
+        else:
+            self.tokens.append(token)
+            self.logprobs.append(logprob)
+
+
+def _listed(values: Any) -> list[Any]:
+    return values.tolist()
+
+
+def _from(features: Tensor, seek: int) -> Tensor:
+    """The features (mels, frames) from a frame on, as long as before."""
+    rest = features[:, seek:]
+    return torch.nn.functional.pad(rest, (0, features.shape[-1] - rest.shape[-1]))
+
+
+def _chosen(scores: Tensor, temperature: float) -> Tensor:
+    if temperature == 0:
+        return scores.argmax(-1)
+    return torch.multinomial((scores / temperature).softmax(-1), 1)[:, 0]
+
+
+def _finished(tokens: Sequence[int], first: int, left: int) -> tuple[int, int]:
+    """How many of a pass's tokens belong to finished segments, and how many frames those take.
+
+    Args:
+        tokens: of the pass, without the end.
+        first: the first timestamp's token.
+        left: frames of the window that the pass saw.
+
+    Two timestamps in a row part two segments. What follows the last such pair is unfinished,
+    unless a single timestamp ends it: then nobody speaks after it.
+    """
+    times = [token >= first for token in tokens]
+    pairs = [at + 1 for at in range(len(times) - 1) if times[at] and times[at + 1]]
+    if not pairs or times[-2:] == [False, True]:
+        return len(tokens), left
+    return pairs[-1] + 1, (tokens[pairs[-1] - 1] - first) * STRIDE

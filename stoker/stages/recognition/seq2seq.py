@@ -1,0 +1,73 @@
+"""Encoder-decoder models other than Whisper: Moonshine and Speech2Text."""
+
+from collections.abc import Hashable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from stoker.stages.base import Sample
+from stoker.stages.generating import DEFAULT_NEW_TOKENS
+from stoker.stages.recognition.stages import RecognitionStages, whole
+from stoker.stages.recognition.transcripts import Transcript
+from stoker.stages.recognition.writer import JoinedAtEnd
+
+if TYPE_CHECKING:
+    import torch
+
+_PROBE_TOKENS = 4
+
+
+class Seq2SeqRecognitionStages(RecognitionStages):
+    """The search is the model's own; a temperature above 0 draws instead."""
+
+    engines = ("torch",)
+    takes = ("temperature",)
+    overlap_s = 0.0
+    """Their texts are not merged: transformers does not do it either."""
+
+    def call(self, parameters: Mapping[str, Any]) -> Hashable:
+        temperature = parameters.get("temperature") or 0.0
+        # Speech2Text's decoder knows no places beyond these.
+        most = getattr(self.config, "max_target_positions", DEFAULT_NEW_TOKENS)
+        return (temperature, min(DEFAULT_NEW_TOKENS, most))
+
+    def run(
+        self, model: Any, call: Hashable, batch: "Mapping[str, torch.Tensor]"
+    ) -> Mapping[str, Any]:
+        temperature, most = cast("tuple[float, int]", call)
+        drawing: dict[str, Any] = {"do_sample": True, "temperature": temperature, "num_beams": 1}
+        options = drawing if temperature else {}
+        return {"tokens": model.generate(**batch, **options, max_new_tokens=most)}
+
+    def sample(self, prepared: Mapping[str, Any]) -> Sample:
+        sample = super().sample(prepared)
+        # Speech2Text divides by how much the recording varies: of silence that makes infinity.
+        if (features := sample.features.get("input_features")) is not None:
+            sample.features["input_features"] = features.nan_to_num(0.0, posinf=0.0, neginf=0.0)
+        return sample
+
+    def counts(self, output: Mapping[str, Any]) -> dict[str, int]:
+        return super().counts(output) | {"output_tokens": output["tokens"].shape[1]}
+
+    def joining(self, parameters: Mapping[str, Any]) -> JoinedAtEnd:
+        return JoinedAtEnd(partial(self.transcript, parameters=parameters))
+
+    def transcript(
+        self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
+    ) -> Transcript:
+        read = [{"tokens": one["tokens"]} for one in outputs]
+        text: str = self.read_by_pipeline(read)["text"].strip()
+        transcript = Transcript(
+            text=text,
+            language="",
+            duration=outputs[0]["sound_s"],
+            output_tokens=sum(one["tokens"].shape[1] for one in outputs),
+        )
+        if parameters.get("timed"):
+            transcript["segments"] = whole(text, outputs)
+        return transcript
+
+    def probe(self, length: int) -> Sample | None:
+        sample = super().probe(length)
+        if sample is not None:
+            sample.call = (0.0, _PROBE_TOKENS)
+        return sample

@@ -1,0 +1,180 @@
+"""What was said in a recording, and the forms in which OpenAI's clients and players read it."""
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NotRequired, cast
+
+from typing_extensions import TypedDict
+
+from stoker.wire import sse
+
+TOKEN_S = 0.02
+"""Seconds of sound that are counted as one token."""
+
+
+class Segment(TypedDict):
+    """A stretch of speech. Times in seconds from the recording's start."""
+
+    start: float
+    end: float
+    text: str
+    tokens: list[int]
+    seek: int
+    """Where the window begins in which it was heard, in frames of 10 ms."""
+    avg_logprob: float
+    """Of that window's tokens."""
+    no_speech_prob: float
+    """Of that window; 0.0 where the model does not tell."""
+
+
+class Word(TypedDict):
+    word: str
+    start: float
+    end: float
+
+
+class Logprob(TypedDict):
+    token: str
+    bytes: list[int]
+    logprob: float
+
+
+class Transcript(TypedDict):
+    text: str
+    language: str
+    """Its English name, in lower case; empty where the model knows one only and does not say."""
+    duration: float
+    """Seconds of the recording."""
+    output_tokens: int
+    segments: NotRequired[list[Segment]]
+    words: NotRequired[list[Word]]
+    logprobs: NotRequired[list[Logprob]]
+
+
+class Finishing(TypedDict):
+    """What a request says about its answer."""
+
+    response_format: Literal["json", "text", "srt", "verbose_json", "vtt"]
+    task: Literal["transcribe", "translate"]
+    temperature: float
+    granularities: list[Literal["word", "segment"]]
+    model: NotRequired[str]
+
+
+def written(transcript: Transcript, finishing: Finishing) -> Any:
+    """The whole answer: bytes of a text, or an object for JSON."""
+    return _FORMS[finishing["response_format"]](transcript, finishing)
+
+
+def delta(text: str, logprobs: Sequence[Logprob] | None = None) -> bytes:
+    """An event of a stream: more of the transcript."""
+    event: dict[str, Any] = {"type": "transcript.text.delta", "delta": text}
+    return sse.event(event if logprobs is None else event | {"logprobs": logprobs})
+
+
+def done(transcript: Transcript) -> bytes:
+    """The last event of a stream: the whole transcript, and what it took."""
+    heard, wrote = round(transcript["duration"] / TOKEN_S), transcript["output_tokens"]
+    usage = {
+        "type": "tokens",
+        "input_tokens": heard,
+        "input_token_details": {"audio_tokens": heard, "text_tokens": 0},
+        "output_tokens": wrote,
+        "total_tokens": heard + wrote,
+    }
+    event = {"type": "transcript.text.done", "text": transcript["text"], "usage": usage}
+    logprobs = transcript.get("logprobs")
+    return sse.event(event if logprobs is None else event | {"logprobs": logprobs})
+
+
+def compression_ratio(text: str) -> float:
+    """How much shorter a text becomes: that of a loop is high."""
+    content = text.encode()
+    return len(content) / len(zlib.compress(content))
+
+
+def _usage(transcript: Transcript) -> dict[str, Any]:
+    return {"type": "duration", "seconds": transcript["duration"]}
+
+
+def _json(transcript: Transcript, finishing: Finishing) -> dict[str, Any]:
+    given = {"text": transcript["text"], "usage": _usage(transcript)}
+    return given | ({"logprobs": transcript["logprobs"]} if "logprobs" in transcript else {})
+
+
+def _verbose(transcript: Transcript, finishing: Finishing) -> dict[str, Any]:
+    translated = finishing["task"] == "translate"
+    answer: dict[str, Any] = {
+        "task": finishing["task"],
+        "language": "english" if translated else transcript["language"],
+        "duration": transcript["duration"],
+        "text": transcript["text"],
+    }
+    if "word" in finishing["granularities"]:
+        answer["words"] = transcript.get("words", [])
+    if "segment" in finishing["granularities"]:
+        answer["segments"] = [
+            {
+                "id": at,
+                **segment,
+                "temperature": finishing["temperature"],
+                "compression_ratio": compression_ratio(segment["text"]),
+            }
+            for at, segment in enumerate(transcript.get("segments", []))
+        ]
+    return answer | {"usage": _usage(transcript)}
+
+
+def _text(transcript: Transcript, finishing: Finishing) -> bytes:
+    return f"{transcript['text']}\n".encode()
+
+
+def _srt(transcript: Transcript, finishing: Finishing) -> bytes:
+    """SubRip: numbered cues, milliseconds behind a comma."""
+    cues = [
+        f"{number}\n{times}\n{text}\n\n"
+        for number, (times, text) in enumerate(_cues(transcript, mark=","), 1)
+    ]
+    return "".join(cues).encode()
+
+
+def _vtt(transcript: Transcript, finishing: Finishing) -> bytes:
+    """WebVTT (https://www.w3.org/TR/webvtt1/)."""
+    cues = [f"{times}\n{text}\n\n" for times, text in _cues(transcript, mark=".")]
+    return f"WEBVTT\n\n{''.join(cues)}".encode()
+
+
+def _cues(transcript: Transcript, mark: str) -> list[tuple[str, str]]:
+    """Times and text of each segment."""
+    return [
+        (
+            f"{_clock(segment['start'], mark)} --> {_clock(segment['end'], mark)}",
+            # An arrow would make a line of times of it, and an empty line would end the cue.
+            " ".join(segment["text"].replace("-->", "->").split()),
+        )
+        for segment in transcript.get("segments", [])
+    ]
+
+
+def _clock(seconds: float, mark: str) -> str:
+    """`00:01:02.345`."""
+    rest, milliseconds = divmod(round(max(0.0, seconds) * 1000), 1000)
+    minutes, second = divmod(rest, 60)
+    hour, minute = divmod(minutes, 60)
+    return f"{hour:02d}:{minute:02d}:{second:02d}{mark}{milliseconds:03d}"
+
+
+_FORMS: Mapping[str, Callable[[Transcript, Finishing], Any]] = {
+    "json": _json,
+    "text": _text,
+    "srt": _srt,
+    "verbose_json": _verbose,
+    "vtt": _vtt,
+}
+TIMED = ("srt", "vtt", "verbose_json")
+"""The forms that tell times."""
+
+
+def as_finishing(given: Mapping[str, Any]) -> Finishing:
+    """A request's own, after its way through a message."""
+    return cast("Finishing", given)

@@ -1,0 +1,132 @@
+"""Stages of tasks that read a text."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from stoker.stages.base import InputError, Sample, Stages
+
+if TYPE_CHECKING:
+    import torch
+
+
+_PROBED_WORDS = 1000
+
+
+class TextStages(Stages):
+    """A tokenizer in front of the model."""
+
+    tokenizer_options: ClassVar[Mapping[str, Any]] = {}
+    """What else the tokenizer shall return, for postprocessing."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        import transformers
+
+        library: Any = transformers
+        self.tokenizer: Any = library.AutoTokenizer.from_pretrained(
+            str(folder), local_files_only=True
+        )
+        self.padding_side = self.tokenizer.padding_side
+        if self.tokenizer.pad_token_id is not None:
+            values = {
+                "input_ids": self.tokenizer.pad_token_id,
+                "token_type_ids": self.tokenizer.pad_token_type_id,
+            }
+            self.padding = {name: values.get(name, 0) for name in self.tokenizer.model_input_names}
+
+    def length(self, sample: Sample) -> int:
+        return sample.features["input_ids"].shape[1]
+
+    def padded_length(self, longest: int) -> int:
+        # The round length may be more than the model has positions.
+        return max(longest, min(super().padded_length(longest), self.max_tokens()))
+
+    def max_tokens(self) -> int:
+        """Most tokens that the model takes, special ones included."""
+        limits = [self.tokenizer.model_max_length]
+        positions = getattr(self.config, "max_position_embeddings", None)
+        if isinstance(positions, int) and positions > 0:
+            # RoBERTa and its kin count positions from the padding index on.
+            offset = _position_offset(self.config)
+            limits.append(positions - offset)
+        return int(min(limits))
+
+    def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
+        truncation, field = bool(parameters.get("truncation")), parameters.get("field", "inputs")
+        return [self.text_sample(item, truncation=truncation, field=field)]
+
+    def text_sample(
+        self, text: str, *, truncation: bool, most: int | None = None, field: str = "inputs"
+    ) -> Sample:
+        """A text, cut to `most` tokens beside the special ones and, with `truncation`, to what the
+        model takes. Raises `InputError`, of this `field`.
+        """
+        limit = self.max_tokens()
+        lengths = [limit] if truncation else []
+        if most is not None:
+            lengths.append(most + self.tokenizer.num_special_tokens_to_add())
+        cut = {"max_length": min(lengths)} if lengths else {}
+        encoded = self.tokenizer(
+            text, return_tensors="pt", truncation=bool(cut), **cut, **self.tokenizer_options
+        )
+        features = {name: encoded[name] for name in self.tokenizer.model_input_names}
+        extras = {name: value for name, value in encoded.items() if name not in features}
+        length = features["input_ids"].shape[1]
+        if length == 0:
+            raise InputError("The text has no tokens: it must not be empty.")
+        if length > limit:
+            raise self.too_long(length, limit, field)
+        return Sample(features, extras)
+
+    def too_long(self, length: int, limit: int, field: str = "inputs") -> InputError:
+        return InputError(
+            f"The text has {length} tokens; this model takes at most {limit}. "
+            "Shorten it, or send 'truncation': true to cut it.",
+            field=field,
+        )
+
+    def probe(self, length: int) -> Sample:
+        import torch
+
+        length = min(length, self.max_tokens())
+        # The features of a real input, stretched to the wished length.
+        text = self.tokenizer("a", return_tensors="pt")
+        features = {
+            name: torch.full(
+                (1, length), 1 if name == "attention_mask" else 0, dtype=text[name].dtype
+            )
+            for name in self.tokenizer.model_input_names
+        }
+        return Sample(features | {"input_ids": self._probed(text["input_ids"][0], length)})
+
+    def _probed(self, framed: "torch.Tensor", length: int) -> "torch.Tensor":
+        """So many tokens: words of all kinds, between those that frame a text. (1, length)"""
+        import torch
+
+        special = set(self.tokenizer.all_special_ids)
+        known = range(min(len(self.tokenizer), _PROBED_WORDS))
+        words = [one for one in known if one not in special] or [0]
+        tokens = [words[place % len(words)] for place in range(length)]
+        if length >= len(framed):
+            ids = [int(one) for one in framed]
+            before = next((at for at, one in enumerate(ids) if one not in special), len(ids))
+            after = next((at for at, one in enumerate(ids[::-1]) if one not in special), 0)
+            tokens[:before] = ids[:before]
+            tokens[length - after :] = ids[len(ids) - after :]
+        return torch.tensor([tokens])
+
+
+def _position_offset(config: Any) -> int:
+    families = {
+        "roberta",
+        "xlm-roberta",
+        "camembert",
+        "xlm-roberta-xl",
+        "mpnet",
+        "longformer",
+        "layoutlmv3",
+    }
+    if getattr(config, "model_type", "") not in families:
+        return 0
+    return (getattr(config, "pad_token_id", None) or 0) + 1

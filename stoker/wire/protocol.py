@@ -1,0 +1,390 @@
+"""What the gateway and a replica say to each other: msgpack heads over ZeroMQ, never pickles.
+
+A message is one frame with the msgpack head, followed by raw frames where the head says so. The
+replica side imports nothing beyond the standard library, msgspec, pydantic, pyzmq and its engine.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import Any, Literal
+
+import msgspec
+
+from stoker.media.limits import MediaLimits
+from stoker.media.media import Media, MediaKind
+from stoker.wire.generation import Generation
+
+Frame = bytes | memoryview
+
+_MediaHead = tuple[MediaKind, int | None, int]
+WeightFormat = Literal["int8", "int4"]
+Precision = Literal["f32", "bf16"]
+"""What OpenVINO computes in, as it names them."""
+VERDICT = "verdict.json"
+"""In a conversion's folder, written last: without it the conversion did not end."""
+
+_MEDIA = 1
+"""Extension type of media in an item: msgpack of [kind, sampling rate, number of its frame]."""
+
+
+BYTECODE = "bytecode"
+"""In the cache of an engine with an environment of its own, which may not be written to."""
+
+
+class OwnEnvironment(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an engine lives that cannot live in our Python environment."""
+
+    python: str
+    """Its interpreter."""
+    cache_dir: str
+    """A folder for what it keeps between starts."""
+    gpu_share: float
+    """The part of a GPU's memory that a replica may take."""
+
+
+class Sharing(StrEnum):
+    """What samples of a model may share a forward pass: with others, no answer is to change."""
+
+    PADDED = "padded"
+    """Those of any length, padded; lengths are rounded up."""
+    SAME_LENGTH = "same_length"
+    """Those of one length, as they are."""
+    ALONE = "alone"
+    """None."""
+    ONE_PIECE = "one_piece"
+    """None; and of a language model, a prompt is computed in one pass."""
+
+
+class Execution(msgspec.Struct, frozen=True):
+    """How a model is run on OpenVINO, as a `Trial` has found right."""
+
+    folder: str
+    """Of the model as it was converted."""
+    precision: Precision
+    cache_dir: str
+    """For what is compiled: of this processor, as the trial is."""
+
+
+class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a replica learns about its deployment."""
+
+    id: str
+    pipeline: str
+    model_dir: str
+    address: str
+    log_path: str
+    flight_path: str
+    engine: str
+    device: str
+    dtype: str
+    threads: int
+    batch_budgets: dict[str, int]
+    """Engine → cost of a batch as measured earlier; those that lack are measured."""
+    limits: MediaLimits
+    sharing: Sharing | None = None
+    """What may share a forward pass, where that was found earlier."""
+    execution: Execution | None = None
+    """On OpenVINO, if the model was converted and tried already."""
+    environment: OwnEnvironment | None = None
+    """Of an engine that needs one."""
+
+
+class Conversion(msgspec.Struct, frozen=True, kw_only=True):
+    """A model to be converted for OpenVINO, in a process of its own."""
+
+    id: str
+    pipeline: str
+    model_dir: str
+    folder: str
+    """Where the converted model is to be put."""
+    log_path: str
+    threads: int
+    limits: MediaLimits
+    weight_format: WeightFormat | None = None
+    """Of a language model: its weights are rounded to that."""
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """A converted model to be run as it would serve, in a process that may die of it."""
+
+    id: str
+    pipeline: str
+    model_dir: str
+    execution: Execution
+    verdict_path: str
+    """Where the `TrialVerdict` is to be put. A sign of life lies beside it (see `sign_of`)."""
+    log_path: str
+    threads: int
+    limits: MediaLimits
+
+
+class TrialVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What a trial came to."""
+
+    passed: bool
+    reason: str = ""
+    """Why it did not pass, a sentence for the deployment's owner."""
+    difference: float | None = None
+    """The largest from the reference, as a share of the reference's largest output."""
+    speedup: float | None = None
+    """Over torch, for one sample and for a batch: the geometric mean. None: not measured."""
+
+
+def sign_of(verdict_path: str) -> str:
+    """The file that a trial touches after each step, once the model is compiled."""
+    return f"{verdict_path}.running"
+
+
+# --- engine host: commands and events, one JSON line each ---
+
+
+class Fork(msgspec.Struct, frozen=True, tag="fork"):
+    replica: ReplicaSpec
+
+
+class Convert(msgspec.Struct, frozen=True, tag="convert"):
+    job: Conversion
+
+
+class Try(msgspec.Struct, frozen=True, tag="try"):
+    job: Trial
+
+
+class Signal(msgspec.Struct, frozen=True, tag="signal"):
+    replica_id: str
+    signal: int
+
+
+class Preload(msgspec.Struct, frozen=True, tag="preload"):
+    """Import the modelling code of an architecture, so that forks find it done."""
+
+    name: str
+    """A model type of transformers, or a pipeline's class of diffusers; from an artifact."""
+    library: Literal["transformers", "diffusers"] = "transformers"
+
+
+class HostReady(msgspec.Struct, frozen=True, tag="host_ready"):
+    threads: int
+    """Threads of the host process: more than one makes forking unsafe."""
+
+
+class Preloaded(msgspec.Struct, frozen=True, tag="preloaded"):
+    threads: int
+    """As of `HostReady`: what was imported may have started some."""
+
+
+class Forked(msgspec.Struct, frozen=True, tag="forked"):
+    replica_id: str
+    pid: int
+
+
+class Exited(msgspec.Struct, frozen=True, tag="exited"):
+    replica_id: str
+    """Of a conversion or a trial, its id."""
+    status: int
+    """Exit code, or minus the signal's number."""
+
+
+HostCommand = Fork | Convert | Try | Signal | Preload
+HostEvent = HostReady | Preloaded | Forked | Exited
+
+
+# --- gateway → replica ---
+
+
+class Work(msgspec.Struct, frozen=True, tag="work"):
+    """The raw frames are the contents of the media in its items."""
+
+    id: int
+    task: str
+    items: list[Any]
+    parameters: dict[str, Any]
+    """For the stages, beside each item."""
+    single: bool
+    """True: the answer is the one item's result; False: a list of results."""
+    finishing: dict[str, Any] = {}
+    """For the task, once every item has its result."""
+    stream: bool = False
+    """True: the answer goes out in `Parts` as it is made. It has one item then."""
+
+
+class Generate(msgspec.Struct, frozen=True, tag="generate"):
+    id: int
+    generation: Generation
+
+
+class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
+    """Nobody waits for the answer any more. `Cancelled` tells what was done for it."""
+
+    id: int
+
+
+class Adopt(msgspec.Struct, frozen=True, tag="adopt"):
+    """Go on with the converted model."""
+
+    execution: Execution
+
+
+class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
+    pass
+
+
+# --- replica → gateway ---
+
+
+class Loading(msgspec.Struct, frozen=True, tag="loading"):
+    progress: float
+    stage: str
+
+
+class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
+    seconds: float
+    convertible: bool
+    """Whether a conversion may be tried."""
+    sharing: Sharing | None = None
+    """What may share a forward pass, where that was looked for."""
+
+
+class LoadFailed(msgspec.Struct, frozen=True, tag="load_failed"):
+    message: str
+    out_of_memory: bool = False
+    lasting: bool = False
+    """Whether waiting cannot change it: a package is missing, a class does not fit the files."""
+
+
+class Result(msgspec.Struct, frozen=True, tag="result"):
+    """One raw frame follows: the answer, or what is left of one that was streamed."""
+
+    id: int
+    counts: dict[str, int] = {}
+    """What was worked on: `input_tokens`, `output_tokens`, `images`, `audio_ms`, `video_ms`."""
+    times: dict[str, int] = {}
+    """Phase → microseconds that the request was in it, one phase behind the other: `prepare`, then
+    `queue` and `forward`, or `first_token` (with its queue) and `decode`, then `finish`.
+    """
+
+
+class Cancelled(msgspec.Struct, frozen=True, tag="cancelled"):
+    """Answers a `Cancel`, unless the request was answered before."""
+
+    id: int
+    counts: dict[str, int] = {}
+    """What was worked on until then, as `Result.counts`."""
+
+
+class Parts(msgspec.Struct, frozen=True, tag="parts"):
+    """One raw frame follows: the next pieces of answers that are streamed, one behind the other.
+
+    A `Result` or a `Failure` ends each answer.
+    """
+
+    ids: list[int]
+    sizes: list[int]
+    """Bytes of each piece."""
+
+
+class Progress(msgspec.Struct, frozen=True, tag="progress"):
+    """Of work that takes many steps."""
+
+    id: int
+    fraction: float
+
+
+class Failure(msgspec.Struct, frozen=True, tag="failure"):
+    id: int
+    code: str
+    """`invalid_request`, `invalid_media` or `context_length_exceeded` for an input,
+    `inference_failed` for the model."""
+    message: str
+    param: str | None
+
+
+BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+"""The largest batch of each bucket that forward passes are counted in; one more has the rest."""
+
+
+class Batches(msgspec.Struct):
+    """Forward passes so far, by how many samples or sequences shared them."""
+
+    passes: list[int] = msgspec.field(default_factory=lambda: [0] * (len(BATCH_SIZES) + 1))
+    samples: int = 0
+    """Of all passes together."""
+
+    def count(self, size: int) -> None:
+        self.passes[bisect_left(BATCH_SIZES, size)] += 1
+        self.samples += size
+
+    def __add__(self, other: "Batches") -> "Batches":
+        passes = [one + two for one, two in zip(self.passes, other.passes, strict=True)]
+        return Batches(passes, self.samples + other.samples)
+
+
+class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
+    progress: int
+    """Grows with every step of work done: accepted work and no growth means a hang."""
+    accepted: int
+    """Requests accepted and not yet answered."""
+    memory_bytes: int
+    """Proportional set size: pages shared with others count by their share."""
+    own_bytes: int
+    """Unique set size: what would be free if it ended."""
+    busy_s: float
+    """Time spent in forward passes since the start."""
+    engine: str
+    cache_usage: float | None
+    """The share of the key-value cache that requests hold, of language models."""
+    batches: Batches
+
+
+class Calibrated(msgspec.Struct, frozen=True, tag="calibrated"):
+    engine: str
+    batch_budget: int
+
+
+ToReplica = Work | Generate | Cancel | Adopt | Shutdown
+FromReplica = (
+    Loading
+    | Loaded
+    | LoadFailed
+    | Parts
+    | Progress
+    | Result
+    | Failure
+    | Cancelled
+    | Heartbeat
+    | Calibrated
+)
+Send = Callable[[FromReplica, bytes | None], None]
+"""Gives the gateway a message and the raw frame that follows it, from any thread."""
+
+
+def pack(message: ToReplica) -> list[Frame]:
+    """The frames of a message to a replica."""
+    contents: list[Frame] = []
+    places: dict[int, int] = {}
+
+    def extend(value: Any) -> msgspec.msgpack.Ext:
+        if not isinstance(value, Media) or value.content is None:
+            raise TypeError(f"a message holds a {type(value).__name__}")
+        place = places.setdefault(id(value.content), len(contents))
+        if place == len(contents):
+            contents.append(value.content)
+        head = [value.kind, value.sampling_rate, place]
+        return msgspec.msgpack.Ext(_MEDIA, msgspec.msgpack.encode(head))
+
+    return [msgspec.msgpack.encode(message, enc_hook=extend), *contents]
+
+
+def unpack(frames: Sequence[Frame]) -> ToReplica:
+    """The message of its frames. The same content is the same `Media` object wherever it stands."""
+    known: dict[bytes, Media] = {}
+
+    def extended(code: int, data: memoryview) -> Media:
+        head = bytes(data)
+        if head not in known:
+            kind, rate, place = msgspec.msgpack.decode(head, type=_MediaHead)
+            known[head] = Media(kind, sampling_rate=rate, content=frames[1 + place])
+        return known[head]
+
+    return msgspec.msgpack.decode(frames[0], type=ToReplica, ext_hook=extended)
