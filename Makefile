@@ -42,7 +42,7 @@ bench-peers: install-dev
 check: install-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright stoker
+	$(BIN)/pyright
 	$(BIN)/lint-imports
 
 format: install-dev

@@ -9,8 +9,8 @@ from fastapi import FastAPI
 from pydantic import ValidationError
 from starlette.responses import StreamingResponse
 
-from stoker.app import create_app
 from stoker.config import Settings
+from stoker.server.app import create_app
 from tests.cli.support import Cli
 from tests.support.server import WITHOUT_MODELS, Server, running
 

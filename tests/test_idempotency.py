@@ -7,9 +7,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from stoker.idempotency import KEPT, IdempotencyRecord, forget_old
 from stoker.store import db
 from stoker.store.db import Database
+from stoker.web.idempotency import KEPT, IdempotencyRecord, forget_old
 from tests.artifacts.support import ARTIFACTS
 from tests.deployments.support import DEPLOYMENTS, check_error, upload
 from tests.support.server import Server

@@ -13,9 +13,9 @@ import pytest
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
-from stoker.schemas import RequestModel
 from stoker.tasks.base import Task, TaskRequest
 from stoker.tasks.registry import TASKS
+from stoker.web.schemas import RequestModel
 from tests.deployments.routes import OPEN, app, places
 from tests.support.contract import HIDDEN
 from tests.support.server import Server

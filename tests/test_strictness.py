@@ -9,9 +9,9 @@ import pytest
 from pydantic import BaseModel, Field, ValidationError
 
 from stoker.openai.sampling import OpenAIRequest
-from stoker.schemas import RequestModel
 from stoker.strictness import Strict
 from stoker.tasks.base import TaskRequest
+from stoker.web.schemas import RequestModel
 from tests.deployments.routes import app
 from tests.test_openapi import request_models
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from stoker import traces
+from stoker.telemetry import traces
 from tests.deployments.support import bert, call
 from tests.support.deploying import deploy
 from tests.support.server import Server, running
@@ -141,7 +141,9 @@ class TestWithout:
 
 
 def test_the_gateway_does_not_import_the_libraries_unasked(tmp_path: Path) -> None:
-    script = "import sys, stoker.app; print([m for m in sys.modules if 'opentelemetry.sdk' in m])"
+    script = (
+        "import sys, stoker.server.app; print([m for m in sys.modules if 'opentelemetry.sdk' in m])"
+    )
     found = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path
     )

@@ -2,12 +2,12 @@ from fastapi import APIRouter, Response
 
 from stoker.accounts import repository, service
 from stoker.accounts.schemas import Account, AccountCreate
-from stoker.auth import KeyedRoute, Operator
-from stoker.context import ReadSession, ServicesDep, WriteSession
 from stoker.errors import ConflictError, responses
-from stoker.idempotency import Idempotent
-from stoker.lists import ListResponse, Paging
+from stoker.keys.auth import KeyedRoute, Operator
 from stoker.usage import balances
+from stoker.web.context import ReadSession, ServicesDep, WriteSession
+from stoker.web.idempotency import Idempotent
+from stoker.web.lists import ListResponse, Paging
 
 router = APIRouter(prefix="/v1/accounts", tags=["Accounts"], route_class=KeyedRoute)
 

@@ -1,8 +1,8 @@
 from sqlalchemy import select
 
-from stoker.lists import Page, PageQuery, fetch_page
 from stoker.store.db import Session
 from stoker.store.tables.accounts import Account
+from stoker.web.lists import Page, PageQuery, fetch_page
 
 
 async def exists(session: Session, account_id: str) -> bool:

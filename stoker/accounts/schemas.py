@@ -2,8 +2,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from stoker.schemas import RequestModel, ResponseModel, UtcString
 from stoker.store.db import NO_CONTROL
+from stoker.web.schemas import RequestModel, ResponseModel, UtcString
 
 
 class AccountCreate(RequestModel):

@@ -6,9 +6,6 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Request, Response
 
 from stoker.agents import repository, run_service, schemas, service, stream
-from stoker.auth import AccountId, Caller, KeyedRoute, funded
-from stoker.context import ReadSession, ServicesDep, WriteSession
-from stoker.dependencies import made
 from stoker.errors import (
     ConflictError,
     EndpointNotSupportedError,
@@ -18,10 +15,13 @@ from stoker.errors import (
     NotFoundError,
     responses,
 )
-from stoker.idempotency import Idempotent
-from stoker.lists import ListResponse, Paging
-from stoker.openai.convention import EVENTS
-from stoker.schemas import Deleted
+from stoker.inference.convention import EVENTS
+from stoker.keys.auth import AccountId, Caller, KeyedRoute, funded
+from stoker.web.context import ReadSession, ServicesDep, WriteSession
+from stoker.web.dependencies import made
+from stoker.web.idempotency import Idempotent
+from stoker.web.lists import ListResponse, Paging
+from stoker.web.schemas import Deleted
 
 PREFIX = "/v1/agent"
 

@@ -7,9 +7,9 @@ from typing import Any
 from sqlalchemy import CursorResult, Integer, bindparam, delete, func, insert, or_, select, update
 
 from stoker.agents.events import DELTAS
-from stoker.lists import Page, PageQuery, fetch_page
 from stoker.store.db import Session
 from stoker.store.tables.agents import UNENDED, Agent, Run, RunEvent, RunStatus
+from stoker.web.lists import Page, PageQuery, fetch_page
 
 # Made once: what a run's steps ask the database for takes half as long to make as to answer.
 _AGENT = select(Agent).where(

@@ -6,13 +6,11 @@ from typing import Any
 
 import msgspec
 
-from stoker import idempotency
 from stoker.agents import events, repository, schemas, service
 from stoker.agents.journal import append
 from stoker.agents.sealing import Sealer, new_key
 from stoker.agents.transcript import Asked
 from stoker.agents.work import usage
-from stoker.context import Services
 from stoker.errors import (
     ConflictError,
     InvalidRequestError,
@@ -25,6 +23,8 @@ from stoker.openai.messages import for_template
 from stoker.store import db
 from stoker.store.db import Session
 from stoker.store.tables.agents import ENDED, Agent, Run, RunStatus
+from stoker.web import idempotency
+from stoker.web.context import Services
 
 _ERASED_AT_ONCE = 1000
 

@@ -17,8 +17,8 @@ from stoker.openai.messages import (
 )
 from stoker.openai.sampling import MAX_TEXT_CHARS, MAX_TOKENS, Name, StopString
 from stoker.openai.unions import attribute, one_of
-from stoker.schemas import RequestModel, ResponseModel, UtcString
 from stoker.store.tables.agents import RunStatus
+from stoker.web.schemas import RequestModel, ResponseModel, UtcString
 
 DEFAULT_STEPS = 16
 MAX_STEPS = 1000

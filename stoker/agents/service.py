@@ -9,10 +9,9 @@ import msgspec
 
 from stoker.agents import repository, schemas
 from stoker.agents.transcript import McpServer
-from stoker.context import Services
 from stoker.errors import InternalError, InvalidMediaError, InvalidRequestError, NotFoundError
 from stoker.ids import Prefix, new_id
-from stoker.inference import check_pipeline
+from stoker.inference.tasks import check_pipeline
 from stoker.keys.keyring import Principal, Scope
 from stoker.media.fetch import checked_url
 from stoker.openai.chat import JsonSchemaFormat, JsonValueFormat
@@ -20,6 +19,7 @@ from stoker.store import db
 from stoker.store.db import Session
 from stoker.store.tables.agents import Agent
 from stoker.tasks.registry import GENERATING
+from stoker.web.context import Services
 from stoker.wire import schema_limits as limits
 
 

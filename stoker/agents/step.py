@@ -13,11 +13,11 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from stoker.context import Services
 from stoker.errors import InferenceError, from_validation
 from stoker.keys.keyring import Principal, Scope
 from stoker.openai.chat import ChatRequest
 from stoker.openai.generation import CHAT, prepare
+from stoker.web.context import Services
 
 OnText = Callable[[bool, str], None]
 """Whether it is reasoning, and the text."""

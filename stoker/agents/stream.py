@@ -11,14 +11,14 @@ from stoker.agents.events import Event
 from stoker.agents.followers import Follower
 from stoker.agents.sealing import Sealer
 from stoker.agents.work import read
-from stoker.auth import AccountId
-from stoker.context import Services
 from stoker.errors import NotFoundError
-from stoker.lists import ListResponse, Page, PageQuery
-from stoker.openai.convention import Streamed, streamed
+from stoker.inference.convention import Streamed, streamed
+from stoker.keys.auth import AccountId
 from stoker.runtime.interface import KEEP_ALIVE
 from stoker.store.db import Session
 from stoker.store.tables.agents import Run, RunEvent
+from stoker.web.context import Services
+from stoker.web.lists import ListResponse, Page, PageQuery
 
 SILENCE_S = 15.0
 _PAGE = 256

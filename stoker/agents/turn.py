@@ -12,11 +12,11 @@ from stoker.agents.step import Answer, ask, caller_of
 from stoker.agents.tool_servers import ToolServers
 from stoker.agents.transcript import Listed, McpServer, ToolCall, Transcript
 from stoker.config import MIB
-from stoker.context import Services
 from stoker.errors import RunLimitError
 from stoker.store.tables.agents import Run
 from stoker.store.tables.usage import Price
 from stoker.usage import money
+from stoker.web.context import Services
 
 SAMPLING = (
     "temperature",

@@ -14,7 +14,6 @@ from stoker.agents.sealing import Sealer
 from stoker.agents.tool_servers import ToolServers
 from stoker.agents.transcript import Asked, ToolCall, Transcript
 from stoker.agents.turn import Turn
-from stoker.context import Services
 from stoker.errors import StokerError
 from stoker.jobs.runner import Outcome
 from stoker.runtime.interface import OnProgress
@@ -23,6 +22,7 @@ from stoker.store.db import Session
 from stoker.store.tables.agents import Run, RunEvent, RunStatus
 from stoker.store.tables.usage import Price
 from stoker.usage.prices import PriceList, hour_of
+from stoker.web.context import Services
 
 
 def read(sealer: Sealer, rows: Sequence[RunEvent]) -> list[Event]:

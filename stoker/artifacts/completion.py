@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass
 
 from stoker.artifacts import layout, repository, service
 from stoker.artifacts.disk import full_disk_reported
-from stoker.artifacts.inspection import Inspection, InspectionError, inspect
 from stoker.artifacts.streaming import KeyedLocks, transfers
 from stoker.errors import ConflictError
+from stoker.inspection import Inspection, InspectionError, inspect
 from stoker.store import db
 from stoker.store.blobs import Blobs
 from stoker.store.db import Database, Session

@@ -14,8 +14,6 @@ from stoker.artifacts.schemas import (
     Upload,
     UploadOpened,
 )
-from stoker.auth import AccountId, KeyedRoute, funded
-from stoker.context import ReadSession, ServicesDep, WriteSession
 from stoker.errors import (
     CapacityError,
     ConflictError,
@@ -25,10 +23,12 @@ from stoker.errors import (
     UnsupportedMediaTypeError,
     responses,
 )
-from stoker.http import lift_body_limit
-from stoker.idempotency import Idempotent
-from stoker.lists import ListResponse, Paging
-from stoker.schemas import Deleted
+from stoker.keys.auth import AccountId, KeyedRoute, funded
+from stoker.web.context import ReadSession, ServicesDep, WriteSession
+from stoker.web.http import lift_body_limit
+from stoker.web.idempotency import Idempotent
+from stoker.web.lists import ListResponse, Paging
+from stoker.web.schemas import Deleted
 
 router = APIRouter(prefix="/v1/model-artifacts", tags=["Model artifacts"], route_class=KeyedRoute)
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from stoker.artifacts import layout, repository, service
 from stoker.artifacts.streaming import Body, Hash, KeyedLocks, PartWriter, taken_over
-from stoker.context import Services
 from stoker.errors import ConflictError, PayloadTooLargeError
 from stoker.store.db import Session
 from stoker.store.tables.artifacts import Upload, UploadFile, UploadPart, UploadStatus
+from stoker.web.context import Services
 
 # A part is one client's bytes or another's, never a mixture.
 _locks = KeyedLocks()

@@ -13,7 +13,6 @@ from stoker.artifacts.message import Address, ContentRange, DigestMismatchError,
 from stoker.artifacts.parts import Finish, PartReception, Place, open_file, size_mismatch, too_large
 from stoker.artifacts.schemas import Part, ReceivedFile
 from stoker.artifacts.streaming import Body, Transfer, transfers
-from stoker.context import Services
 from stoker.errors import (
     ConflictError,
     InvalidRequestError,
@@ -22,6 +21,7 @@ from stoker.errors import (
 )
 from stoker.store.db import Session
 from stoker.store.tables.artifacts import Upload, UploadFile
+from stoker.web.context import Services
 
 GIB = 1024**3
 

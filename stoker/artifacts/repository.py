@@ -3,7 +3,6 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, delete, func, select, update
 
-from stoker.lists import Page, PageQuery, fetch_page
 from stoker.store.db import Session
 from stoker.store.tables.artifacts import (
     CLOSED,
@@ -14,6 +13,7 @@ from stoker.store.tables.artifacts import (
     UploadPart,
     UploadStatus,
 )
+from stoker.web.lists import Page, PageQuery, fetch_page
 
 
 async def get(

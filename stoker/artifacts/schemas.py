@@ -4,9 +4,9 @@ from typing import Annotated, Literal
 from pydantic import Field, PlainSerializer
 
 from stoker.artifacts.layout import FileState
-from stoker.schemas import RequestModel, ResponseModel, UtcString
 from stoker.store.tables import artifacts as models
 from stoker.store.tables.artifacts import ArtifactStatus, UploadStatus
+from stoker.web.schemas import RequestModel, ResponseModel, UtcString
 
 DisplayName = Annotated[
     str,

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from stoker.artifacts import repository
-from stoker.artifacts.inspection import InspectionError, names
 from stoker.artifacts.schemas import ArtifactCreate, ArtifactUpdate
 from stoker.artifacts.streaming import transfers
 from stoker.config import MIB, Settings
 from stoker.deployments import repository as deployments
 from stoker.errors import ConflictError, InvalidRequestError, NotFoundError, nearest
 from stoker.ids import Prefix, new_id
+from stoker.inspection import InspectionError, names
 from stoker.store import db
 from stoker.store.blobs import Blobs
 from stoker.store.db import Database, Session

@@ -9,10 +9,10 @@ import typer
 
 from stoker.cli import output
 from stoker.cli.call import parsed_parameters
-from stoker.cli.client import Client, JsonObject, Request, quoted
 from stoker.cli.context import client
-from stoker.cli.errors import CliError, WrongUseError
 from stoker.cli.output import AsJson, Columns
+from stoker.client.client import Client, JsonObject, Request, quoted
+from stoker.client.errors import CliError, WrongUseError
 
 AGENTS = "/v1/agent"
 ID_PREFIX = "agent_"

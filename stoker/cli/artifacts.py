@@ -6,14 +6,14 @@ from typing import Annotated, Any
 import typer
 
 from stoker.cli import deployments, output
-from stoker.cli.client import Client, JsonObject, Request, quoted
 from stoker.cli.context import client, context
-from stoker.cli.errors import CliError, WrongUseError
 from stoker.cli.output import AsJson, Columns
 from stoker.cli.progress import push_progress
-from stoker.cli.push import Uploader
-from stoker.cli.selection import Selection, default_name, select
-from stoker.cli.upload_session import ARTIFACTS, Session, session_path
+from stoker.client.client import Client, JsonObject, Request, quoted
+from stoker.client.errors import CliError, WrongUseError
+from stoker.client.push import Uploader
+from stoker.client.selection import Selection, default_name, select
+from stoker.client.upload_session import ARTIFACTS, Session, session_path
 
 app = typer.Typer(no_args_is_help=True, help="Push models to the server, and look after them.")
 

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 import typer
 
 from stoker.cli import inputs, output
-from stoker.cli.client import Client, JsonObject, Request, quoted
 from stoker.cli.context import client
-from stoker.cli.errors import CliError, WrongUseError
 from stoker.cli.output import AsJson, Columns
+from stoker.client.client import Client, JsonObject, Request, quoted
+from stoker.client.errors import CliError, WrongUseError
 
 MODELS = "/v1/models"
 # Above any wait and inference timeout that a server has by default: the server says when to end.

@@ -9,10 +9,10 @@ import typer
 
 from stoker.cli import output
 from stoker.cli.call import TIMEOUT_S, Parameters, parsed_parameters
-from stoker.cli.client import Client, JsonObject, Request
 from stoker.cli.context import client
-from stoker.cli.errors import CliError
 from stoker.cli.inputs import CHAT, image_url
+from stoker.client.client import Client, JsonObject, Request
+from stoker.client.errors import CliError
 
 
 def chat(

@@ -5,8 +5,8 @@ from typing import cast
 
 import typer
 
-from stoker.cli.client import Client
-from stoker.cli.errors import WrongUseError
+from stoker.client.client import Client
+from stoker.client.errors import WrongUseError
 
 DEFAULT_BASE_URL = "http://127.0.0.1:8000"
 NO_KEY_HINT = """\

@@ -6,11 +6,11 @@ import typer
 
 from stoker.cli import output
 from stoker.cli.call import parsed_parameters
-from stoker.cli.client import JsonObject, Request
 from stoker.cli.context import client
 from stoker.cli.deployments import DETAILS, Readiness, Which, app, create, path_of, settled
-from stoker.cli.errors import WrongUseError
 from stoker.cli.output import AsJson
+from stoker.client.client import JsonObject, Request
+from stoker.client.errors import WrongUseError
 
 READINESS = "cold: starts when called; warm: stays while memory allows; hot: always."
 

@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 import typer
 
 from stoker.cli import output
-from stoker.cli.client import Client, JsonObject, Retry, quoted
 from stoker.cli.context import client
-from stoker.cli.errors import CliError
 from stoker.cli.output import AsJson, Columns
+from stoker.client.client import Client, JsonObject, Retry, quoted
+from stoker.client.errors import CliError
 
 app = typer.Typer(no_args_is_help=True, help="Models at work: list, change, start, stop, logs.")
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import typer
 
 from stoker.cli import output
-from stoker.cli.client import Client
 from stoker.cli.context import Context, context
-from stoker.cli.errors import ApiError, CliError, WrongUseError
 from stoker.cli.output import AsJson
 from stoker.cli.settings import HINT, read_settings
+from stoker.client.client import Client
+from stoker.client.errors import ApiError, CliError, WrongUseError
 
 MIN_PYTHON = (3, 11)
 GB = 10**9
@@ -159,8 +159,8 @@ def _namespaces() -> Check:
 
 
 def _extras() -> Check:
-    from stoker.artifacts.inspection.packages import is_installed
-    from stoker.artifacts.inspection.requirements import EXTRAS
+    from stoker.inspection.packages import is_installed
+    from stoker.inspection.requirements import EXTRAS
 
     missing = [
         name for name, packages in EXTRAS.items() if not all(is_installed(one) for one in packages)

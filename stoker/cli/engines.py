@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stoker.cli import output
-from stoker.cli.errors import CliError, WrongUseError
 from stoker.cli.output import AsJson, Columns
 from stoker.cli.settings import read_settings
+from stoker.client.errors import CliError, WrongUseError
 
 if TYPE_CHECKING:
     from stoker.config import Settings

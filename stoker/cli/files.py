@@ -8,9 +8,9 @@ import typer
 
 from stoker.cli import output
 from stoker.cli.call import TIMEOUT_S
-from stoker.cli.client import Request, quoted
 from stoker.cli.context import client
 from stoker.cli.output import AsJson, Columns
+from stoker.client.client import Request, quoted
 
 FILES = "/v1/files"
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stoker.cli.client import Files, JsonObject
-from stoker.cli.errors import WrongUseError
+from stoker.client.client import Files, JsonObject
+from stoker.client.errors import WrongUseError
 
 CHAT = "/v1/chat/completions"
 TRANSCRIPTIONS = "/v1/audio/transcriptions"

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 import typer
 
 from stoker.cli import deployments, output
-from stoker.cli.client import JsonObject, quoted
 from stoker.cli.context import client
-from stoker.cli.errors import WrongUseError
 from stoker.cli.output import AsJson, Columns
+from stoker.client.client import JsonObject, quoted
+from stoker.client.errors import WrongUseError
 
 app = typer.Typer(no_args_is_help=True, help="API keys: create, list, show, rotate, revoke.")
 

@@ -24,8 +24,8 @@ from stoker.cli import (
     videos,
 )
 from stoker.cli.context import DEFAULT_BASE_URL, Context
-from stoker.cli.errors import CliError
 from stoker.cli.settings import read_settings
+from stoker.client.errors import CliError
 
 if TYPE_CHECKING:
     from stoker.config import Settings
@@ -74,7 +74,8 @@ def _settings(host: str | None, port: int | None, data_dir: Path | None) -> "Set
 @app.command()
 def serve(host: Host = None, port: Port = None, data_dir: DataDir = None) -> None:
     """Start the server, empty. The operator key is written to DATA_DIR/operator-key."""
-    from stoker import bootstrap, server
+    from stoker.server import bootstrap
+    from stoker.server import serve as server
 
     server.run(_settings(host, port, data_dir), bootstrap.announce)
 

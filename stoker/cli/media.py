@@ -8,11 +8,11 @@ import typer
 
 from stoker.cli import output
 from stoker.cli.call import TIMEOUT_S, Parameters, parsed_parameters
-from stoker.cli.client import JsonObject, Request
 from stoker.cli.context import client
-from stoker.cli.errors import WrongUseError
 from stoker.cli.inputs import TRANSCRIPTIONS
 from stoker.cli.output import AsJson
+from stoker.client.client import JsonObject, Request
+from stoker.client.errors import WrongUseError
 
 IMAGES, EDITS = "/v1/images/generations", "/v1/images/edits"
 SPEECH = "/v1/audio/speech"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stoker.cli.client import JsonObject
-from stoker.cli.errors import CliError
+from stoker.client.client import JsonObject
+from stoker.client.errors import CliError
 
 if TYPE_CHECKING:
     from rich.console import Console

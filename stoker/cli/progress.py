@@ -7,7 +7,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from stoker.cli import output
-from stoker.cli.selection import Selection
+from stoker.client.selection import Selection
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from stoker.cli.errors import WrongUseError
+from stoker.client.errors import WrongUseError
 
 if TYPE_CHECKING:
     from stoker.config import Settings

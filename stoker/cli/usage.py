@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 import typer
 
 from stoker.cli import output
-from stoker.cli.client import Client, JsonObject, Request, quoted
 from stoker.cli.context import client
-from stoker.cli.errors import WrongUseError
 from stoker.cli.output import AsJson, Columns
+from stoker.client.client import Client, JsonObject, Request, quoted
+from stoker.client.errors import WrongUseError
 
 credits_app = typer.Typer(
     invoke_without_command=True, help="The account's balance; operators grant credits."

@@ -8,11 +8,11 @@ import typer
 
 from stoker.cli import output
 from stoker.cli.call import TIMEOUT_S, Parameters, parsed_parameters
-from stoker.cli.client import Client, JsonObject, Request
 from stoker.cli.context import client
-from stoker.cli.errors import CliError
 from stoker.cli.media import Model
 from stoker.cli.output import AsJson, Columns
+from stoker.client.client import Client, JsonObject, Request
+from stoker.client.errors import CliError
 
 VIDEOS = "/v1/videos"
 POLL_S = 1.0

@@ -1,1 +1,1 @@
-"""The demo: tiny real models, trained by `stoker.demo.build`, and a server that has them."""
+"""The demo: tiny real models, trained by `tools.demo_models`, and a server that has them."""

@@ -4,10 +4,11 @@ import asyncio
 import os
 import sys
 
-from stoker import bootstrap, server
 from stoker.config import Settings
-from stoker.context import Services
 from stoker.demo.setup import calls, set_up
+from stoker.server import bootstrap
+from stoker.server import serve as server
+from stoker.web.context import Services
 
 
 def run(settings: Settings) -> None:

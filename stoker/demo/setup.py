@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stoker.bootstrap import write_private
-from stoker.cli.client import Client
-from stoker.cli.errors import ApiError
-from stoker.cli.push import Uploader
-from stoker.cli.selection import select
+from stoker.client.client import Client
+from stoker.client.errors import ApiError
+from stoker.client.push import Uploader
+from stoker.client.selection import select
 from stoker.demo.examples import EXAMPLES, MEDIA, SHOWN
+from stoker.server.bootstrap import write_private
 from stoker.tasks.registry import TASKS
 
 MODELS = Path(__file__).parent / "models"

@@ -2,8 +2,6 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from stoker.auth import AccountId, KeyedRoute, funded
-from stoker.context import ReadSession, ServicesDep, WriteSession
 from stoker.deployments import repository, service
 from stoker.deployments.schemas import (
     Deployment,
@@ -19,10 +17,12 @@ from stoker.errors import (
     NotFoundError,
     responses,
 )
-from stoker.idempotency import Idempotent
-from stoker.lists import ListResponse, Paging
-from stoker.schemas import Deleted
+from stoker.keys.auth import AccountId, KeyedRoute, funded
 from stoker.store.tables.deployments import Desired
+from stoker.web.context import ReadSession, ServicesDep, WriteSession
+from stoker.web.idempotency import Idempotent
+from stoker.web.lists import ListResponse, Paging
+from stoker.web.schemas import Deleted
 
 router = APIRouter(prefix="/v1/deployments", tags=["Deployments"], route_class=KeyedRoute)
 

@@ -4,11 +4,11 @@ import asyncio
 from pathlib import Path
 
 from stoker.artifacts import repository as artifacts
-from stoker.artifacts.inspection import Inspection, InspectionError, inspect
-from stoker.artifacts.inspection.inspector import MIN_WORKING_BYTES
 from stoker.config import Settings
 from stoker.deployments.folders import FolderReader, source_folder
 from stoker.errors import InvalidRequestError
+from stoker.inspection import Inspection, InspectionError, inspect
+from stoker.inspection.inspector import MIN_WORKING_BYTES
 from stoker.store.db import Session
 from stoker.store.tables.artifacts import Artifact
 from stoker.store.tables.deployments import Deployment

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from stoker.artifacts import service as artifacts
-from stoker.artifacts.inspection import validate_path
 from stoker.config import Settings
 from stoker.errors import InvalidRequestError
+from stoker.inspection import validate_path
 from stoker.runtime.interface import DeploymentSpec
-from stoker.runtime.local.replica import LoadError
+from stoker.runtime.pool.replica import LoadError
 from stoker.store.blobs import Blobs
 from stoker.store.db import Database
 

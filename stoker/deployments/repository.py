@@ -2,10 +2,10 @@ from collections.abc import Sequence
 
 from sqlalchemy import select, update
 
-from stoker.lists import Page, PageQuery, fetch_page
 from stoker.runtime.interface import DeploymentSpec
 from stoker.store.db import Session
 from stoker.store.tables.deployments import Deployment, DeploymentEvent
+from stoker.web.lists import Page, PageQuery, fetch_page
 
 
 async def get(

@@ -3,9 +3,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from stoker.runtime.interface import Readiness, Reason, Status
-from stoker.schemas import RequestModel, ResponseModel, UtcString
 from stoker.store.db import NO_CONTROL
 from stoker.store.tables.deployments import Desired
+from stoker.web.schemas import RequestModel, ResponseModel, UtcString
 from stoker.wire.protocol import WeightFormat
 
 # A path segment or several: ids such as `team/ner` are as common as `ner`.

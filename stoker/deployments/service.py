@@ -8,7 +8,6 @@ from sqlalchemy.exc import IntegrityError
 
 from stoker.artifacts import repository as artifacts
 from stoker.config import Settings
-from stoker.context import Services
 from stoker.deployments import estimates, repository, schemas
 from stoker.deployments.directory import Entry
 from stoker.deployments.folders import FOLDER
@@ -22,6 +21,7 @@ from stoker.store.tables.artifacts import Artifact, ArtifactStatus
 from stoker.store.tables.deployments import Deployment, Desired
 from stoker.tasks.architectures import matching
 from stoker.tasks.registry import PIPELINES, TEXT_GENERATION, engines
+from stoker.web.context import Services
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from stoker.errors import (
     StokerError,
     responses,
 )
-from stoker.http import error_response
+from stoker.web.http import error_response
 
 _FILE: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 

@@ -2,16 +2,16 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Security
 
-from stoker.auth import ActingFor, KeyedRoute, Within, authenticate, bearer, reach_of
-from stoker.context import ReadSession, Services, ServicesDep, WriteSession
 from stoker.errors import NotFoundError, responses
 from stoker.files import repository, schemas, service
 from stoker.files.content import Content, documented
 from stoker.files.schemas import File
-from stoker.lists import ListResponse, Paging
-from stoker.schemas import Deleted
+from stoker.keys.auth import ActingFor, KeyedRoute, Within, authenticate, bearer, reach_of
 from stoker.store import db
 from stoker.store.tables import files as models
+from stoker.web.context import ReadSession, Services, ServicesDep, WriteSession
+from stoker.web.lists import ListResponse, Paging
+from stoker.web.schemas import Deleted
 
 ANY_TYPE = "application/octet-stream"
 

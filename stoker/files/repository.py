@@ -3,10 +3,10 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, select
 
-from stoker.auth import Reach
-from stoker.lists import Page, PageQuery, fetch_page
+from stoker.keys.auth import Reach
 from stoker.store.db import Session
 from stoker.store.tables.files import File
+from stoker.web.lists import Page, PageQuery, fetch_page
 
 
 def _within(reach: Reach) -> ColumnElement[bool]:

@@ -2,9 +2,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from stoker.schemas import ResponseModel
 from stoker.store.tables import files as models
 from stoker.store.tables.files import Purpose
+from stoker.web.schemas import ResponseModel
 
 
 class File(ResponseModel):

@@ -12,15 +12,15 @@ from datetime import datetime, timedelta
 
 from fastapi import Request
 
-from stoker.auth import Reach
-from stoker.context import Services
 from stoker.errors import NotFoundError
 from stoker.files import repository
 from stoker.ids import Prefix, made_at, new_id
+from stoker.keys.auth import Reach
 from stoker.store import db
 from stoker.store.blobs import Blobs
 from stoker.store.db import Database, Session
 from stoker.store.tables.files import File, Purpose
+from stoker.web.context import Services
 
 log = logging.getLogger(__name__)
 

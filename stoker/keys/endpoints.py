@@ -1,14 +1,14 @@
 from fastapi import APIRouter, Response
 
-from stoker.auth import KeyedRoute, Manager
-from stoker.context import ReadSession, ServicesDep, WriteSession
 from stoker.errors import ConflictError, NotFoundError, responses
-from stoker.idempotency import Idempotent
 from stoker.keys import repository, service
+from stoker.keys.auth import KeyedRoute, Manager
 from stoker.keys.schemas import Key, KeyCreate, KeyRotate, KeyWithSecret
-from stoker.lists import ListResponse, Paging
-from stoker.schemas import Deleted
 from stoker.store.tables.keys import ApiKey
+from stoker.web.context import ReadSession, ServicesDep, WriteSession
+from stoker.web.idempotency import Idempotent
+from stoker.web.lists import ListResponse, Paging
+from stoker.web.schemas import Deleted
 
 router = APIRouter(prefix="/v1/api-keys", tags=["API keys"], route_class=KeyedRoute)
 

@@ -3,9 +3,9 @@ from datetime import datetime
 
 from sqlalchemy import select, update
 
-from stoker.lists import Page, PageQuery, fetch_page
 from stoker.store.db import Session
 from stoker.store.tables.keys import ApiKey
+from stoker.web.lists import Page, PageQuery, fetch_page
 
 
 async def by_public_id(session: Session, public_id: str) -> ApiKey | None:

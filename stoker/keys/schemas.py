@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from stoker.keys.keyring import Scope
-from stoker.schemas import RequestModel, ResponseModel, UtcString
 from stoker.store.db import NO_CONTROL
+from stoker.web.schemas import RequestModel, ResponseModel, UtcString
 
 MAX_GRACE_S = 30 * 24 * 3600
 MAX_REQUESTS = 10_000_000

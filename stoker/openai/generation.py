@@ -9,19 +9,19 @@ from typing import Any, Protocol
 from fastapi import APIRouter, Request, Response
 from pydantic import ValidationError
 
-from stoker.auth import Caller
-from stoker.context import Services, ServicesDep
 from stoker.deployments.directory import Entry
 from stoker.errors import InvalidRequestError, from_validation
-from stoker.http import require_json
-from stoker.inference import Prefer, TaskRoute, check_pipeline, unless_gone, wait_seconds
+from stoker.inference.convention import EVENTS, Convention, add_route, streamed
+from stoker.inference.tasks import Prefer, TaskRoute, check_pipeline, unless_gone, wait_seconds
+from stoker.keys.auth import Caller
 from stoker.keys.keyring import Principal
 from stoker.llm.families import IMAGE_TEXT_TO_TEXT
 from stoker.openai import chat, completions, response_object
 from stoker.openai import responses as responses_api
-from stoker.openai.convention import EVENTS, Convention, add_route, streamed
 from stoker.openai.messages import check_images
 from stoker.tasks.registry import GENERATING
+from stoker.web.context import Services, ServicesDep
+from stoker.web.http import require_json
 from stoker.wire import schema_limits as limits
 from stoker.wire.generation import Generation
 

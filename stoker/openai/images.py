@@ -11,18 +11,18 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
-from stoker import bodies
-from stoker.auth import Caller
-from stoker.context import Services, ServicesDep
 from stoker.deployments.directory import Entry
 from stoker.files import service as files
-from stoker.inference import Prefer, TaskRoute, check_pipeline, unless_gone, wait_seconds
-from stoker.openai.convention import EVENTS, Convention, add_route, streamed
+from stoker.inference import bodies
+from stoker.inference.convention import EVENTS, Convention, add_route, streamed
+from stoker.inference.tasks import Prefer, TaskRoute, check_pipeline, unless_gone, wait_seconds
+from stoker.keys.auth import Caller
 from stoker.openai.image_requests import ImageEditRequest, ImageGenerationRequest
 from stoker.runtime.interface import KEEP_ALIVE, Call
 from stoker.store.tables.files import Purpose
 from stoker.tasks.registry import MEDIA
 from stoker.tasks.text_to_image import EDITS, GENERATIONS
+from stoker.web.context import Services, ServicesDep
 from stoker.wire.drawing import ImageFormat, Images
 
 JSON = "application/json"

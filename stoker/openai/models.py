@@ -5,12 +5,12 @@ from typing import Literal
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from stoker.auth import Caller
-from stoker.context import Services, ServicesDep
 from stoker.deployments.directory import Entry
 from stoker.errors import ModelNotFoundError, responses
+from stoker.keys.auth import Caller
 from stoker.runtime.interface import Readiness, Status
 from stoker.tasks.registry import endpoints
+from stoker.web.context import Services, ServicesDep
 
 router = APIRouter(prefix="/v1/models", tags=["Models"])
 

@@ -4,8 +4,8 @@ from typing import Any
 
 from fastapi import APIRouter
 
+from stoker.inference.convention import Convention
 from stoker.openai import generation, images, speech, transcriptions
-from stoker.openai.convention import Convention
 
 CONVENTIONS: tuple[Convention[Any], ...] = (
     *generation.CONVENTIONS,

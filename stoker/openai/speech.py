@@ -6,15 +6,15 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Request, Response
 from pydantic import AfterValidator, Field, model_validator
 
-from stoker import bodies
-from stoker.auth import Caller
-from stoker.context import ServicesDep
-from stoker.inference import Prefer, TaskRoute, check_pipeline, wait_seconds
+from stoker.inference import bodies
+from stoker.inference.convention import EVENTS, Convention, add_route, streamed
+from stoker.inference.tasks import Prefer, TaskRoute, check_pipeline, wait_seconds
+from stoker.keys.auth import Caller
 from stoker.openai import hub
-from stoker.openai.convention import EVENTS, Convention, add_route, streamed
 from stoker.openai.sampling import ModelRequest, OpenAIRequest
 from stoker.runtime.interface import KEEP_ALIVE, Call
 from stoker.tasks.text_to_speech import PATH, PIPELINE
+from stoker.web.context import ServicesDep
 
 MAX_CHARACTERS = 4096
 CONTENT_TYPES: Mapping[str, str] = {

@@ -6,13 +6,12 @@ from typing import Annotated, Any, ClassVar, Literal, Self, cast
 from fastapi import APIRouter, Request, Response
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
-from stoker import bodies
-from stoker.auth import Caller
-from stoker.context import ServicesDep
-from stoker.inference import Prefer, TaskRoute, check_pipeline, unless_gone, wait_seconds
+from stoker.inference import bodies
+from stoker.inference.convention import EVENTS, Convention, add_route, streamed
+from stoker.inference.tasks import Prefer, TaskRoute, check_pipeline, unless_gone, wait_seconds
+from stoker.keys.auth import Caller
 from stoker.media.media import Media
 from stoker.openai import hub
-from stoker.openai.convention import EVENTS, Convention, add_route, streamed
 from stoker.openai.sampling import ModelRequest
 from stoker.runtime.interface import Call
 from stoker.stages.generating import MIN_TEMPERATURE
@@ -20,6 +19,7 @@ from stoker.stages.recognition.transcripts import TIMED, Finishing
 from stoker.tasks.automatic_speech_recognition import PIPELINE, TRANSCRIPTIONS, TRANSLATIONS
 from stoker.tasks.base import refusal
 from stoker.tasks.inputs import Audio
+from stoker.web.context import ServicesDep
 
 JSON = "application/json"
 TEXT, VTT = "text/plain", "text/vtt"

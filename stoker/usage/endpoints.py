@@ -2,15 +2,15 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header, Query, Response
 
-from stoker.auth import AccountId, KeyedRoute, Manager, Operator
-from stoker.context import ReadSession, ServicesDep, WriteSession
 from stoker.errors import ConflictError, NotFoundError, responses
-from stoker.idempotency import Idempotent
-from stoker.lists import ListResponse, Paging
+from stoker.keys.auth import AccountId, KeyedRoute, Manager, Operator
 from stoker.store import db
 from stoker.store.db import NO_CONTROL
 from stoker.usage import balances, money, prices, reports, repository, schemas
 from stoker.usage.schemas import Credits, GrantCreate, Price, PriceCreate, Transfer, UsageReport
+from stoker.web.context import ReadSession, ServicesDep, WriteSession
+from stoker.web.idempotency import Idempotent
+from stoker.web.lists import ListResponse, Paging
 
 CSV = "text/csv"
 

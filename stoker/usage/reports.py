@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from stoker.errors import InvalidRequestError
-from stoker.lists import ListResponse, PageQuery
 from stoker.store import db
 from stoker.store.db import Session
 from stoker.store.tables.usage import Holding, Kind
@@ -14,6 +13,7 @@ from stoker.usage import money, repository, schemas
 from stoker.usage.prices import PriceList, hour_of
 from stoker.usage.repository import COUNTS, Span
 from stoker.usage.schemas import Amounts, GroupBy, UsageRow
+from stoker.web.lists import ListResponse, PageQuery
 
 DAY = 24
 LONGEST = {"deployment": 400 * DAY, "day": 400 * DAY, "hour": 31 * DAY}

@@ -7,11 +7,11 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, func, select
 
-from stoker.lists import Page, PageQuery, fetch_page
 from stoker.store.db import Session
 from stoker.store.tables.accounts import Account
 from stoker.store.tables.artifacts import Artifact, Upload
 from stoker.store.tables.usage import Book, Holding, Kind, Price, Transfer, UsageCount
+from stoker.web.lists import Page, PageQuery, fetch_page
 
 COUNTS = (
     UsageCount.requests,

@@ -4,10 +4,10 @@ from typing import Annotated, Literal
 from pydantic import AwareDatetime, Field, model_validator
 
 from stoker.runtime.metering import HOUR_MS
-from stoker.schemas import RequestModel, ResponseModel, UtcString
 from stoker.store.db import NO_CONTROL
 from stoker.store.tables import usage as models
 from stoker.usage import money
+from stoker.web.schemas import RequestModel, ResponseModel, UtcString
 
 GroupBy = Literal["deployment", "day", "hour"]
 Rate = Annotated[int, Field(ge=0, le=10**9)]

@@ -1,8 +1,5 @@
 from fastapi import APIRouter, Request, Response
 
-from stoker import bodies
-from stoker.auth import Caller, KeyedRoute, Within
-from stoker.context import ReadSession, ServicesDep, WriteSession
 from stoker.errors import (
     CALLING,
     ConflictError,
@@ -13,15 +10,18 @@ from stoker.errors import (
 from stoker.files import endpoints as files
 from stoker.files.content import Content, documented
 from stoker.files.service import discard
-from stoker.idempotency import Idempotent
-from stoker.inference import check_pipeline, unless_gone
-from stoker.lists import ListResponse, Paging
-from stoker.openai.convention import Convention
-from stoker.schemas import Deleted
+from stoker.inference import bodies
+from stoker.inference.convention import Convention
+from stoker.inference.tasks import check_pipeline, unless_gone
+from stoker.keys.auth import Caller, KeyedRoute, Within
 from stoker.store import db
 from stoker.tasks.registry import VIDEO
 from stoker.videos import repository, service, shapes
 from stoker.videos.schemas import Variant, Video, VideoCreate
+from stoker.web.context import ReadSession, ServicesDep, WriteSession
+from stoker.web.idempotency import Idempotent
+from stoker.web.lists import ListResponse, Paging
+from stoker.web.schemas import Deleted
 
 router = APIRouter(prefix="/v1/videos", tags=["Videos"], route_class=KeyedRoute)
 

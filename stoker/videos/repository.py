@@ -2,10 +2,10 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, delete, or_, select
 
-from stoker.auth import Reach
-from stoker.lists import Page, PageQuery, fetch_page
+from stoker.keys.auth import Reach
 from stoker.store.db import Session
 from stoker.store.tables.videos import Video
+from stoker.web.lists import Page, PageQuery, fetch_page
 
 
 def _within(reach: Reach) -> ColumnElement[bool]:

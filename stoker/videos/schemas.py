@@ -8,10 +8,10 @@ from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from stoker.media.media import Media
 from stoker.openai.sampling import OpenAIRequest
-from stoker.schemas import ResponseModel
 from stoker.store.tables.jobs import JobStatus
 from stoker.tasks.base import refusal
 from stoker.tasks.inputs import Image
+from stoker.web.schemas import ResponseModel
 from stoker.wire.video_request import (
     MAX_FPS,
     MAX_GUIDANCE,

@@ -7,8 +7,6 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from stoker.auth import Reach
-from stoker.context import Services
 from stoker.deployments.directory import Entry
 from stoker.diffusion.video.rules import Shape
 from stoker.errors import (
@@ -23,6 +21,7 @@ from stoker.files import service as files
 from stoker.ids import Prefix, new_id
 from stoker.jobs import repository as jobs
 from stoker.jobs.runner import Outcome
+from stoker.keys.auth import Reach
 from stoker.media.media import Media
 from stoker.runtime.interface import Call, OnProgress
 from stoker.store import db
@@ -32,6 +31,7 @@ from stoker.store.tables.jobs import JobStatus
 from stoker.store.tables.videos import Video
 from stoker.tasks.registry import IMAGE_TO_VIDEO
 from stoker.videos import repository, schemas
+from stoker.web.context import Services
 from stoker.wire.video_request import VideoAnswer
 
 KEPT = timedelta(days=30)

@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 
 from stoker.artifacts import service as artifacts
-from stoker.context import Services
 from stoker.deployments import repository as deployments
 from stoker.deployments.directory import Entry
 from stoker.deployments.folders import FolderReader
@@ -15,6 +14,7 @@ from stoker.diffusion.video.rules import Rules, Shape, check_amount, rules_of
 from stoker.errors import InvalidRequestError
 from stoker.stages.base import InputError
 from stoker.videos.schemas import VideoCreate
+from stoker.web.context import Services
 from stoker.wire.video_request import VideoSpec
 
 log = logging.getLogger(__name__)

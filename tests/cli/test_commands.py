@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from stoker.artifacts.inspection import packages
 from stoker.cli import doctor
+from stoker.inspection import packages
 from tests.cli.support import Cli, account_cli, until
 from tests.support.server import Server
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from stoker.cli.errors import WrongUseError
 from stoker.cli.inputs import CHAT, MEDIA, TRANSCRIPTIONS, placed, read
+from stoker.client.errors import WrongUseError
 from stoker.openai.registry import CONVENTIONS
 from stoker.tasks.registry import TASKS
 

@@ -5,8 +5,8 @@ import pytest
 
 from stoker.cli import output
 from stoker.cli.call import parsed_parameters
-from stoker.cli.errors import WrongUseError
 from stoker.cli.keys import duration
+from stoker.client.errors import WrongUseError
 
 
 class TestParameters:

@@ -3,8 +3,8 @@ from collections.abc import Callable
 
 import pytest
 
-from stoker.cli.client import Retry, Stopped
-from stoker.cli.errors import (
+from stoker.client.client import Retry, Stopped
+from stoker.client.errors import (
     ApiError,
     ApiProblem,
     BrokenConnectionError,

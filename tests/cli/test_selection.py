@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from stoker.cli.errors import CliError
-from stoker.cli.selection import Selection, default_name, select
+from stoker.client.errors import CliError
+from stoker.client.selection import Selection, default_name, select
 
 
 @pytest.fixture

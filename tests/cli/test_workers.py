@@ -2,8 +2,8 @@ import threading
 
 import pytest
 
-from stoker.cli.client import Stopped
-from stoker.cli.workers import in_parallel
+from stoker.client.client import Stopped
+from stoker.client.parallel import in_parallel
 
 
 def test_does_every_job_once() -> None:

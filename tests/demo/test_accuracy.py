@@ -10,7 +10,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from stoker.demo.build import (
+from stoker.demo.examples import EXAMPLES
+from stoker.tasks.registry import TASKS
+from tests.support.media import png
+from tests.support.server import Server
+from tools.demo_models import (
     clip,
     detector,
     digits,
@@ -27,11 +31,7 @@ from stoker.demo.build import (
     translator,
     waveforms,
 )
-from stoker.demo.build.example_media import SPOKEN
-from stoker.demo.examples import EXAMPLES
-from stoker.tasks.registry import TASKS
-from tests.support.media import png
-from tests.support.server import Server
+from tools.demo_models.example_media import SPOKEN
 
 COUNT = 100
 BATCH = 50

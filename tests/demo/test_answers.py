@@ -9,9 +9,9 @@ import httpx
 import jsonschema
 import pytest
 
-from stoker.cors import EXPOSED
 from stoker.demo.examples import EXAMPLES, MEDIA_CALLS, Example
 from stoker.tasks.registry import TASKS
+from stoker.web.cors import EXPOSED
 from tests.demo.test_demo import ROOT
 from tests.deployments.support import bert
 from tests.support import contract

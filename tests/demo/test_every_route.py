@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stoker.cli.client import Client, Request
+from stoker.client.client import Client, Request
 from tests.cli.support import Cli, until
 from tests.demo.test_answers import QUESTION, WEATHER
 from tests.deployments.routes import INFERENCE

@@ -10,9 +10,9 @@ from pathlib import Path
 from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
 
-from stoker.app import create_app
 from stoker.config import Settings
 from stoker.openai.registry import CONVENTIONS
+from stoker.server.app import create_app
 from stoker.tasks.registry import TASKS
 
 OPEN = {"/health", "/ready", "/docs", "/openapi.json", "/v1/agent/openapi.json"}

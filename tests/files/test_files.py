@@ -11,13 +11,13 @@ import httpx
 import pytest
 from sqlalchemy import select
 
-from stoker.app import build_services
 from stoker.config import Settings
-from stoker.context import Services
 from stoker.files import service
 from stoker.ids import made_at
+from stoker.server.app import build_services
 from stoker.store import db
 from stoker.store.tables.files import File, Purpose
+from stoker.web.context import Services
 from tests.support.server import WITHOUT_MODELS, Server, running
 
 CONTENT = bytes(range(256)) * 40

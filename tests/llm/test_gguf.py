@@ -10,8 +10,8 @@ import torch
 import transformers
 
 import stoker.demo
-from stoker.artifacts.inspection import inspect
 from stoker.chat.prompts.prompts import Prompts
+from stoker.inspection import inspect
 from stoker.llm import gguf
 from stoker.llm.engines.export import TOLERANCE, export
 from stoker.llm.engines.openvino import OpenVinoRunner

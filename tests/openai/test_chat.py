@@ -11,8 +11,8 @@ import tokenizers
 from openai.types.chat import ChatCompletion
 from pydantic import BaseModel
 
-from stoker.demo.build.chat_text import STATED, STYLED
 from tests.openai.conftest import ANY, CACHING, MODEL
+from tools.demo_models.chat_text import STATED, STYLED
 
 WEATHER: Any = {
     "type": "function",

@@ -17,11 +17,11 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from stoker.demo.build.chat_text import STATED
 from tests.openai.conftest import MODEL
 from tests.openai.test_chat import ANNA, FRANCE, PARIS, Person
 from tests.openai.test_tools_and_forms import REPORT, Report
 from tests.support.deploying import deploy
+from tools.demo_models.chat_text import STATED
 
 LISBON = "What is the weather in Lisbon?"
 

@@ -10,12 +10,12 @@ import httpx
 import openai
 import pytest
 
-from stoker.demo.build.chat_text import STATED
 from tests.cli.support import Cli, account_cli
 from tests.openai.conftest import CONVERSION_S, MODEL
 from tests.support.deploying import deployment
 from tests.support.gguf import write_gguf
 from tests.support.server import Server
+from tools.demo_models.chat_text import STATED
 
 QUESTION, ANSWER = "What is the capital of France?", "The capital of France is Paris."
 

@@ -12,12 +12,12 @@ import pytest
 from PIL import Image
 
 import stoker.demo
-from stoker.demo.build import seeing
 from stoker.openai.messages import MAX_IMAGES
 from tests.openai.conftest import MODEL as TEXT_MODEL
 from tests.support.deploying import deploy
 from tests.support.media import png
 from tests.support.server import Server
+from tools.demo_models import seeing
 
 DEMO = Path(stoker.demo.__file__).parent
 SCENE = (DEMO / "media" / "scene.png").read_bytes()

@@ -12,9 +12,8 @@ import numpy
 import pytest
 from PIL import Image
 
-from stoker.artifacts.inspection import inspect
-from stoker.demo.build.__main__ import SHIPPED
 from stoker.engines.interface import AbandonedError, Watch
+from stoker.inspection import inspect
 from stoker.media import encode
 from stoker.media.media import Media
 from stoker.replica.calibration import Calibration
@@ -26,6 +25,7 @@ from stoker.wire.video_request import VideoAnswer, VideoSpec
 from tests.artifacts.inspection.builders import MemoryFiles
 from tests.support import video
 from tests.support.video import Maker, directly
+from tools.demo_models.__main__ import SHIPPED
 
 PROMPT = "a red ball rolls"
 STEPS = {"num_inference_steps": 2}

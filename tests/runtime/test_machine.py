@@ -3,8 +3,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from stoker.runtime import machine
-from stoker.runtime.machine import KernelKills, kernel_kills, machine_bytes
+from stoker.runtime.local import machine
+from stoker.runtime.local.machine import KernelKills, kernel_kills, machine_bytes
 
 GIB = 1 << 30
 

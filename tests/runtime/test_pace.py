@@ -1,4 +1,4 @@
-from stoker.runtime.local.pace import RATED, RECENT_S, SOUND, Pace
+from stoker.runtime.pool.pace import RATED, RECENT_S, SOUND, Pace
 from tests.runtime.test_pool import Clock
 
 

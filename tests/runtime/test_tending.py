@@ -9,8 +9,8 @@ import pytest
 from stoker.config import Settings
 from stoker.errors import ModelLoadingError
 from stoker.runtime.interface import DeploymentSpec, Readiness
-from stoker.runtime.local.replica import LoadError
 from stoker.runtime.local.runtime import LocalRuntime
+from stoker.runtime.pool.replica import LoadError
 from tests.runtime.test_pool import CALL, SPEC, settle
 
 

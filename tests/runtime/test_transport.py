@@ -9,9 +9,9 @@ import pytest
 import zmq
 
 from stoker.runtime.interface import Call
-from stoker.runtime.local.answers import Told
-from stoker.runtime.local.replica import Replica, WorkerLostError
-from stoker.runtime.local.transport import Channel
+from stoker.runtime.pool.answers import Told
+from stoker.runtime.pool.replica import Replica, WorkerLostError
+from stoker.runtime.pool.transport import Channel
 from stoker.wire.protocol import Loading
 
 CALL = Call(task="fill-mask", items=["a"], parameters={}, single=True)

@@ -8,10 +8,10 @@ import pytest
 
 from stoker.config import MIB, Settings
 from stoker.runtime.interface import DeploymentSpec, RuntimeListener, Status
-from stoker.runtime.local.replica import Replica
 from stoker.runtime.local.residents import Resident
 from stoker.runtime.local.runtime import LocalRuntime
 from stoker.runtime.local.weighing import HEADROOM
+from stoker.runtime.pool.replica import Replica
 from tests.runtime.test_pool import SPEC, Wire
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from stoker.demo.build import common, random_speech
+from tools.demo_models import common, random_speech
 
 RATE = 24_000
 LETTERS = string.ascii_lowercase + " '"

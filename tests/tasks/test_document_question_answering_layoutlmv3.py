@@ -9,7 +9,7 @@ import torch
 import transformers
 from tokenizers import pre_tokenizers
 
-from stoker.artifacts.inspection import inspect
+from stoker.inspection import inspect
 from stoker.media.media import Media
 from stoker.tasks.registry import PIPELINES
 from tests.artifacts.inspection.builders import FolderFiles

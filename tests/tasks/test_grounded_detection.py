@@ -10,7 +10,7 @@ import torch
 import transformers
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
-from stoker.artifacts.inspection.config import find_pipeline
+from stoker.inspection.config import find_pipeline
 from stoker.tasks.registry import PIPELINES
 from tests.support.compare import equal
 from tests.support.local import Local, RefusedError

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stoker.artifacts.inspection.config import find_pipeline
+from stoker.inspection.config import find_pipeline
 from stoker.tasks.registry import PIPELINES
 
 

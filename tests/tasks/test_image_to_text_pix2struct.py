@@ -8,7 +8,7 @@ import pytest
 import torch
 import transformers
 
-from stoker.artifacts.inspection import FailureCode, InspectionError, inspect
+from stoker.inspection import FailureCode, InspectionError, inspect
 from stoker.tasks.registry import PIPELINES
 from tests.artifacts.inspection.builders import FolderFiles
 from tests.support.language import tokenizer

@@ -16,7 +16,7 @@ import transformers
 from PIL import Image
 from transformers.models.sam.image_processing_pil_sam import _generate_per_layer_crops
 
-from stoker.artifacts.inspection.config import find_pipeline
+from stoker.inspection.config import find_pipeline
 from stoker.tasks.mask_generation import suppressed
 from stoker.tasks.registry import PIPELINES
 from tests.support.compare import equal

@@ -10,7 +10,7 @@ import pytest
 import torch
 import transformers
 
-from stoker.artifacts.inspection import inspect
+from stoker.inspection import inspect
 from stoker.runtime.interface import Call
 from stoker.tasks.embeddings import EmbeddingsRequest
 from stoker.tasks.registry import PIPELINES

@@ -14,8 +14,8 @@ import pytest
 import torch
 import transformers
 
-from stoker.artifacts.inspection import FailureCode, InspectionError, inspect
-from stoker.artifacts.inspection.config import find_pipeline
+from stoker.inspection import FailureCode, InspectionError, inspect
+from stoker.inspection.config import find_pipeline
 from stoker.tasks.registry import PIPELINES
 from tests.artifacts.inspection.builders import FolderFiles
 from tests.support.compare import equal

@@ -8,7 +8,7 @@ import pytest
 import transformers
 from pydantic import ValidationError
 
-from stoker.artifacts.inspection.config import find_pipeline
+from stoker.inspection.config import find_pipeline
 from stoker.tasks.registry import PIPELINES
 from stoker.tasks.zero_shot_classification import ZeroShotClassificationRequest
 from tests.support.compare import equal

@@ -14,10 +14,10 @@ import psutil
 import pytest
 from sqlalchemy import select
 
-from stoker.app import build_services
 from stoker.config import Settings
 from stoker.files import service as files
 from stoker.jobs.runner import MOST_LOSSES
+from stoker.server.app import build_services
 from stoker.store import db
 from stoker.store.tables.files import File
 from stoker.store.tables.jobs import JobStatus

@@ -14,9 +14,9 @@ import pytest
 from PIL import Image
 from sqlalchemy import func, select, update
 
-from stoker.app import build_services
 from stoker.config import Settings
 from stoker.files import service as files
+from stoker.server.app import build_services
 from stoker.store import db
 from stoker.store.tables.files import File
 from stoker.store.tables.videos import Video

@@ -22,9 +22,9 @@ from stoker.media.limits import MediaLimits
 from stoker.runtime.interface import DeploymentSpec
 from stoker.runtime.local.ends import how_it_ended, is_crash
 from stoker.runtime.local.host import EngineHost
-from stoker.runtime.local.launcher import Limits
-from stoker.runtime.local.replica import Replica
 from stoker.runtime.local.trials import Trials
+from stoker.runtime.pool.launcher import Limits
+from stoker.runtime.pool.replica import Replica
 from stoker.tasks.registry import GENERATING
 from stoker.wire.protocol import (
     VERDICT,

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from stoker.runtime.interface import DeploymentSpec
 from stoker.runtime.local.host import EngineHost
-from stoker.runtime.machine import read_ahead
+from stoker.runtime.local.machine import read_ahead
 from stoker.wire.protocol import Preload
 
 log = logging.getLogger(__name__)

@@ -9,14 +9,14 @@ from pathlib import Path
 import zmq
 
 from stoker.runtime.local.host import EngineHost
-from stoker.runtime.local.pool import Pool
-from stoker.runtime.local.replica import Replica
+from stoker.runtime.local.machine import KernelKills
+from stoker.runtime.local.memory import Memory
 from stoker.runtime.local.residents import Resident, Residents
-from stoker.runtime.local.transport import Channel
 from stoker.runtime.local.weighing import Weighing
-from stoker.runtime.machine import KernelKills
-from stoker.runtime.memory import Memory
 from stoker.runtime.metering import Meter
+from stoker.runtime.pool.pool import Pool
+from stoker.runtime.pool.replica import Replica
+from stoker.runtime.pool.transport import Channel
 from stoker.wire.protocol import ReplicaSpec
 
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stoker.runtime.interface import DeploymentSpec, Readiness, Status
-from stoker.runtime.local.pool import Pool
-from stoker.runtime.local.replica import Replica
-from stoker.runtime.memory import Tenant
+from stoker.runtime.local.memory import Tenant
+from stoker.runtime.pool.pool import Pool
+from stoker.runtime.pool.replica import Replica
 
 
 @dataclass

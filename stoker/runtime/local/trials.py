@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from stoker.runtime.machine import processor
+from stoker.runtime.local.machine import processor
 from stoker.wire.protocol import Execution, Precision, TrialVerdict
 
 log = logging.getLogger(__name__)

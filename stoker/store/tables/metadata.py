@@ -1,6 +1,5 @@
 """Every table, imported once, for migrations and for relations between resources."""
 
-from stoker.idempotency import IdempotencyRecord
 from stoker.store.db import Base
 from stoker.store.tables.accounts import Account
 from stoker.store.tables.agents import Agent, Run, RunEvent
@@ -10,6 +9,7 @@ from stoker.store.tables.files import File
 from stoker.store.tables.keys import ApiKey
 from stoker.store.tables.usage import Book, Holding, Price, Transfer, UsageCount
 from stoker.store.tables.videos import Video
+from stoker.web.idempotency import IdempotencyRecord
 
 TABLES: tuple[type[Base], ...] = (
     Account,

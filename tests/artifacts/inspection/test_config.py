@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from stoker.artifacts.inspection import FailureCode, InspectionError
-from stoker.artifacts.inspection.config import (
+from stoker.inspection import FailureCode, InspectionError
+from stoker.inspection.config import (
     ModelConfig,
     find_hints,
     find_pipeline,
@@ -11,7 +11,7 @@ from stoker.artifacts.inspection.config import (
     refuse_missing_tokenizer,
     refuse_unspeakable,
 )
-from stoker.artifacts.inspection.files import FileSet
+from stoker.inspection.files import FileSet
 from stoker.llm.families import VISION
 from stoker.tasks.registry import PIPELINES as SERVED
 

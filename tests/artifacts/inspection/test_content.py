@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 import torch
 
-from stoker.artifacts.inspection import FailureCode, InspectionError
-from stoker.artifacts.inspection.content import MAX_TEXT_BYTES, check_content
-from stoker.artifacts.inspection.documents import load_json
-from stoker.artifacts.inspection.files import FileSet
-from stoker.artifacts.inspection.recognise import FileKind
-from stoker.artifacts.inspection.safetensors import read_header
-from stoker.artifacts.inspection.sentencepiece import MAX_BYTES
+from stoker.inspection import FailureCode, InspectionError
+from stoker.inspection.content import MAX_TEXT_BYTES, check_content
+from stoker.inspection.documents import load_json
+from stoker.inspection.files import FileSet
+from stoker.inspection.recognise import FileKind
+from stoker.inspection.safetensors import read_header
+from stoker.inspection.sentencepiece import MAX_BYTES
 
 from .builders import MemoryFiles, gguf, sentencepiece, weights
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from stoker.artifacts.inspection import FailureCode, Inspection, InspectionError, inspect
+from stoker.inspection import FailureCode, Inspection, InspectionError, inspect
 from tests.artifacts.inspection.builders import MemoryFiles, config, dumps, weights
 
 PIPELINES = {

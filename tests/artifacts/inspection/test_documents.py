@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from stoker.artifacts.inspection import FailureCode, InspectionError
-from stoker.artifacts.inspection.documents import (
+from stoker.inspection import FailureCode, InspectionError
+from stoker.inspection.documents import (
     MAX_CONTAINERS,
     MAX_JSON_BYTES,
     MAX_TOKENIZER_BYTES,
@@ -13,7 +13,7 @@ from stoker.artifacts.inspection.documents import (
     load_json,
     refuse_remote_code,
 )
-from stoker.artifacts.inspection.files import FileSet
+from stoker.inspection.files import FileSet
 
 from .builders import MemoryFiles, dumps
 

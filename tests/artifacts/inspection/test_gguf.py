@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from transformers.integrations.gguf import gguf_tokenizer_mapping
 
-from stoker.artifacts.inspection import FailureCode, InspectionError
-from stoker.artifacts.inspection.files import FileSet
-from stoker.artifacts.inspection.gguf import (
+from stoker.inspection import FailureCode, InspectionError
+from stoker.inspection.files import FileSet
+from stoker.inspection.gguf import (
     BLOCKS,
     MAX_ITEMS,
     GgufArray,
     GgufHeader,
     read_gguf,
 )
-from stoker.artifacts.inspection.gguf_model import (
+from stoker.inspection.gguf_model import (
     ARCHITECTURES,
     PRE_TOKENIZERS,
     GgufModel,

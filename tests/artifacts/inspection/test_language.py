@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from stoker.artifacts.inspection import FailureCode, InspectionError, inspect
-from stoker.artifacts.inspection.inspector import Inspection
+from stoker.inspection import FailureCode, InspectionError, inspect
+from stoker.inspection.inspector import Inspection
 from stoker.llm.families import ENCODERS, TEXT, UNFIT
 from stoker.tasks.registry import PIPELINES
 

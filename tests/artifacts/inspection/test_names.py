@@ -1,7 +1,7 @@
 import pytest
 
-from stoker.artifacts.inspection import FailureCode, InspectionError, validate_path
-from stoker.artifacts.inspection.names import refuse_clashes
+from stoker.inspection import FailureCode, InspectionError, validate_path
+from stoker.inspection.names import refuse_clashes
 
 
 class TestValidatePath:

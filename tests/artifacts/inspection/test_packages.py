@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from stoker.artifacts.inspection import FailureCode, InspectionError, inspect, packages
+from stoker.inspection import FailureCode, InspectionError, inspect, packages
 from stoker.tasks.registry import PIPELINES
 from tests.artifacts.inspection.builders import MemoryFiles, config, dumps, model, sentencepiece
 

@@ -14,9 +14,9 @@ from hypothesis.extra import numpy as hnp
 from safetensors import deserialize, safe_open
 from safetensors.numpy import save
 
-from stoker.artifacts.inspection import InspectionError, inspect, validate_path
-from stoker.artifacts.inspection.files import FileSet
-from stoker.artifacts.inspection.safetensors import DTYPE_BITS, Header, read_header
+from stoker.inspection import InspectionError, inspect, validate_path
+from stoker.inspection.files import FileSet
+from stoker.inspection.safetensors import DTYPE_BITS, Header, read_header
 
 from .builders import (
     PIPELINES,

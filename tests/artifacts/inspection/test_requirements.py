@@ -30,7 +30,7 @@ from transformers.models.auto.tokenization_auto import (
 from transformers.quantizers.auto import AUTO_QUANTIZER_MAPPING
 from transformers.utils.import_utils import define_import_structure
 
-from stoker.artifacts.inspection import requirements
+from stoker.inspection import requirements
 from stoker.tasks.registry import PIPELINES
 
 ROOT = Path(__file__).parents[3]

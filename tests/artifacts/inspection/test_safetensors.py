@@ -9,9 +9,9 @@ from safetensors import deserialize
 from safetensors.numpy import save
 from safetensors.torch import save as save_torch
 
-from stoker.artifacts.inspection import FailureCode, InspectionError, safetensors
-from stoker.artifacts.inspection.files import FileSet
-from stoker.artifacts.inspection.safetensors import (
+from stoker.inspection import FailureCode, InspectionError, safetensors
+from stoker.inspection.files import FileSet
+from stoker.inspection.safetensors import (
     DTYPE_BITS,
     MAX_HEADER_BYTES,
     Header,

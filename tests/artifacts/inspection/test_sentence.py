@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker.artifacts.inspection import FailureCode, InspectionError, inspect
+from stoker.inspection import FailureCode, InspectionError, inspect
 from stoker.stages.sentence_modules import SERVED, Sentence, UnfitError, described
 
 from .builders import PIPELINES, MemoryFiles, config, dumps, model, sentence

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import transformers
 
-from stoker.artifacts.inspection import FailureCode, InspectionError, inspect
-from stoker.artifacts.inspection.config import find_pipeline
+from stoker.inspection import FailureCode, InspectionError, inspect
+from stoker.inspection.config import find_pipeline
 from stoker.tasks.registry import PIPELINES
 
 from .builders import MemoryFiles, dumps, model

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from stoker.artifacts.inspection import FailureCode, Inspection, InspectionError, inspect
+from stoker.inspection import FailureCode, Inspection, InspectionError, inspect
 
 from .builders import PIPELINES, MemoryFiles, dumps, model, raw_safetensors, sharded, weights
 

@@ -2,8 +2,8 @@
 
 import json
 
-from stoker.demo.build.__main__ import BUILDS, SHIPPED
-from stoker.demo.build.common import LARGEST_FOLDER
+from tools.demo_models.__main__ import BUILDS, SHIPPED
+from tools.demo_models.common import LARGEST_FOLDER
 
 
 def check(name: str, pipeline: str, *, largest: int = LARGEST_FOLDER) -> None:

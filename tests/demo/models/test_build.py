@@ -18,13 +18,13 @@ from transformers import (
     pipeline,
 )
 
-from stoker.demo import build
-from stoker.demo.build import chat, drawing, encoder, fill_mask, sentiment, tagger, transcriber
-from stoker.demo.build.__main__ import BUILDS, SHIPPED
-from stoker.demo.build.common import LARGEST_FOLDER
-from stoker.demo.build.grammar import every, expand
-from stoker.demo.build.tagger_text import TEMPLATES, Names
 from tests.demo.sentences import FILL, NER, SENTIMENT, SIMILAR
+from tools import demo_models as build
+from tools.demo_models import chat, drawing, encoder, fill_mask, sentiment, tagger, transcriber
+from tools.demo_models.__main__ import BUILDS, SHIPPED
+from tools.demo_models.common import LARGEST_FOLDER
+from tools.demo_models.grammar import every, expand
+from tools.demo_models.tagger_text import TEMPLATES, Names
 
 TAGS = {
     "tiny-ner": "token-classification",

@@ -3,11 +3,11 @@
 import pytest
 from transformers import AutoImageProcessor, AutoModelForImageTextToText, AutoTokenizer
 
-from stoker.demo.build import captioner
-from stoker.demo.build.__main__ import SHIPPED
-from stoker.demo.build.scenes import described, held_out_captions, mirrored
-from stoker.demo.build.shapes import Shape
 from tests.demo.models.folders import check
+from tools.demo_models import captioner
+from tools.demo_models.__main__ import SHIPPED
+from tools.demo_models.scenes import described, held_out_captions, mirrored
+from tools.demo_models.shapes import Shape
 
 FOLDER = SHIPPED / "tiny-captioner"
 

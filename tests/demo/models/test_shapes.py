@@ -5,8 +5,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from stoker.demo.build import shapes
-from stoker.demo.build.shapes import COLOURS, KINDS, Background, Shape, draw, relation, render
+from tools.demo_models import shapes
+from tools.demo_models.shapes import COLOURS, KINDS, Background, Shape, draw, relation, render
 
 
 class TestDraw:

@@ -10,11 +10,11 @@ from transformers import (
     AutoTokenizer,
 )
 
-from stoker.demo.build import vqa
-from stoker.demo.build.__main__ import SHIPPED
-from stoker.demo.build.scenes import ANSWERS, held_out_questions, questions
-from stoker.demo.build.shapes import Shape
 from tests.demo.models.folders import check
+from tools.demo_models import vqa
+from tools.demo_models.__main__ import SHIPPED
+from tools.demo_models.scenes import ANSWERS, held_out_questions, questions
+from tools.demo_models.shapes import Shape
 
 FOLDER = SHIPPED / "tiny-vqa"
 

@@ -1,0 +1,337 @@
+"""The server's API as the commands use it: one client with its errors, retries and paging."""
+
+import contextlib
+import json
+import random
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+from urllib.parse import quote, urlsplit
+
+from stoker.client.errors import (
+    ApiError,
+    ApiProblem,
+    BrokenConnectionError,
+    CliError,
+    UnreachableError,
+    WrongUseError,
+)
+
+if TYPE_CHECKING:
+    import httpx
+
+JsonObject = dict[str, Any]
+Files = Sequence[tuple[str, Path | str]]
+"""Fields of a form and the files in them, or texts that stand for media; names may repeat."""
+Result = TypeVar("Result")
+
+PAGE_LIMIT = 100
+CONNECT_TIMEOUT_S = 10.0
+TIMEOUT_S = 120.0
+LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
+
+
+class Stopped(Exception):  # noqa: N818 - not an error: the command is being ended
+    """Another thread ended the work."""
+
+
+@dataclass
+class Retry:
+    """How long a request that may be repeated is repeated.
+
+    A server that refuses connections is being restarted, which says nothing against the request:
+    `unreachable_s` counts for that alone, and `attempts` for everything else that may pass.
+    """
+
+    attempts: int = 5
+    unreachable_s: float = 60.0
+    first_delay_s: float = 0.5
+    longest_delay_s: float = 15.0
+    stop: threading.Event = field(default_factory=threading.Event)
+    on_wait: Callable[[str], None] = lambda _message: None
+
+    def run(self, attempt: Callable[[], Result]) -> Result:
+        """The first success of `attempt`; its last error where it never has one."""
+        failures = 0
+        unreachable_since: float | None = None
+        while True:
+            try:
+                return attempt()
+            except UnreachableError as error:
+                unreachable_since = unreachable_since or time.monotonic()
+                if time.monotonic() - unreachable_since > self.unreachable_s:
+                    raise
+                self._wait(self.first_delay_s, error.message)
+            except (BrokenConnectionError, ApiError) as error:
+                unreachable_since = None
+                failures += 1
+                if failures >= self.attempts or not _is_passing(error):
+                    raise
+                self._wait(self._delay(failures, error), error.message)
+
+    def _delay(self, failures: int, error: BrokenConnectionError | ApiError) -> float:
+        asked = error.problem.retry_after_s if isinstance(error, ApiError) else None
+        if asked is not None:
+            return asked
+        longest = min(self.longest_delay_s, self.first_delay_s * 2 ** (failures - 1))
+        # Workers that failed together must not come back together.
+        return longest * random.uniform(0.5, 1)  # noqa: S311
+
+    def _wait(self, seconds: float, why: str) -> None:
+        self.on_wait(why)
+        if self.stop.wait(seconds):
+            raise Stopped
+
+
+def _is_passing(error: BrokenConnectionError | ApiError) -> bool:
+    return isinstance(error, BrokenConnectionError) or error.is_passing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    method: str
+    path: str
+    json: JsonObject | None = None
+    params: dict[str, str | int] = field(default_factory=dict[str, str | int])
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+    content: Iterable[bytes] | None = None
+    files: Files = ()
+    """With files, the request is a form, and the fields of `json` are its others."""
+    timeout_s: float = TIMEOUT_S
+
+
+class Client:
+    """Requests with the caller's key. Threads may share it."""
+
+    def __init__(
+        self,
+        base_url: str,
+        api_key: str | None,
+        *,
+        connections: int = 4,
+        account: str | None = None,
+    ) -> None:
+        """`account`: whom an operator's key acts for."""
+        import httpx
+
+        if not base_url.startswith(("http://", "https://")):
+            raise _not_an_address(base_url)
+        self.base_url = base_url.rstrip("/")
+        self._http = httpx.Client(
+            headers=({"authorization": f"Bearer {api_key}"} if api_key else {})
+            | ({"x-stoker-account": account} if account else {}),
+            # Reading the certificates takes 70 ms, which an http address has no use for.
+            verify=base_url.startswith("https:"),
+            limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
+        )
+
+    def get(self, path: str, **params: str | int) -> JsonObject:
+        return self.json(Request(method="GET", path=path, params=params))
+
+    def post(self, path: str, body: JsonObject | None = None) -> JsonObject:
+        return self.json(Request(method="POST", path=path, json=body))
+
+    def delete(self, path: str) -> JsonObject:
+        return self.json(Request(method="DELETE", path=path))
+
+    def create(self, path: str, body: JsonObject, retry: Retry | None = None) -> JsonObject:
+        """A POST that makes something, and makes it once however often it is repeated."""
+        headers = {"idempotency-key": uuid.uuid4().hex}
+        request = Request(method="POST", path=path, json=body, headers=headers)
+        return retry.run(lambda: self.json(request)) if retry else self.json(request)
+
+    def pages(
+        self,
+        path: str,
+        limit: int | None = None,
+        *,
+        params: Mapping[str, str] = MappingProxyType({}),
+        headers: Mapping[str, str] = MappingProxyType({}),
+    ) -> Iterator[JsonObject]:
+        """The objects of a list, newest first: all of them, or the first `limit`."""
+        after: dict[str, str] = {}
+        while limit is None or limit > 0:
+            size = PAGE_LIMIT if limit is None else min(PAGE_LIMIT, limit)
+            asked = {"limit": size, **params, **after}
+            request = Request(method="GET", path=path, params=asked, headers=dict(headers))
+            page = self.json(request)
+            yield from page["data"]
+            if not page.get("has_more"):
+                return
+            limit = None if limit is None else limit - len(page["data"])
+            after = {"after": page["last_id"]}
+
+    def health(self, path: str) -> tuple[int, JsonObject]:
+        """Status and body of /health or /ready, whose 503 is an answer and no error."""
+        answer = self.send(Request(method="GET", path=path))
+        return answer.status_code, _object(_decoded(answer))
+
+    def json(self, request: Request) -> Any:
+        """What the server answers to a request.
+
+        Raises `ApiError` for an error answer, `UnreachableError` where no connection can be made
+        and `BrokenConnectionError` where it breaks.
+        """
+        answer = self.send(request)
+        if not answer.is_success:
+            raise ApiError(_problem(answer))
+        return _decoded(answer)
+
+    def text(self, request: Request) -> str:
+        """The answer as it stands. Raises what `json` does."""
+        answer = self.send(request)
+        if not answer.is_success:
+            raise ApiError(_problem(answer))
+        return answer.text
+
+    def events(self, request: Request) -> Iterator[JsonObject]:
+        """The events of an answer that is streamed, as they come. Raises what `json` does."""
+        answer = self._exchange(request, stream=True)
+        with contextlib.closing(answer), self._exchanging():
+            if not answer.is_success:
+                answer.read()
+                raise ApiError(_problem(answer))
+            for line in answer.iter_lines():
+                data = line.removeprefix("data: ")
+                if data not in (line, "[DONE]"):
+                    yield _object(json.loads(data))
+
+    def send(self, request: Request) -> "httpx.Response":
+        """The answer to a request, whatever its status."""
+        return self._exchange(request, stream=False)
+
+    def download(self, request: Request, target: Path | None) -> None:
+        """Write the answer, as it comes, into a file that appears once it is whole; None: stdout.
+
+        Raises what `json` does.
+        """
+        answer = self._exchange(request, stream=True)
+        with contextlib.closing(answer), self._exchanging():
+            if not answer.is_success:
+                answer.read()
+                raise ApiError(_problem(answer))
+            if target is None:
+                for piece in answer.iter_bytes():
+                    sys.stdout.buffer.write(piece)
+                sys.stdout.buffer.flush()
+                return
+            part = target.with_name(f"{target.name}.part")
+            with part.open("wb") as file:
+                for piece in answer.iter_bytes():
+                    file.write(piece)
+            part.replace(target)
+
+    def _exchange(self, request: Request, *, stream: bool) -> "httpx.Response":
+        import httpx
+
+        fields = _form(request) if request.files else {"json": request.json}
+        with self._exchanging():
+            built = self._http.build_request(
+                request.method,
+                self.base_url + request.path,
+                **fields,
+                params=request.params or None,
+                headers=request.headers,
+                content=request.content,
+                timeout=httpx.Timeout(request.timeout_s, connect=CONNECT_TIMEOUT_S),
+            )
+            return self._http.send(built, stream=stream)
+
+    @contextlib.contextmanager
+    def _exchanging(self) -> Generator[None]:
+        """Give the library's errors our names."""
+        import httpx
+
+        try:
+            yield
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise _unreachable(self.base_url, error) from error
+        except httpx.TransportError as error:
+            what = str(error) or type(error).__name__
+            raise BrokenConnectionError(
+                f"The connection to {self.base_url} broke: {what}"
+            ) from error
+        except httpx.InvalidURL as error:
+            raise _not_an_address(self.base_url) from error
+
+
+def quoted(*parts: str) -> str:
+    """Path segments of a URL; a slash inside a part stays one."""
+    return "/".join(quote(part, safe="/") for part in parts)
+
+
+def _form(request: Request) -> dict[str, Any]:
+    return {
+        "files": [
+            (name, (given.name, given.read_bytes()) if isinstance(given, Path) else (None, given))
+            for name, given in request.files
+        ],
+        "data": {name: _form_value(value) for name, value in (request.json or {}).items()},
+    }
+
+
+def _form_value(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _decoded(answer: "httpx.Response") -> Any:
+    try:
+        return answer.json()
+    except ValueError as error:
+        raise CliError(
+            f"{answer.request.url} did not answer with JSON.",
+            hint="Is this the address of a stoker server? See --base-url and STOKER_BASE_URL.",
+        ) from error
+
+
+def _problem(answer: "httpx.Response") -> ApiProblem:
+    error = _error_object(answer)
+    progress = error.get("progress")
+    return ApiProblem(
+        status=answer.status_code,
+        code=str(error.get("code") or "unknown"),
+        message=str(error.get("message") or f"The server answered {answer.status_code}."),
+        param=error.get("param"),
+        request_id=answer.headers.get("x-request-id"),
+        retry_after_s=_seconds(answer.headers.get("retry-after")),
+        progress=float(progress) if isinstance(progress, int | float) else None,
+    )
+
+
+def _error_object(answer: "httpx.Response") -> JsonObject:
+    """The error; empty where something other than our server answered."""
+    try:
+        return _object(_object(answer.json()).get("error"))
+    except ValueError:
+        return {}
+
+
+def _object(value: object) -> JsonObject:
+    return cast("JsonObject", value) if isinstance(value, dict) else {}
+
+
+def _seconds(retry_after: str | None) -> float | None:
+    """Only the form in seconds: the other, a date, is for caches."""
+    return float(retry_after) if retry_after and retry_after.isdecimal() else None
+
+
+def _unreachable(base_url: str, error: Exception) -> UnreachableError:
+    host = urlsplit(base_url).hostname
+    start = "Start one with 'stoker serve', or give" if host in LOCAL_HOSTS else "Check"
+    return UnreachableError(
+        f"No server answers at {base_url}: {error}",
+        hint=f"{start} its address with --base-url or STOKER_BASE_URL.",
+    )
+
+
+def _not_an_address(base_url: str) -> WrongUseError:
+    return WrongUseError(
+        f"'{base_url}' is not the address of a server.",
+        hint="Give one like http://127.0.0.1:8000 with --base-url or STOKER_BASE_URL.",
+    )

@@ -1,0 +1,239 @@
+"""Uploads files in parallel parts, each with its digest, and resumes what was interrupted.
+
+Nothing is remembered on this side: the server lists the parts that it holds with their SHA-256,
+and those that agree with the local files are not sent again.
+"""
+
+import base64
+import hashlib
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+from stoker.client.client import Client, JsonObject, Request, Retry, Stopped, quoted
+from stoker.client.errors import ApiError, CliError
+from stoker.client.parallel import in_parallel
+from stoker.client.selection import LocalFile
+from stoker.client.upload_session import ARTIFACTS, Part, RemoteFile, Session, session_path
+
+# Small enough for a smooth progress bar and a quick end, large enough to cost nothing.
+CHUNK_BYTES = 256 * 1024
+ROUNDS = 3
+
+
+class Progress(Protocol):
+    """What a push tells while it runs. Called from several threads."""
+
+    def advance(self, count: int) -> None:
+        """So many bytes more were sent; negative where a part has to be sent again."""
+
+    def file_done(self, path: str) -> None:
+        """The server has the whole of a file."""
+
+    def note(self, message: str) -> None:
+        """Something that a person should know."""
+
+
+class Uploader:
+    """Sends one selection of files to one server."""
+
+    def __init__(
+        self,
+        client: Client,
+        files: Sequence[LocalFile],
+        progress: Progress,
+        *,
+        parallel: int = 4,
+        retry: Retry | None = None,
+    ) -> None:
+        self._client = client
+        self._files = files
+        self._progress = progress
+        self._parallel = parallel
+        self._retry = retry or Retry(on_wait=lambda why: progress.note(f"{why}; trying again."))
+        # SHA-256 in hex of the local parts that were read.
+        self._digests: dict[tuple[str, int], str] = {}
+
+    def create_artifact(self, name: str, pipeline: str | None) -> JsonObject:
+        body = {"display_name": name} | ({"pipeline": pipeline} if pipeline else {})
+        return self._client.create(ARTIFACTS, body, self._retry)
+
+    def artifact(self, artifact_id: str) -> JsonObject:
+        return self._get(f"{ARTIFACTS}/{quoted(artifact_id)}")
+
+    def unfinished(self, name: str, pipeline: str | None) -> list[JsonObject]:
+        """The artifacts so named whose upload was begun and not completed, newest first."""
+        artifacts = self._retry.run(lambda: list(self._client.pages(ARTIFACTS)))
+        return [
+            artifact
+            for artifact in artifacts
+            if (artifact["display_name"], artifact["status"]) == (name, "uploading")
+            and pipeline in {None, artifact["pipeline"]}
+        ]
+
+    def open(self, artifact_id: str) -> Session:
+        """A new session. One that the artifact has open is given up for it."""
+        path = f"{ARTIFACTS}/{quoted(artifact_id)}/uploads"
+        opened = self._retry.run(lambda: self._client.post(path))
+        return Session(artifact_id, opened["upload_id"], opened["part_size"], {})
+
+    def resume(self, artifact: JsonObject) -> Session | None:
+        """The artifact's open session, where it holds some of these files and nothing else."""
+        if not artifact["upload_id"]:
+            return None
+        session = self._fetched(artifact["id"], artifact["upload_id"])
+        if session is None or not session.fits(self._files):
+            return None
+        received = [part for part in self._parts(session) if session.digest(part)]
+        if not received:
+            return None
+        self._progress.note("Comparing what the server holds already with the files here …")
+        self._read_in_parallel(received, lambda _part, _data: None)
+        return session if not self._missing(session, received) else None
+
+    def send(self, session: Session) -> None:
+        """Send what the session lacks, until the server lists every part with our digest."""
+        for _ in range(ROUNDS):
+            missing = self._missing(session, self._parts(session))
+            lacking = Counter(part.file.path for part in missing)
+            for file in self._files:
+                if file.path not in lacking:
+                    self._progress.file_done(file.path)
+            if not missing:
+                return
+            self._send_parts(session, missing, lacking)
+            session = self._still_open(session)
+        raise CliError(
+            "The server lists other parts than were sent to it.",
+            hint="Is the same artifact pushed twice at this moment? If not, push again.",
+        )
+
+    def complete(self, session: Session) -> JsonObject:
+        """Have the files inspected: the artifact, `ready` or `failed`."""
+        return self._retry.run(lambda: self._client.post(f"{session.path}/complete"))["artifact"]
+
+    def held_bytes(self, session: Session) -> int:
+        return sum(part.size for part in self._parts(session) if session.digest(part))
+
+    def _get(self, path: str) -> JsonObject:
+        return self._retry.run(lambda: self._client.get(path))
+
+    def _fetched(self, artifact_id: str, upload_id: str) -> Session | None:
+        """A session and what it holds; None where it is not open any more."""
+        try:
+            upload = self._get(session_path(artifact_id, upload_id))
+        except ApiError as error:
+            if error.problem.code == "upload_closed":
+                return None
+            raise
+        if upload["status"] != "open":
+            return None
+        files = {file["path"]: RemoteFile.read(file) for file in upload["files"]}
+        return Session(artifact_id, upload_id, upload["part_size"], files)
+
+    def _still_open(self, session: Session) -> Session:
+        fetched = self._fetched(session.artifact_id, session.upload_id)
+        if fetched is None:
+            raise CliError("The upload was completed or replaced by somebody else meanwhile.")
+        return fetched
+
+    def _parts(self, session: Session) -> Iterator[Part]:
+        for file in self._files:
+            yield from session.parts_of(file)
+
+    def _missing(self, session: Session, parts: Iterator[Part] | list[Part]) -> list[Part]:
+        """The parts that the server does not hold, or holds with another digest than ours."""
+        return [
+            part
+            for part in parts
+            if (held := session.digest(part)) is None or held != self._digests.get(part.key)
+        ]
+
+    def _send_parts(self, session: Session, parts: list[Part], lacking: Counter[str]) -> None:
+        lock = threading.Lock()
+
+        def send(part: Part, data: memoryview) -> None:
+            self._send_part(session, part, data)
+            with lock:
+                lacking[part.file.path] -= 1
+                if not lacking[part.file.path]:
+                    self._progress.file_done(part.file.path)
+
+        self._read_in_parallel(parts, send)
+        for file in self._files:
+            if file.has_changed():
+                raise CliError(
+                    f"{file.path} was changed while it was pushed.", hint="Push the folder again."
+                )
+
+    def _send_part(self, session: Session, part: Part, data: memoryview) -> None:
+        digest = bytes.fromhex(self._digests[part.key])
+        headers = {
+            "content-type": "application/octet-stream",
+            "content-length": str(part.size),
+            "content-digest": f"sha-256=:{base64.b64encode(digest).decode()}:",
+        }
+        if part.size:
+            last = part.offset + part.size - 1
+            headers["content-range"] = f"bytes {part.offset}-{last}/{part.file.size}"
+
+        def attempt() -> None:
+            body = _Body(data, self._progress, self._retry.stop)
+            path = session.file_path(part)
+            try:
+                self._client.json(Request(method="PUT", path=path, headers=headers, content=body))
+            except BaseException:
+                self._progress.advance(-body.sent)
+                raise
+
+        self._retry.run(attempt)
+
+    def _read_in_parallel(self, parts: list[Part], use: Callable[[Part, memoryview], None]) -> None:
+        """Read and digest parts, and use each; no more than one a thread is in memory."""
+        largest = max(part.size for part in parts)
+
+        def worker() -> Callable[[Part], None]:
+            buffer = memoryview(bytearray(largest))
+
+            def do(part: Part) -> None:
+                data = buffer[: part.size]
+                _read(part, data)
+                self._digests[part.key] = hashlib.sha256(data).hexdigest()
+                use(part, data)
+
+            return do
+
+        threads = min(self._parallel, len(parts))
+        in_parallel(parts, worker, threads=threads, stop=self._retry.stop)
+
+
+def _read(part: Part, into: memoryview) -> None:
+    """Fill the buffer with the part. Raises `CliError` where the file has become too short."""
+    with part.file.source.open("rb", buffering=0) as file:
+        file.seek(part.offset)
+        filled = 0
+        while filled < part.size:
+            count = file.readinto(into[filled:])
+            if not count:
+                raise CliError(f"{part.file.path} became shorter while it was pushed.")
+            filled += count
+
+
+class _Body:
+    """A part as the chunks of a request's body, told to the progress as they go."""
+
+    def __init__(self, data: memoryview, progress: Progress, stop: threading.Event) -> None:
+        self._data = data
+        self._progress = progress
+        self._stop = stop
+        self.sent = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        for start in range(0, len(self._data), CHUNK_BYTES):
+            if self._stop.is_set():
+                raise Stopped
+            chunk = bytes(self._data[start : start + CHUNK_BYTES])
+            yield chunk
+            self.sent += len(chunk)
+            self._progress.advance(len(chunk))

@@ -1,0 +1,255 @@
+"""Which files of a model's folder are pushed, and why the others are not."""
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, cast
+
+from stoker.client.errors import CliError
+
+GGUF = ".gguf"
+WEIGHT_SUFFIXES = frozenset({".safetensors", GGUF})
+# Besides JSON and text, where tokenizers keep their vocabularies and merges.
+TEXT_SUFFIXES = frozenset({".json", ".txt", ".model", ".jinja"})
+TOKENIZER_SUFFIXES = frozenset({".spm", ".tiktoken", ".codes", ".vocab"})
+DOCUMENT_STEMS = frozenset({"readme", "license", "licence", "notice"})
+DOCUMENT_SUFFIXES = frozenset({"", ".md"})
+PICKLE_SUFFIXES = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"})
+REASONS = {
+    **dict.fromkeys(PICKLE_SUFFIXES, "may hold a Python pickle"),
+    **dict.fromkeys((".h5", ".msgpack", ".onnx", ".tflite"), "weights of another framework"),
+    **dict.fromkeys((".png", ".jpg", ".jpeg", ".gif", ".webp", ".svg", ".bmp"), "an image"),
+    ".py": "code is never run",
+}
+OTHER_REASON = "not needed to serve a model"
+LFS_START = b"version https://git-lfs"
+INDEX_SUFFIX = ".safetensors.index.json"
+PIPELINE = "model_index.json"
+"""In the top folder of a diffusers pipeline, whose weights lie in folders below it."""
+CONFIGS = ("config.json", PIPELINE)
+_VARIANT = re.compile(r"(.+)\.[A-Za-z0-9_]+((-\d{5}-of-\d{5})?\.safetensors)")
+
+CONVERSION = """\
+Save the model as safetensors and push that:
+  from transformers import AutoModel  # or the class that config.json names
+  AutoModel.from_pretrained("DIR").save_pretrained("NEW_DIR")"""
+
+
+@dataclass(frozen=True)
+class LocalFile:
+    """A file to push. `path` is its name in the artifact, with forward slashes."""
+
+    path: str
+    source: Path
+    size: int
+    modified_ns: int
+
+    def has_changed(self) -> bool:
+        stat = self.source.stat()
+        return (stat.st_size, stat.st_mtime_ns) != (self.size, self.modified_ns)
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    path: str
+    reason: str
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class Selection:
+    files: tuple[LocalFile, ...]
+    left_out: tuple[LeftOut, ...]
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+
+def default_name(source: Path) -> str:
+    """What to call a model: the repository's id for a folder of a Hugging Face cache."""
+    if source.is_file():
+        return source.stem
+    resolved = source.resolve()
+    repository = resolved.parent.parent.name
+    if resolved.parent.name == "snapshots" and repository.startswith("models--"):
+        return repository.removeprefix("models--").replace("--", "/")
+    return resolved.name
+
+
+def select(source: Path) -> Selection:
+    """The files of a folder that make up a model, smallest first, or a GGUF file alone.
+
+    Raises `CliError` where they cannot make up one: only pickled weights, or none; shards or
+    the configuration missing; Git LFS pointers in place of files.
+    """
+    if source.is_file():
+        return _alone(source)
+    folder = source
+    files: list[LocalFile] = []
+    left_out: list[LeftOut] = []
+    allowed = _roots(folder)
+    for entry in _walk(folder):
+        path = entry.relative_to(folder).as_posix()
+        if reason := _reason(entry, path, allowed) or _spare_reason(folder, entry):
+            left_out.append(LeftOut(path, reason, _size(entry)))
+        else:
+            stat = entry.stat()
+            files.append(LocalFile(path, entry, stat.st_size, stat.st_mtime_ns))
+    # Small files first: a wrong configuration shows before gigabytes are sent.
+    files.sort(key=lambda file: (file.size, file.path))
+    selection = Selection(tuple(files), tuple(sorted(left_out, key=lambda item: item.path)))
+    _refuse_incomplete(folder, selection)
+    return selection
+
+
+def _alone(source: Path) -> Selection:
+    if source.suffix.lower() != GGUF:
+        raise CliError(
+            f"{source} is neither a folder nor a GGUF file.",
+            hint="Push the folder that holds the model.",
+        )
+    stat = source.stat()
+    selection = Selection((LocalFile(source.name, source, stat.st_size, stat.st_mtime_ns),), ())
+    _refuse_incomplete(source.parent, selection)
+    return selection
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    """Every file, and in place of their content the folders that are not gone into."""
+    for where, folders, names in os.walk(folder):
+        here = Path(where)
+        left = [name for name in folders if _folder_reason(here / name)]
+        folders[:] = sorted(set(folders) - set(left))
+        yield from (here / name for name in sorted([*left, *names]))
+
+
+def _folder_reason(path: Path) -> str | None:
+    if path.is_symlink():
+        return "a link to a folder"
+    if path.name.startswith(".") or path.name == "__pycache__":
+        return "a hidden folder"
+    if path.name.startswith("checkpoint-"):
+        return "a checkpoint of the training"
+    return None
+
+
+def _roots(folder: Path) -> tuple[Path, ...]:
+    """Where links may lead: into the folder, and to the blobs of a Hugging Face cache."""
+    resolved = folder.resolve()
+    if resolved.parent.name == "snapshots":
+        return (resolved, resolved.parent.parent / "blobs")
+    return (resolved,)
+
+
+def _reason(entry: Path, path: str, allowed: tuple[Path, ...]) -> str | None:
+    """Why a file is left out; None where it is pushed."""
+    if entry.is_dir():
+        return _folder_reason(entry)
+    if not _is_useful(PurePosixPath(path.lower())):
+        return REASONS.get(entry.suffix.lower(), OTHER_REASON)
+    if not _is_utf8(path):
+        return "its name is not UTF-8"
+    # Unlike Path.resolve, this ends on links that lead in a circle.
+    target = Path(os.path.realpath(entry))
+    if not any(target.is_relative_to(root) for root in allowed):
+        return "a link that leads out of the folder"
+    return None if target.is_file() else "not a regular file"
+
+
+def _spare_reason(folder: Path, entry: Path) -> str | None:
+    """Why weights below a pipeline's folder are left out that would not be loaded."""
+    if entry.suffix != ".safetensors" or not (folder / PIPELINE).is_file():
+        return None
+    if entry.parent == folder:
+        return "not one of the pipeline's folders"
+    variant = _VARIANT.fullmatch(entry.name)
+    whole = variant and any(
+        (entry.parent / f"{variant[1]}{end}").exists() for end in (".safetensors", INDEX_SUFFIX)
+    )
+    return "a variant of weights that are there in full" if whole else None
+
+
+def _is_useful(path: PurePosixPath) -> bool:
+    if path.name.startswith("."):
+        return False
+    if path.name.endswith(".index.json"):
+        # The index of weights in another format names files that are not sent.
+        return path.name.endswith(INDEX_SUFFIX)
+    if path.stem in DOCUMENT_STEMS and path.suffix in DOCUMENT_SUFFIXES:
+        return True
+    return path.suffix in WEIGHT_SUFFIXES | TEXT_SUFFIXES | TOKENIZER_SUFFIXES
+
+
+def _is_utf8(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size if path.is_file() else 0
+    except OSError:
+        return 0
+
+
+def _refuse_incomplete(folder: Path, selection: Selection) -> None:
+    _refuse_missing_weights(selection)
+    paths = {file.path for file in selection.files}
+    for file in selection.files:
+        if file.size < 1024 and file.source.read_bytes().startswith(LFS_START):
+            raise CliError(
+                f"{file.path} is a Git LFS pointer, not the file itself.",
+                hint="Run 'git lfs pull' in the folder and push again.",
+            )
+        if file.path.endswith(INDEX_SUFFIX) and (missing := _missing_shards(file) - paths):
+            raise CliError(
+                f"{file.path} names shards that are missing: {', '.join(sorted(missing)[:5])}.",
+                hint="Download or save the model again, and push the whole of it.",
+            )
+    has_gguf = any(file.source.suffix.lower() == GGUF for file in selection.files)
+    if not has_gguf and not paths.intersection(CONFIGS):
+        raise CliError(
+            f"There is no config.json in {folder}.", hint=_elsewhere(folder, selection.files)
+        )
+
+
+def _refuse_missing_weights(selection: Selection) -> None:
+    if any(file.source.suffix.lower() in WEIGHT_SUFFIXES for file in selection.files):
+        return
+    for item in selection.left_out:
+        if item.reason == REASONS[".bin"]:
+            raise CliError(
+                f"The weights are pickled ({item.path}), and there are none as safetensors. "
+                "A pickle can run code, so the server reads none.",
+                hint=CONVERSION,
+            )
+    raise CliError(
+        "There are no weights in the folder.",
+        hint="Push the folder that save_pretrained() wrote: *.safetensors with config.json.",
+    )
+
+
+def _missing_shards(index: LocalFile) -> set[str]:
+    """The shards that an index names, as paths in the artifact."""
+    try:
+        content: Any = json.loads(index.source.read_bytes())
+        weight_map = cast("dict[str, str]", content["weight_map"])
+        parent = PurePosixPath(index.path).parent
+        return {(parent / shard).as_posix() for shard in weight_map.values()}
+    except (ValueError, TypeError, KeyError, AttributeError):
+        # Not for us to judge: the server inspects the index.
+        return set()
+
+
+def _elsewhere(folder: Path, files: tuple[LocalFile, ...]) -> str:
+    for file in files:
+        if file.source.name in CONFIGS:
+            return f"There is one in {file.source.parent}: is that the model?"
+    return f"Push the folder that save_pretrained() wrote. {folder} does not look like one."

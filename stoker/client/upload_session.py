@@ -1,0 +1,86 @@
+"""An upload session of the server: which parts of which files it holds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stoker.client.client import JsonObject, quoted
+from stoker.client.selection import LocalFile
+
+ARTIFACTS = "/v1/model-artifacts"
+
+
+@dataclass(frozen=True)
+class Part:
+    file: LocalFile
+    number: int
+    offset: int
+    size: int
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.file.path, self.number
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """What a session holds of a file. `size` is None until it is known; digests are in hex."""
+
+    size: int | None
+    is_complete: bool
+    sha256: str | None
+    parts: dict[int, str]
+
+    @classmethod
+    def read(cls, file: JsonObject) -> "RemoteFile":
+        parts = {part["number"]: part["sha256"] for part in file["parts"]}
+        return cls(file["size"], file["complete"], file["sha256"], parts)
+
+    def digest(self, part: Part) -> str | None:
+        came_whole = self.is_complete and self.size == part.size == part.file.size
+        return self.parts.get(part.number) or (self.sha256 if came_whole else None)
+
+    def fits(self, file: LocalFile, parts: Sequence[Part]) -> bool:
+        """It may be the local file, as far as can be told without reading that."""
+        return self.size in {None, file.size} and len(parts) >= max(self.parts, default=0)
+
+
+@dataclass(frozen=True)
+class Session:
+    artifact_id: str
+    upload_id: str
+    part_size: int
+    files: dict[str, RemoteFile]
+
+    @property
+    def path(self) -> str:
+        return session_path(self.artifact_id, self.upload_id)
+
+    def file_path(self, part: Part) -> str:
+        """Where a part is sent; a file of 0 bytes has no part and is sent whole."""
+        whole = f"{self.path}/files/{quoted(part.file.path)}"
+        return f"{whole}/parts/{part.number}" if part.size else whole
+
+    def parts_of(self, file: LocalFile) -> list[Part]:
+        """The parts of a file, numbered from 1. One of 0 bytes stands for an empty file."""
+        step = self.part_size
+        return [
+            Part(file, offset // step + 1, offset, min(step, file.size - offset))
+            for offset in range(0, max(file.size, 1), step)
+        ]
+
+    def digest(self, part: Part) -> str | None:
+        """The SHA-256 in hex of a part that the server holds; None where it does not."""
+        file = self.files.get(part.file.path)
+        return file.digest(part) if file else None
+
+    def fits(self, files: Sequence[LocalFile]) -> bool:
+        """It holds nothing but what may be parts of these files."""
+        local = {file.path: file for file in files}
+        return all(
+            path in local and remote.fits(local[path], self.parts_of(local[path]))
+            for path, remote in self.files.items()
+        )
+
+
+def session_path(artifact_id: str, upload_id: str) -> str:
+    return f"{ARTIFACTS}/{quoted(artifact_id)}/uploads/{quoted(upload_id)}"

@@ -1,0 +1,15 @@
+"""Inspection of uploaded model files by content, without any library that could run them."""
+
+from stoker.inspection.failure import FailureCode, InspectionError
+from stoker.inspection.files import FileReader
+from stoker.inspection.inspector import Inspection, inspect
+from stoker.inspection.names import validate_path
+
+__all__ = [
+    "FailureCode",
+    "FileReader",
+    "Inspection",
+    "InspectionError",
+    "inspect",
+    "validate_path",
+]

@@ -1,0 +1,286 @@
+"""Looks through an uploaded file set and says what model it is, or why it is refused."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from stoker.inspection.config import (
+    CONFIG,
+    find_hints,
+    find_pipeline,
+    read_config,
+    refuse_missing_tokenizer,
+    refuse_unspeakable,
+    unknown_pipeline,
+)
+from stoker.inspection.content import check_content
+from stoker.inspection.diffusers_model import (
+    MODEL_INDEX,
+    find_pipeline_weights,
+    read_index,
+)
+from stoker.inspection.documents import Json, load_json, refuse_remote_code
+from stoker.inspection.failure import FailureCode, InspectionError
+from stoker.inspection.files import FileReader, FileSet
+from stoker.inspection.gguf import GgufHeader, read_gguf
+from stoker.inspection.gguf_model import TOKENIZER, find_model, refuse_shards
+from stoker.inspection.language import TEXT_GENERATION, refuse_unserved_writer
+from stoker.inspection.names import refuse_clashes, validate_path
+from stoker.inspection.packages import (
+    DOCUMENTS,
+    refuse_components,
+    refuse_missing_packages,
+)
+from stoker.inspection.recognise import FileKind
+from stoker.inspection.safetensors import Header, read_header
+from stoker.inspection.sentence import refuse_unfit_modules
+from stoker.inspection.unserved import refuse_drawn_questions, refuse_other_senses
+from stoker.inspection.weights import MODULES, TRANSFORMERS, Weights, find_weights
+from stoker.stages.sentence_modules import PROMPTS
+
+MAX_FILES = 2_000
+MAX_TENSORS = 500_000
+
+# What a forward pass holds beside the weights; see `Inspection.memory_bytes`.
+WORKING_SHARE = 5
+MIN_WORKING_BYTES = 128 << 20
+
+# The parsed documents that later steps ask for. The others, a tokenizer among them, can be large
+# and are dropped once they have been searched.
+_KEPT = DOCUMENTS | {MODULES, PROMPTS, TRANSFORMERS.index}
+_ADAPTER_CONFIG = "adapter_config.json"
+_TEMPLATES = frozenset({"chat_template.jinja", "tokenizer_config.json"})
+# Of a dequantized number.
+_SINGLE_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What an accepted file set is.
+
+    Attributes:
+        pipeline: the task that it serves, by its Hugging Face hub name.
+        architecture: the class that it was saved from, as in `BertForTokenClassification` or
+            `StableDiffusionPipeline`, or is loaded as from GGUF.
+        model_type: transformers' name for the kind of model, as in `bert`; `diffusers` for its
+            pipelines.
+        parameters: how many numbers all weight tensors hold.
+        weight_bytes: how many bytes those take.
+        memory_bytes: an estimate of what loading and running takes beside the libraries' own
+            memory: the weights in the dtype that they are stored in, for GGUF in single precision,
+            and a fifth of that, but at least 128 MiB, for activations and buffers, or what
+            dequantizing takes where that is more. It is for admission before the first load; what
+            was measured afterwards takes its place.
+        dtype: the safetensors dtype that most weight bytes have, as in `F32`; for GGUF its type or
+            mixture, as in `Q4_K_M`.
+        engines: the engines that can load it, the preferred one first.
+        warnings: what is odd without being wrong, in words for the uploader.
+    """
+
+    pipeline: str
+    architecture: str
+    model_type: str
+    parameters: int
+    weight_bytes: int
+    memory_bytes: int
+    dtype: str
+    engines: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def inspect(
+    files: FileReader, pipeline: str | None, pipelines: Mapping[str, Sequence[str]]
+) -> Inspection:
+    """Inspect one file set by content. Synchronous; reads headers and small files only.
+
+    Args:
+        files: the uploaded files.
+        pipeline: the pipeline that the uploader asks for; None to find it.
+        pipelines: for each pipeline served, patterns of the architectures that it serves; see
+            `stoker.tasks.architectures.matching`.
+
+    Raises:
+        InspectionError: the files are refused; `FailureCode` lists the reasons. Errors of the
+            reader itself pass through.
+    """
+    file_set = FileSet(files)
+    _check_names(file_set)
+    headers, documents, gguf_paths = _read_files(file_set)
+    _refuse_adapter(file_set)
+    if MODEL_INDEX in file_set:
+        return _inspect_diffusers(file_set, headers, pipeline, pipelines)
+    refuse_unfit_modules(None, file_set, documents)
+    weights = find_weights(headers, documents)
+    if weights is None and gguf_paths:
+        return _inspect_gguf(file_set, gguf_paths, pipeline, pipelines)
+    config = read_config(documents)
+    if weights is None:
+        raise InspectionError(
+            FailureCode.MISSING_WEIGHTS,
+            "There are no weights in the top folder. Upload model.safetensors, or the shards of "
+            f"the model with {TRANSFORMERS.index}.",
+        )
+    hints = find_hints(file_set, documents)
+    found = find_pipeline(config.architecture, pipeline, hints, pipelines)
+    refuse_unserved_writer(found, config, documents)
+    refuse_unfit_modules(found, file_set, documents)
+    asked = pipeline is not None or found in hints
+    refuse_other_senses(found, config.architecture, documents, asked=asked)
+    refuse_drawn_questions(documents)
+    refuse_missing_tokenizer(found, file_set, documents, config.architecture)
+    refuse_unspeakable(config.architecture, file_set, documents)
+    warnings = refuse_missing_packages(found, file_set, documents)
+    warnings += tuple(f"{path} is not loaded: there are safetensors." for path in gguf_paths)
+    return _of_weights(
+        weights, found, config.architecture, config.model_type, engine="torch", warnings=warnings
+    )
+
+
+def _inspect_diffusers(
+    files: FileSet,
+    headers: dict[str, Header],
+    pipeline: str | None,
+    pipelines: Mapping[str, Sequence[str]],
+) -> Inspection:
+    architecture, components = read_index(files)
+    found = find_pipeline(architecture, pipeline, find_hints(files, {}), pipelines)
+    refuse_components(components)
+    weights = find_pipeline_weights(files, headers, components)
+    return _of_weights(weights, found, architecture, "diffusers", engine="diffusers")
+
+
+def _of_weights(
+    weights: Weights,
+    pipeline: str,
+    architecture: str,
+    model_type: str,
+    *,
+    engine: str,
+    warnings: tuple[str, ...] = (),
+) -> Inspection:
+    return Inspection(
+        pipeline=pipeline,
+        architecture=architecture,
+        model_type=model_type,
+        parameters=weights.parameters,
+        weight_bytes=weights.weight_bytes,
+        memory_bytes=_memory_bytes(weights.weight_bytes),
+        dtype=weights.dtype,
+        engines=(engine,),
+        warnings=weights.warnings + warnings,
+    )
+
+
+def _check_names(files: FileSet) -> None:
+    if len(files.sizes) > MAX_FILES:
+        raise InspectionError(
+            FailureCode.TOO_MANY_FILES,
+            f"There are {len(files.sizes)} files; a model may have at most {MAX_FILES}. "
+            "Leave out what it does not need.",
+        )
+    for path in files.sizes:
+        validate_path(path)
+    refuse_clashes(files.sizes)
+
+
+def _read_files(files: FileSet) -> tuple[dict[str, Header], dict[str, Json], list[str]]:
+    """Check every file; the headers, the kept documents, and the top folder's GGUF files."""
+    headers: dict[str, Header] = {}
+    documents: dict[str, Json] = {}
+    gguf_paths: list[str] = []
+    tensors = 0
+    for path in sorted(files.sizes):
+        kind = check_content(files, path)
+        if kind is FileKind.SAFETENSORS:
+            headers[path] = read_header(files, path)
+            tensors += len(headers[path].tensors)
+            if tensors > MAX_TENSORS:
+                raise InspectionError(
+                    FailureCode.TOO_MANY_TENSORS,
+                    f"The weight files hold over {MAX_TENSORS} tensors together. "
+                    "Leave out weights that the model does not need.",
+                    path,
+                )
+        elif kind is FileKind.JSON:
+            document = load_json(files, path)
+            refuse_remote_code(path, document)
+            if path in _KEPT:
+                documents[path] = document
+        elif kind is FileKind.GGUF and "/" not in path:
+            gguf_paths.append(path)
+    return headers, documents, gguf_paths
+
+
+def _refuse_adapter(files: FileSet) -> None:
+    """Refuse PEFT adapters, also beside full weights.
+
+    A loader that finds adapter_config.json follows it to whatever base model it names.
+    """
+    for path in sorted(files.sizes):
+        if PurePosixPath(path).name == _ADAPTER_CONFIG:
+            raise InspectionError(
+                FailureCode.ADAPTER_ONLY,
+                f"{path} makes this a PEFT adapter, which is served only as part of its base "
+                "model. Merge it (merge_and_unload, then save_pretrained) and upload the whole "
+                f"model without {_ADAPTER_CONFIG}.",
+                path,
+            )
+
+
+def _inspect_gguf(
+    files: FileSet,
+    paths: list[str],
+    pipeline: str | None,
+    pipelines: Mapping[str, Sequence[str]],
+) -> Inspection:
+    if pipeline is not None and pipeline not in pipelines:
+        raise unknown_pipeline(pipeline, pipelines)
+    if pipeline not in {None, TEXT_GENERATION} or TEXT_GENERATION not in pipelines:
+        raise InspectionError(
+            FailureCode.PIPELINE_MISMATCH,
+            f"{paths[0]} is GGUF, which can serve {TEXT_GENERATION} only"
+            f"{'' if TEXT_GENERATION in pipelines else ', and that is not served here'}. "
+            "Upload the model as safetensors instead.",
+            paths[0],
+        )
+    refuse_shards(paths)
+    if len(paths) > 1:
+        raise InspectionError(
+            FailureCode.AMBIGUOUS_WEIGHTS,
+            f"There are {len(paths)} GGUF files. Upload the one that is to be served.",
+            paths[1],
+        )
+    header = read_gguf(files, paths[0])
+    model = find_model(paths[0], header, files.sizes)
+    warnings: list[str] = []
+    if CONFIG in files:
+        warnings.append(f"{CONFIG} is not read: {paths[0]} describes the model itself.")
+    beside = TOKENIZER in files and not _TEMPLATES.isdisjoint(files.sizes)
+    if not model.has_template and not beside:
+        warnings.append(f"{paths[0]} has no chat template: it completes texts, but does not chat.")
+    if header.metadata.get("tokenizer.ggml.model") == "llama" and TOKENIZER not in files:
+        warnings.append(
+            f"{paths[0]} has a SentencePiece tokenizer: a text that begins with a space gets other "
+            f"tokens than it was made for, unless {TOKENIZER} lies beside it."
+        )
+    return Inspection(
+        pipeline=TEXT_GENERATION,
+        architecture=model.architecture,
+        model_type=model.model_type,
+        parameters=header.parameters,
+        weight_bytes=sum(header.bytes_by_kind().values()),
+        memory_bytes=_memory_bytes(header.parameters * _SINGLE_BYTES, _loading_bytes(header)),
+        dtype=model.dtype,
+        engines=("torch",),
+        warnings=tuple(warnings),
+    )
+
+
+def _loading_bytes(header: GgufHeader) -> int:
+    """What dequantizing holds for a while: the file, and its largest tensor twice over."""
+    largest = max(tensor.numbers for tensor in header.tensors.values())
+    return sum(header.bytes_by_kind().values()) + 2 * largest * _SINGLE_BYTES
+
+
+def _memory_bytes(weight_bytes: int, loading_bytes: int = 0) -> int:
+    return weight_bytes + max(weight_bytes // WORKING_SHARE, MIN_WORKING_BYTES, loading_bytes)

@@ -1,0 +1,42 @@
+"""Language models: which kinds are served, and what is told to who uploads another one."""
+
+from collections.abc import Mapping
+
+from stoker.inspection.config import CONFIG, ModelConfig
+from stoker.inspection.documents import Json
+from stoker.inspection.failure import FailureCode, InspectionError
+from stoker.llm.families import ENCODERS, TEXT, UNFIT
+
+TEXT_GENERATION = "text-generation"
+
+
+def refuse_unserved_writer(
+    pipeline: str, model: ModelConfig, documents: Mapping[str, Json]
+) -> None:
+    """Refuse a language model for text of a kind that would not load, or not answer rightly.
+
+    Raises:
+        InspectionError: `UNSUPPORTED_ARCHITECTURE`, `UNSUPPORTED_MODEL`.
+    """
+    if pipeline != TEXT_GENERATION:
+        return
+    if model.model_type not in TEXT:
+        unknown = (
+            f"is of the kind {model.model_type}, whose answers were never compared with those of "
+            "transformers. docs/tasks.md lists the kinds that are served."
+        )
+        raise InspectionError(
+            FailureCode.UNSUPPORTED_ARCHITECTURE,
+            f"{model.architecture} {UNFIT.get(model.model_type, unknown)}",
+            CONFIG,
+        )
+    config = documents.get(CONFIG)
+    decodes = isinstance(config, dict) and config.get("is_decoder") is True
+    if model.model_type in ENCODERS and not decodes:
+        raise InspectionError(
+            FailureCode.UNSUPPORTED_MODEL,
+            f'{model.architecture} writes only where {CONFIG} has "is_decoder": true. This one '
+            "reads a text from both ends. To embed texts with it, name the pipeline "
+            "feature-extraction.",
+            CONFIG,
+        )

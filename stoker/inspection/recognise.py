@@ -1,0 +1,124 @@
+"""What a file is, told from its first and last bytes.
+
+There is no list of bad content to slip past: what is not one of the few kinds that a model may
+have is refused, known or not. Knowing other formats serves to say clearly what was found.
+"""
+
+import codecs
+import re
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from stoker.inspection import gguf
+from stoker.inspection.failure import FailureCode
+from stoker.inspection.files import FileSet
+from stoker.inspection.safetensors import looks_like_safetensors
+
+HEAD_BYTES = 4096
+TAIL_BYTES = 16
+
+
+class FileKind(Enum):
+    """The kinds of content that a model may have."""
+
+    SAFETENSORS = auto()
+    GGUF = auto()
+    JSON = auto()
+    SENTENCEPIECE = auto()
+    TEXT = auto()
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """A format that is known only to be refused: the reason, and what to call it."""
+
+    code: FailureCode
+    name: str
+
+
+_LFS_POINTER = Foreign(FailureCode.LFS_POINTER, "a Git LFS pointer")
+_SCRIPT = Foreign(FailureCode.EXECUTABLE, "a script")
+_PICKLE = Foreign(FailureCode.PICKLE, "a Python pickle")
+_TORCH = Foreign(FailureCode.PICKLE, "a PyTorch checkpoint, which is made of pickles")
+_ZIP = Foreign(FailureCode.ARCHIVE, "a zip archive")
+_MACH_O = Foreign(FailureCode.EXECUTABLE, "a Mach-O program or library")
+
+# Magic numbers as in https://github.com/file/file/tree/master/magic/Magdir; the first match counts.
+_BINARY_FORMATS: tuple[tuple[bytes, Foreign], ...] = (
+    (rb"PK\x03\x04.*/data\.pkl", _TORCH),
+    (rb"PK(?:\x03\x04|\x05\x06|\x07\x08)", _ZIP),
+    (rb"\x1f\x8b", Foreign(FailureCode.ARCHIVE, "gzip-compressed")),
+    (rb"BZh[1-9]", Foreign(FailureCode.ARCHIVE, "bzip2-compressed")),
+    (rb"\xfd7zXZ\x00", Foreign(FailureCode.ARCHIVE, "xz-compressed")),
+    (rb"\x5d\x00\x00", Foreign(FailureCode.ARCHIVE, "LZMA-compressed")),
+    (rb"\x28\xb5\x2f\xfd", Foreign(FailureCode.ARCHIVE, "zstd-compressed")),
+    (rb"\x04\x22\x4d\x18", Foreign(FailureCode.ARCHIVE, "LZ4-compressed")),
+    (rb"7z\xbc\xaf\x27\x1c", Foreign(FailureCode.ARCHIVE, "a 7z archive")),
+    (rb"Rar!\x1a\x07", Foreign(FailureCode.ARCHIVE, "a RAR archive")),
+    (rb".{257}ustar", Foreign(FailureCode.ARCHIVE, "a tar archive")),
+    (rb"\x7fELF", Foreign(FailureCode.EXECUTABLE, "an ELF program or library")),
+    (rb"MZ", Foreign(FailureCode.EXECUTABLE, "a Windows program or library")),
+    (rb"\xfe\xed\xfa[\xce\xcf]|[\xce\xcf]\xfa\xed\xfe|\xca\xfe\xba\xbe", _MACH_O),
+    (rb"..\r\n\x00{4}", Foreign(FailureCode.EXECUTABLE, "compiled Python")),
+    (rb"\x89HDF\r\n\x1a\n", Foreign(FailureCode.UNSUPPORTED_FORMAT, "an HDF5 file")),
+    (rb"\x93NUMPY", Foreign(FailureCode.UNSUPPORTED_FORMAT, "a NumPy array")),
+    # PROTO, then 2 to 5.
+    (rb"\x80[\x02-\x05]", _PICKLE),
+    # ir_version, then producer_name: how exporters begin the ModelProto of
+    # https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
+    (
+        rb"\x08[\x01-\x1f]\x12[\x01-\x40][\x20-\x7e]",
+        Foreign(FailureCode.UNSUPPORTED_FORMAT, "an ONNX model"),
+    ),
+)
+_BINARY_PATTERNS = [(re.compile(start, re.DOTALL), what) for start, what in _BINARY_FORMATS]
+
+# Pickle protocols 0 and 1 have no magic number and are mostly printable. This recognises what
+# picklers and known exploits write; one that gets past it still has to be well-formed text under
+# a name of text, which nothing unpickles.
+_OLD_PICKLE = re.compile(
+    rb"""[(\]})]*+(?:
+        (?<=[(\]})])[dlt]?(?:p[0-9]+\n|q[\x00-\x1f])            # a container that is memoised
+        | [ci][A-Za-z_][\w.]*\n[A-Za-z_][\w.]*\n                # a class by its name, and its use
+          (?:p[0-9]+\n|q[\x00-\x1f]|[(\])}][^\n]|S['"]|\.\s*\Z)
+        | (?:S['"][^\n]*|I-?[0-9]+|F-?[0-9.e+-]+|L-?[0-9]+L?)\n # a string or number, and its use
+          (?:p[0-9]+\n|q[\x00-\x1f]|[.ciSVIFL(])
+        | V[^\n]*\np[0-9]+\n
+    )""",
+    re.VERBOSE,
+)
+_CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")
+_LFS_START = b"version https://git-lfs.github.com/spec/"
+
+
+def recognise(files: FileSet, path: str) -> FileKind | Foreign | None:
+    """What a file's bytes are, whatever its name.
+
+    JSON comes out as text, an empty file too. SentencePiece models have no magic number: they
+    come out as None, like everything else of no known format.
+    """
+    head = files.head(path, HEAD_BYTES)
+    # Before pickles: a header of 640 bytes begins with the two bytes of a pickle.
+    if looks_like_safetensors(head):
+        return FileKind.SAFETENSORS
+    if _OLD_PICKLE.match(head) and files.tail(path, TAIL_BYTES).rstrip().endswith(b"."):
+        return _PICKLE
+    if _is_text(head, is_all=len(head) == files.sizes[path]):
+        return _recognise_text(head)
+    if head.startswith(gguf.MAGIC):
+        return FileKind.GGUF
+    return next((what for start, what in _BINARY_PATTERNS if start.match(head)), None)
+
+
+def _recognise_text(head: bytes) -> FileKind | Foreign:
+    if head.startswith(_LFS_START):
+        return _LFS_POINTER
+    return _SCRIPT if head.startswith(b"#!") else FileKind.TEXT
+
+
+def _is_text(head: bytes, *, is_all: bool) -> bool:
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head, final=is_all)
+    except UnicodeDecodeError:
+        return False
+    return not _CONTROL.search(head)

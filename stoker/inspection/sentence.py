@@ -1,0 +1,45 @@
+"""What sentence-transformers wrote: refused at the push where it would be at the load."""
+
+from collections.abc import Mapping
+
+from stoker.inspection.config import CONFIG
+from stoker.inspection.documents import Json, load_json
+from stoker.inspection.failure import FailureCode, InspectionError
+from stoker.inspection.files import FileSet
+from stoker.stages.sentence_modules import MODULES, WEIGHTED, WEIGHTS, UnfitError, described
+
+FEATURE_EXTRACTION = "feature-extraction"
+
+
+def refuse_unfit_modules(
+    pipeline: str | None, files: FileSet, documents: Mapping[str, Json]
+) -> None:
+    """Refuse a model whose modules ask for what is not served, or lack their weights.
+
+    Args:
+        pipeline: None while it is not known: a model without config.json may be one of words only,
+            which has no transformer.
+
+    Raises:
+        InspectionError: `UNSUPPORTED_MODEL`, `MISSING_WEIGHTS`.
+    """
+    lost = pipeline is None and CONFIG not in documents
+    if MODULES not in documents or not (pipeline == FEATURE_EXTRACTION or lost):
+        return
+
+    def read(path: str) -> Json:
+        return load_json(files, path) if path in files else {}
+
+    try:
+        about = described(read)
+    except UnfitError as error:
+        raise InspectionError(FailureCode.UNSUPPORTED_MODEL, str(error), error.path) from None
+    for one in (*about.tokens, *about.after):
+        path = f"{one.path}/{WEIGHTS}"
+        if one.kind in WEIGHTED and path not in files:
+            raise InspectionError(
+                FailureCode.MISSING_WEIGHTS,
+                f"{path} is missing, the weights of the module {one.kind}. Save the model with "
+                "sentence-transformers, as safetensors.",
+                path,
+            )

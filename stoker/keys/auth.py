@@ -1,0 +1,140 @@
+"""Who is calling, and what they may do. Every route depends on `authenticate`, deny by default."""
+
+import math
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import Depends, Header, Request, Response, Security
+from fastapi.routing import APIRoute
+from fastapi.security import HTTPBearer
+
+from stoker.accounts import repository as accounts
+from stoker.errors import InvalidAPIKeyError, InvalidRequestError, NotFoundError, RateLimitError
+from stoker.keys.keyring import Principal, Scope
+from stoker.web.context import Services, ServicesDep
+from stoker.web.context import services as services_of
+from stoker.web.http import add_headers, require_json
+
+# Declared for the OpenAPI document only: the header is read by `authenticate` itself, because
+# FastAPI's own answer to a missing one is not in our shape.
+bearer = HTTPBearer(auto_error=False, description="An API key: `Bearer sk-…`")
+
+
+async def authenticate(
+    request: Request, services: ServicesDep, _scheme: Annotated[object, Security(bearer)] = None
+) -> Principal:
+    """The caller. Raises `InvalidAPIKeyError` for every kind of bad key alike, and
+    `RateLimitError` where its key has had its share.
+    """
+    known: Principal | None = getattr(request.state, "caller", None)
+    if known is None:
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        given = token.strip() if scheme.lower() == "bearer" else ""
+        known = request.state.caller = await services.keyring.check(given)
+        if known.limits:
+            _count(request, services, known)
+    return known
+
+
+def _count(request: Request, services: Services, caller: Principal) -> None:
+    verdict = services.rate_limits.check(caller)
+    add_headers(request, verdict.headers)
+    if verdict.exhausted:
+        limit = caller.limits[verdict.exhausted]
+        raise RateLimitError(
+            f"This key's limit of {limit} {verdict.exhausted} a minute is reached. "
+            f"There is room again in {math.ceil(verdict.retry_after_s)} s.",
+            retry_after_s=verdict.retry_after_s,
+        )
+
+
+class KeyedRoute(APIRoute):
+    """A route whose body is read only once the key and the body's type have been checked.
+
+    FastAPI reads a body before it calls any dependency.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def checked(request: Request) -> Response:
+            await authenticate(request, services_of(request))
+            if self.body_field is not None:
+                require_json(request)
+            return await handle(request)
+
+        return checked
+
+
+Caller = Annotated[Principal, Depends(authenticate)]
+
+
+async def _manager(caller: Caller) -> Principal:
+    if caller.scope is Scope.DEPLOYMENT:
+        raise InvalidAPIKeyError
+    return caller
+
+
+ACCOUNT_HEADER = "x-stoker-account"
+ActingFor = Annotated[
+    str | None,
+    Header(description="With an operator key: the account to act for.", max_length=64),
+]
+
+
+async def _account(
+    caller: Caller, services: ServicesDep, x_stoker_account: ActingFor = None
+) -> str:
+    if caller.scope is Scope.ACCOUNT and caller.account_id:
+        return caller.account_id
+    if caller.scope is Scope.OPERATOR:
+        if not x_stoker_account:
+            raise InvalidRequestError(
+                "An operator key acts for an account: name it in the header x-stoker-account.",
+                param="x-stoker-account",
+            )
+        async with services.database.reading() as session:
+            if not await accounts.exists(session, x_stoker_account):
+                raise NotFoundError(
+                    "Account not found", code="account_not_found", param="x-stoker-account"
+                )
+        return x_stoker_account
+    raise InvalidAPIKeyError
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What a key can see of an account's objects that belong to deployments."""
+
+    account_id: str
+    deployment_ids: frozenset[str] | None
+    """None: those of all deployments."""
+
+
+async def reach_of(
+    caller: Caller, services: ServicesDep, x_stoker_account: ActingFor = None
+) -> Reach:
+    """Raises `InvalidAPIKeyError`, and what an operator's key needs."""
+    if caller.scope is Scope.DEPLOYMENT and caller.account_id:
+        return Reach(caller.account_id, caller.deployment_ids)
+    return Reach(await _account(caller, services, x_stoker_account), None)
+
+
+async def _operator(caller: Caller) -> Principal:
+    if caller.scope is not Scope.OPERATOR:
+        raise InvalidAPIKeyError
+    return caller
+
+
+AccountId = Annotated[str, Depends(_account)]
+
+
+async def funded(account_id: AccountId, services: ServicesDep) -> None:
+    """Raise `InsufficientCreditsError` where nothing may be begun for the account."""
+    services.credits.check(account_id)
+
+
+Manager = Annotated[Principal, Depends(_manager)]
+Within = Annotated[Reach, Depends(reach_of)]
+Operator = Annotated[Principal, Depends(_operator)]

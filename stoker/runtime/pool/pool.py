@@ -1,0 +1,239 @@
+"""One deployment's replicas: what is asked of them together, and their upkeep."""
+
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
+
+from stoker.runtime.interface import (
+    KEEP_ALIVE,
+    Call,
+    DeploymentSpec,
+    DeploymentStats,
+    OnProgress,
+    Reason,
+    ReplicaStats,
+    RuntimeListener,
+    Status,
+)
+from stoker.runtime.local.ends import how_it_ended, is_crash
+from stoker.runtime.local.memory import in_words
+from stoker.runtime.pool.draining import Draining
+from stoker.runtime.pool.launcher import Launcher, Limits
+from stoker.runtime.pool.queue import CallQueue
+from stoker.runtime.pool.replica import LoadError, Replica
+from stoker.runtime.pool.routing import Router
+from stoker.runtime.pool.starts import Starts
+from stoker.runtime.pool.state import State
+from stoker.wire.generation import Generation
+from stoker.wire.protocol import Batches
+
+log = logging.getLogger(__name__)
+
+# A replica that ends this soon, without one answer, counts as a failing load: it would loop.
+EARLY_END_S = 5.0
+
+
+class Pool:
+    """The observed side of a deployment. All of it runs on the event loop."""
+
+    def __init__(
+        self,
+        *,
+        spec: DeploymentSpec,
+        running: bool,
+        launcher: Launcher,
+        limits: Limits,
+        listener: RuntimeListener,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._launcher = launcher
+        self._clock = clock
+        self._state = State(spec, running, listener, clock)
+        self._queue = CallQueue(listener, clock)
+        self._draining = Draining(self._state, launcher, limits)
+        self._starts = Starts(self._state, launcher, limits, self._draining, self._queue.pace)
+        self._router = Router(self._state, self._starts, self._queue)
+        self._ended = Batches()
+        """What replicas did that have ended."""
+
+    @property
+    def running(self) -> bool:
+        """Whether its owner wants it to run."""
+        return self._state.running
+
+    @property
+    def spec(self) -> DeploymentSpec:
+        return self._state.spec
+
+    async def call(
+        self,
+        call: Call | Generation,
+        *,
+        wait_s: float,
+        timeout_s: float,
+        on_progress: OnProgress | None = None,
+    ) -> bytes:
+        return await self._router.call(
+            call, wait_s=wait_s, timeout_s=timeout_s, on_progress=on_progress
+        )
+
+    def stream(
+        self,
+        call: Call | Generation,
+        *,
+        wait_s: float,
+        timeout_s: float,
+        keep_alive: bytes = KEEP_ALIVE,
+    ) -> AsyncGenerator[bytes]:
+        return self._router.stream(call, wait_s=wait_s, timeout_s=timeout_s, keep_alive=keep_alive)
+
+    # --- what is wanted ---
+
+    def apply(self, spec: DeploymentSpec, *, running: bool) -> None:
+        state = self._state
+        is_other = not spec.runs_like(state.spec)
+        state.spec, state.running = spec, running
+        state.backoff.forget()
+        if not running:
+            self.retire_all(Reason.STOPPED_BY_USER)
+            return
+        if is_other:
+            state.generation += 1
+            if state.ready():
+                self._starts.begin(Reason.CHANGED)
+        state.news.announce()
+        self.tick()
+        state.observe(Reason.CREATED, "Waiting for its first request.")
+
+    def weighed(self, memory_bytes: int) -> None:
+        """What one replica needs was measured."""
+        self._state.spec = replace(self._state.spec, memory_bytes=memory_bytes)
+
+    def retire_all(self, reason: Reason) -> None:
+        self._state.running = False
+        self._draining.retire_all(reason)
+        self._starts.give_up_claims()
+        self._state.observe(reason, "Stopped.")
+        self._state.news.announce()
+
+    def note(self, reason: Reason, message: str) -> None:
+        """Something is worth an event."""
+        self._state.note(reason, message)
+
+    def refuse(self, problem: str) -> None:
+        """The engine that its owner wants cannot run it, and no other one may."""
+        for replica in self._state.of_status(Status.READY):
+            self._draining.retire(replica, Reason.ENGINE_FAILED)
+        self._starts.failed(Reason.ENGINE_FAILED, LoadError(problem, lasting=True))
+
+    def evict(self, replica: Replica) -> None:
+        """Have a replica give way: it finishes what it has and gets nothing more."""
+        self._draining.retire(replica, Reason.EVICTED)
+
+    # --- upkeep ---
+
+    @property
+    def needs_upkeep(self) -> bool:
+        """Whether `tick` has or may get anything to do, before it is changed or claims memory."""
+        state = self._state
+        return bool(state.replicas or state.starts) or (state.running and state.kept > 0)
+
+    def tick(self) -> None:
+        """Replace what is in trouble, start what is missing, stop what is idle."""
+        state = self._state
+        self._draining.kill_stuck()
+        if not state.running:
+            return
+        if not self._router.is_wanted:
+            self._starts.give_up_claims(Reason.REQUEST)
+        is_funded = self._launcher.is_funded(state.spec)
+        least = state.kept if is_funded else 0
+        self._starts.keep(least)
+        self._draining.retire_idle(least, is_funded=is_funded)
+
+    def exited(self, replica: Replica, status: int, *, out_of_memory: bool = False) -> None:
+        """A replica's process has ended; `out_of_memory`: the kernel did it."""
+        state = self._state
+        state.replicas.pop(replica.id, None)
+        self._queue.pace.forget()
+        self._ended += replica.batches
+        if replica.has_proved_itself:
+            state.backoff.proved()
+        how = how_it_ended(status)
+        if out_of_memory:
+            how = f"the kernel ended it for want of memory, it held {in_words(replica.own_bytes)}"
+        # Whoever else ends it, ends it for reasons of their own.
+        is_faulty = is_crash(status) or replica.condemned is not None
+        is_aside = is_faulty and self._set_aside(replica, how)
+        replica.lost(how, out_of_memory=out_of_memory, has_another_way=is_aside)
+        if replica.status is Status.READY:
+            reason = replica.condemned or Reason.WORKER_LOST
+            message = f"A replica ended unexpectedly ({how})."
+            log.warning(message, extra={"deployment": self.spec.id, "replica": replica.id})
+            if out_of_memory:
+                problem = LoadError(f"{how}.", out_of_memory=True)
+                self._starts.failed(Reason.OUT_OF_MEMORY, problem)
+            elif not is_aside and (problem := self._of_its_start(replica, how, is_faulty)):
+                self._starts.failed(reason, problem)
+            else:
+                state.observe(reason, message)
+        elif replica.status is Status.STOPPING:
+            state.settled()
+        state.news.announce()
+
+    def _set_aside(self, replica: Replica, how: str) -> bool:
+        """Whether the end of a replica is laid to what it had just begun to run on."""
+        if replica.execution is None or replica.has_proved_its_execution or replica.was_preparing:
+            return False
+        what = "hung and was ended" if replica.condemned else f"ended by {how}"
+        reason = f"A replica {what} soon after it began to use it."
+        message = self._launcher.set_aside(replica.execution, reason)
+        self._state.note(Reason.ENGINE_SET_ASIDE, message)
+        return True
+
+    def _of_its_start(self, replica: Replica, how: str, is_faulty: bool) -> LoadError | None:
+        """The problem, where the next one would end as this one has."""
+        if self._is_fresh(replica):
+            return LoadError(f"it ended right after loading ({how}).")
+        if not is_faulty or replica.has_proved_itself or not self._state.backoff.ended_soon():
+            return None
+        return LoadError(
+            f"replica after replica ended soon after its start, the last one by {how}."
+        )
+
+    def _is_fresh(self, replica: Replica) -> bool:
+        return not replica.answered and self._clock() - replica.ready_at < EARLY_END_S
+
+    # --- what is told of it ---
+
+    def is_idle(self, replica: Replica) -> bool:
+        """Whether it has nothing to do, and nobody is about to give it something."""
+        is_used = replica.outstanding or self._router.waiting
+        return not is_used and not self._is_fresh(replica)
+
+    def stats(self) -> DeploymentStats:
+        state = self._state
+        replicas = state.replicas.values()
+        return DeploymentStats(
+            status=state.status,
+            reason=state.reason,
+            message=state.message,
+            max_replicas=state.most,
+            memory_bytes=state.spec.memory_bytes,
+            calls=len(self._queue),
+            batches=sum((one.batches for one in replicas), self._ended),
+            replicas=[
+                ReplicaStats(
+                    id=one.id,
+                    status=one.status,
+                    pid=self._launcher.pid(one.id),
+                    outstanding=one.outstanding,
+                    memory_bytes=one.memory_bytes,
+                    progress=one.progress,
+                    engine=one.engine,
+                    cache_usage=one.cache_usage,
+                )
+                for one in replicas
+            ],
+        )

@@ -1,0 +1,109 @@
+"""The calls of one deployment that wait or are worked on: bounded, counted, told of."""
+
+import asyncio
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from contextvars import copy_context
+from dataclasses import dataclass, field
+
+from stoker.errors import InferenceTimeoutError, InternalError, RateLimitError, StokerError
+from stoker.runtime.interface import CANCELLED, OK, DeploymentSpec, RuntimeListener, Served
+from stoker.runtime.pool.answers import Told
+from stoker.runtime.pool.pace import Pace
+
+
+@dataclass(eq=False)
+class Record:
+    """Of one call, for those who listen."""
+
+    begun: float
+    given: float | None = None
+    """When it had a replica that was ready."""
+    outcome: str = OK
+    told: Told = field(default_factory=Told)
+
+    def served(self, spec: DeploymentSpec, now: float) -> Served:
+        given = now if self.given is None else self.given
+        return Served(
+            account_id=spec.account_id,
+            deployment_id=spec.id,
+            model=spec.model,
+            outcome=self.outcome,
+            waited_s=given - self.begun,
+            seconds=now - given,
+            counts=self.told.counts,
+            times=self.told.times,
+        )
+
+
+class CallQueue:
+    def __init__(self, listener: RuntimeListener, clock: Callable[[], float]) -> None:
+        self._listener = listener
+        self._clock = clock
+        self._calls = 0
+        self.pace = Pace(clock)
+
+    def __len__(self) -> int:
+        return self._calls
+
+    @contextmanager
+    def place(
+        self, spec: DeploymentSpec, within_s: float | None = None, *, is_steady: bool = False
+    ) -> Generator[Record]:
+        """Hold a place for one call. Raises `RateLimitError` where there is none.
+
+        Args:
+            within_s: how long it has from being given to a replica to its whole answer; None: as
+                long as it takes.
+            is_steady: those who answer now are those who will.
+        """
+        ahead = self._calls
+        if ahead >= spec.max_queue:
+            raise RateLimitError(
+                f"This deployment's queue is full: {spec.max_queue} requests are waiting or "
+                "running. Try again in a moment.",
+                code="queue_full",
+                retry_after_s=self.pace.takes_s(ahead - 1),
+            )
+        if within_s is not None and is_steady and ahead:
+            self._check_deadline(ahead, within_s)
+        self._calls += 1
+        record = Record(begun=self._clock())
+        try:
+            yield record
+            if record.given is not None:
+                seconds = self._clock() - record.given
+                self.pace.answered(ahead, seconds, is_bounded=within_s is not None)
+        except InferenceTimeoutError as error:
+            record.outcome = error.code
+            if within_s is not None:
+                self.pace.given_up(ahead, within_s)
+            raise
+        except StokerError as error:
+            record.outcome = error.code
+            raise
+        except (asyncio.CancelledError, GeneratorExit):
+            record.outcome = CANCELLED
+            raise
+        except Exception:
+            record.outcome = InternalError.code
+            raise
+        finally:
+            self._calls -= 1
+            ended, run = self._clock(), copy_context().run
+            record.told.once_complete(
+                lambda: run(self._listener.served, record.served(spec, ended))
+            )
+
+    def _check_deadline(self, ahead: int, within_s: float) -> None:
+        """Turn away whom the answer would reach too late: nothing is computed for nobody."""
+        least_s = self.pace.surely_s(ahead) if self.pace.most_s >= within_s else None
+        if least_s is None or least_s < within_s:
+            return
+        takes_s = self.pace.takes_s(ahead)
+        raise RateLimitError(
+            f"This deployment's queue is too long: with the {ahead} requests before it, this one "
+            f"would take about {takes_s:.0f} s, and it has {within_s:g} s. Try again later.",
+            code="queue_full",
+            retry_after_s=max(1.0, takes_s - within_s),
+        )

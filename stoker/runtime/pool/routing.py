@@ -1,0 +1,153 @@
+"""A call on its way: its place in the queue, a replica that is ready, the answer."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from stoker.errors import CapacityError, ConflictError, InferenceTimeoutError
+from stoker.runtime.interface import KEEP_ALIVE, Call, OnProgress, Reason
+from stoker.runtime.pool.queue import CallQueue
+from stoker.runtime.pool.replica import Replica, WorkerLostError
+from stoker.runtime.pool.starts import Starts
+from stoker.runtime.pool.state import State
+from stoker.wire.generation import Generation
+
+# Outstanding requests on the least busy replica from which on another one is started.
+SCALE_UP_AT = 16
+# A place in the queue for memory is kept for so long: who was told to ask again may do so.
+CLAIM_KEPT_S = 15.0
+# A lost replica's requests are given to another one once, if they had not been begun.
+ATTEMPTS = 2
+
+
+class Router:
+    def __init__(self, state: State, starts: Starts, queue: CallQueue) -> None:
+        self._state = state
+        self._starts = starts
+        self._queue = queue
+        self.waiting = 0
+        """Calls that wait for a replica."""
+        self._wanted_at = 0.0
+        """When the last of them came to an end."""
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether somebody waits for a replica, or may ask again in a moment."""
+        return self.waiting > 0 or self._state.clock() - self._wanted_at < CLAIM_KEPT_S
+
+    async def call(
+        self,
+        call: Call | Generation,
+        *,
+        wait_s: float,
+        timeout_s: float,
+        on_progress: OnProgress | None = None,
+    ) -> bytes:
+        state = self._state
+        # A job has a queue of its own, and its time.
+        within_s = timeout_s if on_progress is None else None
+        with self._queue.place(state.spec, within_s, is_steady=state.is_steady) as record:
+            ready_by = state.clock() + wait_s
+            for attempt in range(1, ATTEMPTS + 1):
+                # Work of many steps fills a replica by itself.
+                busy_at = 1 if on_progress else SCALE_UP_AT
+                replica = await self._ready_replica(ready_by, busy_at)
+                record.given = state.clock()
+                try:
+                    async with asyncio.timeout(timeout_s):
+                        return await replica.call(call, record.told, on_progress)
+                except TimeoutError:
+                    raise _timeout(timeout_s) from None
+                except WorkerLostError as error:
+                    if not _worth_retrying(error, attempt):
+                        break
+            raise _lost()
+
+    async def stream(
+        self,
+        call: Call | Generation,
+        *,
+        wait_s: float,
+        timeout_s: float,
+        keep_alive: bytes = KEEP_ALIVE,
+    ) -> AsyncGenerator[bytes]:
+        state = self._state
+        with self._queue.place(state.spec) as record:
+            ready_by = state.clock() + wait_s
+            for attempt in range(1, ATTEMPTS + 1):
+                replica = await self._ready_replica(ready_by)
+                record.given = state.clock()
+                begun = False
+                try:
+                    async with aclosing(
+                        replica.stream(call, record.told, timeout_s, keep_alive)
+                    ) as parts:
+                        async for part in parts:
+                            begun = True
+                            yield part
+                    return
+                except TimeoutError:
+                    raise _timeout(timeout_s) from None
+                except WorkerLostError as error:
+                    if begun or not _worth_retrying(error, attempt):
+                        break
+            raise _lost()
+
+    async def _ready_replica(self, ready_by: float, busy_at: int = SCALE_UP_AT) -> Replica:
+        """The least busy replica; starts one, and only one, where there is none.
+
+        `busy_at`: with so many requests outstanding, it is better to have one more.
+        """
+        self.waiting += 1
+        try:
+            return await self._next_ready(ready_by, busy_at)
+        finally:
+            self.waiting -= 1
+            self._wanted_at = self._state.clock()
+
+    async def _next_ready(self, ready_by: float, busy_at: int) -> Replica:
+        state = self._state
+        refusals = state.backoff.refusals
+        while True:
+            remaining = ready_by - state.clock()
+            if not state.running:
+                raise ConflictError(
+                    f"The deployment '{state.spec.model}' is stopped: start it first.",
+                    code="deployment_stopped",
+                )
+            if ready := state.ready():
+                replica = min(ready, key=lambda one: one.outstanding)
+                may_grow = state.alive() < state.most and state.backoff.may_try
+                if replica.outstanding >= busy_at and may_grow:
+                    self._starts.begin_where_room(Reason.BACKLOG)
+                is_alone = busy_at == 1 and replica.outstanding > 0
+                if not (is_alone and state.starts and remaining > 0):
+                    return replica
+                await state.news.wait(remaining)
+                continue
+            state.backoff.check_refusals(refusals)
+            if not state.starts:
+                state.backoff.check()
+                self._starts.begin(Reason.REQUEST)
+            if remaining <= 0:
+                raise self._starts.why_not_ready()
+            await state.news.wait(remaining)
+
+
+def _worth_retrying(error: WorkerLostError, attempt: int) -> bool:
+    # What was being worked on may be what ended it: it must not take another one down.
+    return not error.begun and attempt < ATTEMPTS
+
+
+def _lost() -> CapacityError:
+    return CapacityError(
+        "The worker was lost while it worked on this request. Others are unaffected.",
+        code="worker_lost",
+        retry_after_s=1,
+    )
+
+
+def _timeout(timeout_s: float) -> InferenceTimeoutError:
+    return InferenceTimeoutError(
+        f"The model did not answer within {timeout_s:g} s; the work was cancelled."
+    )

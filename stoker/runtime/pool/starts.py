@@ -1,0 +1,156 @@
+"""How a deployment's replicas come up: memory, fork, load, and what follows a failing one."""
+
+import asyncio
+import logging
+
+from stoker.errors import CapacityError, ModelLoadingError, StokerError
+from stoker.runtime.interface import DeploymentSpec, Readiness, Reason, Status
+from stoker.runtime.pool.draining import Draining
+from stoker.runtime.pool.launcher import Launcher, Limits
+from stoker.runtime.pool.pace import Pace
+from stoker.runtime.pool.replica import LoadError, Replica
+from stoker.runtime.pool.state import Start, State
+
+log = logging.getLogger(__name__)
+
+
+class Starts:
+    def __init__(
+        self, state: State, launcher: Launcher, limits: Limits, draining: Draining, pace: Pace
+    ) -> None:
+        self._state = state
+        self._launcher = launcher
+        self._limits = limits
+        self._draining = draining
+        self._pace = pace
+
+    def begin(self, reason: Reason) -> None:
+        start = Start(reason)
+        start.task = asyncio.create_task(self._bring_up(start))
+        self._state.starts.add(start)
+        self._state.observe(reason, "A replica is starting.")
+
+    def begin_where_room(self, reason: Reason) -> None:
+        """What is only good to have is not even tried where there is no room."""
+        if self._is_needed(reason) or self._launcher.has_room(self._state.spec):
+            self.begin(reason)
+
+    def keep(self, least: int) -> None:
+        """Begin a start where fewer replicas are there or on their way."""
+        if self._state.alive() < least and self._state.backoff.may_try:
+            self.begin_where_room(Reason.KEPT_LOADED)
+
+    def give_up_claims(self, of: Reason | None = None) -> None:
+        """Nobody is to make room any more, for any start or for those of one reason."""
+        for start in self._state.starts:
+            if start.is_claiming and of in (None, start.reason):
+                start.task.cancel()
+
+    def failed(self, reason: Reason, problem: LoadError) -> None:
+        """A replica could not be loaded, or has ended in a way that would repeat itself."""
+        self._draining.kill_starting()
+        self._state.backoff.failed(problem)
+        self._state.observe(reason, str(problem))
+
+    def why_not_ready(self) -> StokerError:
+        """For who has waited in vain: its replica has no memory yet, or loads."""
+        state = self._state
+        if state.starts and all(start.is_claiming for start in state.starts):
+            return CapacityError(
+                f"{self._launcher.shortage(state.spec)} Ask again, or wait longer with "
+                "'Prefer: wait=N'.",
+                code="insufficient_memory",
+                retry_after_s=5,
+            )
+        return ModelLoadingError(
+            "The model is still loading. Ask again, or wait longer with 'Prefer: wait=N'.",
+            retry_after_s=2,
+            progress=max((one.progress for one in state.replicas.values()), default=0.0),
+        )
+
+    async def _bring_up(self, start: Start) -> None:
+        state = self._state
+        asked = state.clock()
+        replica: Replica | None = None
+        try:
+            replica = await self._brought_up(start)
+        except CapacityError as error:
+            self._refused(error)
+        except LoadError as error:
+            if error.has_another_way:
+                self.begin(start.reason)
+                return
+            self.failed(Reason.OUT_OF_MEMORY if error.out_of_memory else Reason.LOAD_FAILED, error)
+        except TimeoutError:
+            problem = LoadError(f"not loaded in {self._limits.load_timeout_s:g} s.")
+            for one in state.of_status(Status.STARTING):
+                one.condemned = Reason.LOAD_TIMEOUT
+            self.failed(Reason.LOAD_TIMEOUT, problem)
+        except Exception:
+            log.exception("a replica could not be started")
+            self.failed(Reason.LOAD_FAILED, LoadError("a replica could not be started."))
+        if replica:
+            state.listener.loaded(state.spec.id, state.clock() - asked)
+            self._loaded(replica)
+        elif not state.backoff.problem:
+            state.observe(start.reason, "Nobody waits for it any more.")
+        state.news.announce()
+
+    async def _brought_up(self, start: Start) -> Replica | None:
+        """A replica that is loaded; none where nobody wants it any more."""
+        state = self._state
+        spec, generation = state.spec, state.generation
+        try:
+            replica_id = await self._claimed(spec, start)
+            if replica_id is None:
+                return None
+            async with asyncio.timeout(self._limits.load_timeout_s):
+                replica = await self._launcher.launch(spec, generation, replica_id)
+                state.replicas[replica.id] = replica
+                try:
+                    await replica.loaded
+                except LoadError as error:
+                    raise self._with_another_way(replica, error) from error
+            return replica
+        finally:
+            state.starts.discard(start)
+
+    def _with_another_way(self, replica: Replica, problem: LoadError) -> LoadError:
+        """What ended a load, having set aside what it was loaded with: it has served on torch."""
+        if replica.execution is None or problem.out_of_memory or problem.has_another_way:
+            return problem
+        reason = f"It could not be loaded: {problem}"
+        message = self._launcher.set_aside(replica.execution, reason)
+        self._state.note(Reason.ENGINE_SET_ASIDE, message)
+        return LoadError(str(problem), has_another_way=True)
+
+    async def _claimed(self, spec: DeploymentSpec, start: Start) -> str | None:
+        start.is_claiming = True
+        try:
+            return await self._launcher.claim(spec, is_needed=self._is_needed(start.reason))
+        except asyncio.CancelledError:
+            return None
+        finally:
+            start.is_claiming = False
+
+    def _is_needed(self, reason: Reason) -> bool:
+        is_extra = reason in (Reason.BACKLOG, Reason.KEPT_LOADED)
+        return not is_extra or self._state.spec.readiness is Readiness.HOT
+
+    def _loaded(self, replica: Replica) -> None:
+        state = self._state
+        replica.status = Status.READY
+        replica.ready_at = replica.last_used = state.clock()
+        state.backoff.loaded()
+        self._pace.forget()
+        state.observe(Reason.LOADED, "Ready.")
+        self._draining.retire_older(replica.generation)
+        if not state.running:
+            self._draining.retire(replica, Reason.STOPPED_BY_USER)
+        elif replica.generation < state.generation and not state.starts:
+            # Changed while it was loading.
+            self.begin(Reason.CHANGED)
+
+    def _refused(self, error: CapacityError) -> None:
+        if self._state.backoff.refused(error):
+            self._state.observe(Reason.INSUFFICIENT_MEMORY, error.message)

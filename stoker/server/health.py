@@ -1,0 +1,52 @@
+"""Liveness and readiness: the only routes, with the API's own description, that need no key."""
+
+from typing import Literal
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, Field
+from sqlalchemy import text
+
+import stoker
+from stoker.web.context import Services, ServicesDep
+
+router = APIRouter(tags=["Health"])
+
+
+class Health(BaseModel):
+    status: Literal["ok", "failing"]
+    version: str
+    problem: str | None = Field(default=None, description="What keeps the server from working.")
+
+
+async def _problem(services: Services) -> str | None:
+    if problem := services.runtime.check():
+        return problem
+    try:
+        async with services.database.reading() as session:
+            await session.execute(text("SELECT 1"))
+    except Exception:
+        return "The database does not answer."
+    return None
+
+
+def _answer(response: Response, problem: str | None) -> Health:
+    if problem:
+        response.status_code = 503
+    return Health(
+        status="failing" if problem else "ok", version=stoker.__version__, problem=problem
+    )
+
+
+@router.get("/health", responses={503: {"model": Health}})
+async def health(services: ServicesDep, response: Response) -> Health:
+    """The process is alive and makes progress."""
+    return _answer(response, await _problem(services))
+
+
+@router.get("/ready", responses={503: {"model": Health}})
+async def ready(services: ServicesDep, response: Response) -> Health:
+    """The server can take work: models would start without delay."""
+    problem = await _problem(services)
+    if problem is None and not services.runtime.ready:
+        problem = "The engine host is still importing its libraries."
+    return _answer(response, problem)

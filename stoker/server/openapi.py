@@ -1,0 +1,157 @@
+"""The OpenAPI document: FastAPI's own, with the bodies that task handlers read for themselves."""
+
+from typing import Any, cast
+
+from fastapi import FastAPI
+from pydantic import BaseModel, TypeAdapter
+from pydantic.json_schema import JsonSchemaMode, models_json_schema
+
+from stoker.errors import (
+    ErrorBody,
+    InternalError,
+    InvalidRequestError,
+    NotFoundError,
+    PayloadTooLargeError,
+    StokerError,
+    UnsupportedMediaTypeError,
+)
+from stoker.inference.bodies import FORM, JSON, accepted
+from stoker.inference.convention import EVENTS, Convention
+from stoker.keys.auth import ACCOUNT_HEADER
+from stoker.openai.registry import CONVENTIONS
+from stoker.tasks.base import Task
+from stoker.tasks.registry import TASKS
+from stoker.videos.endpoints import CREATE
+
+_REF = "#/components/schemas/{model}"
+
+
+def install(app: FastAPI) -> None:
+    plain = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            document = plain()
+            for task in TASKS.values():
+                for path in task.paths:
+                    _describe(document, task, path)
+            for convention in (*CONVENTIONS, CREATE):
+                _describe_convention(document, convention)
+            write_errors(document)
+            app.openapi_schema = document
+        return app.openapi_schema
+
+    app.openapi = openapi
+
+
+def write_errors(document: dict[str, Any]) -> None:
+    """Leave FastAPI's own 422 out, and put what the edge may answer beside the routes' own errors.
+
+    Ours are 400 where FastAPI's are 422, and of another shape.
+    """
+    schema = {"$ref": _REF.format(model=ErrorBody.__name__)}
+    for item in document["paths"].values():
+        for operation in item.values():
+            operation["responses"].pop("422", None)
+            for error in _of_the_edge(operation):
+                response = {
+                    "description": error.type,
+                    "content": {"application/json": {"schema": schema}},
+                }
+                operation["responses"].setdefault(str(error.status), response)
+    for name in ("HTTPValidationError", "ValidationError"):
+        document["components"]["schemas"].pop(name, None)
+
+
+def _of_the_edge(operation: dict[str, Any]) -> list[type[StokerError]]:
+    found: list[type[StokerError]] = [InvalidRequestError, InternalError]
+    if "requestBody" in operation:
+        found += [PayloadTooLargeError, UnsupportedMediaTypeError]
+    if ACCOUNT_HEADER in {parameter["name"] for parameter in operation.get("parameters", [])}:
+        # An operator names an account that is not there.
+        found.append(NotFoundError)
+    return found
+
+
+def _describe(document: dict[str, Any], task: Task, path: str) -> None:
+    operation = document["paths"][path]["post"]
+    schema = _component(document, task.request, "validation")
+    operation["requestBody"] = _request_body(task, schema)
+    operation["responses"]["200"] = {
+        "description": "The results together."
+        if task.whole
+        else "One result for a single input; a list of results for a list.",
+        "content": {
+            "application/json": {
+                "schema": _result(document, task),
+                "example": task.example_result,
+            }
+        },
+    }
+
+
+def _describe_convention(document: dict[str, Any], convention: Convention[Any]) -> None:
+    operation = document["paths"][convention.path]["post"]
+    schema = _component(document, convention.request, "validation")
+    operation["requestBody"] = _request_body(convention, schema)
+    operation["responses"]["200"] = {
+        "description": "The whole answer, or, asked for a stream, server-sent events as OpenAI's "
+        "clients read them."
+        if EVENTS in convention.answers
+        else "The answer.",
+        "content": {
+            kind: {
+                "schema": _component(document, answer, "serialization")
+                if answer
+                else _text_or_file(kind)
+            }
+            for kind, answer in convention.answers.items()
+        },
+    }
+
+
+def _request_body(asked: Task | Convention[Any], schema: dict[str, Any]) -> dict[str, Any]:
+    file = {"type": "string", "format": "binary"}
+    content: dict[str, Any] = {
+        kind: {"schema": schema if kind in (JSON, FORM) else file} for kind in accepted(asked)
+    }
+    content[JSON]["example"] = dict(asked.example)
+    return {"required": True, "content": content}
+
+
+def _text_or_file(kind: str) -> dict[str, Any]:
+    return {"type": "string"} | ({} if kind.startswith("text/") else {"format": "binary"})
+
+
+def _component(
+    document: dict[str, Any], model: type[BaseModel], mode: JsonSchemaMode
+) -> dict[str, Any]:
+    references, definitions = models_json_schema([(model, mode)], ref_template=_REF)
+    _merge(document, definitions)
+    return references[model, mode]
+
+
+def _result(document: dict[str, Any], task: Task) -> dict[str, Any]:
+    schema = TypeAdapter[Any](task.result).json_schema(ref_template=_REF)
+    _merge(document, schema)
+    # An empty list is both: no result of one input, and no results.
+    return schema if task.whole else {"anyOf": [schema, {"type": "array", "items": schema}]}
+
+
+def _merge(document: dict[str, Any], schema: dict[str, Any]) -> None:
+    """Move a schema's definitions to the document's. Raises ValueError where two share a name."""
+    components = document.setdefault("components", {}).setdefault("schemas", {})
+    for name, definition in schema.pop("$defs", {}).items():
+        found = _without_nulls(definition)
+        if components.setdefault(name, found) != found:
+            raise ValueError(f"two types of the API are called {name}")
+
+
+def _without_nulls(schema: Any) -> Any:
+    """As FastAPI writes its own: a default that is null is left out."""
+    if isinstance(schema, dict):
+        members = cast("dict[str, Any]", schema).items()
+        return {name: _without_nulls(value) for name, value in members if value is not None}
+    if isinstance(schema, list):
+        return [_without_nulls(value) for value in cast("list[Any]", schema)]
+    return schema

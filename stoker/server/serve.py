@@ -1,0 +1,139 @@
+"""Runs the app under uvicorn: socket first, so that port 0 and its announcement work."""
+
+import asyncio
+import contextlib
+import gc
+import signal
+import socket
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from types import FrameType
+
+import uvicorn
+
+from stoker import logs
+from stoker.config import Settings
+from stoker.server.app import create_app
+from stoker.telemetry.endpoints import standalone
+from stoker.web.context import Services
+
+Started = Callable[[Services, str], Awaitable[None]]
+
+
+async def _nothing(_services: Services, _base_url: str) -> None:
+    return None
+
+
+def run(settings: Settings, started: Started = _nothing) -> None:
+    """Serve until SIGTERM or SIGINT. `started` runs once requests are answered."""
+    logs.configure(settings.log_level, settings.log_format)
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_serve(settings, started))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+class _MetricsServer(uvicorn.Server):
+    """Ends when the server does: signals are that one's business."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+
+@contextlib.asynccontextmanager
+async def _serving_metrics(settings: Settings, services: Services) -> AsyncGenerator[None]:
+    """The metrics at an address of their own, where one is set."""
+    if settings.metrics_port is None:
+        yield
+        return
+    listener = _listen(settings.metrics_host, settings.metrics_port)
+    config = uvicorn.Config(
+        standalone(services.metrics),
+        http="httptools",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=1,
+    )
+    server = _MetricsServer(config)
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        await serving
+
+
+class Server(uvicorn.Server):
+    """Ends with exit code 0 on SIGTERM: uvicorn would send itself the signal once more."""
+
+    def __init__(self, config: uvicorn.Config, on_exit: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_exit = on_exit
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._on_exit()
+        super().handle_exit(sig, frame)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        yield
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((host, port))
+    return listener
+
+
+async def _serve(settings: Settings, started: Started) -> None:
+    # Until it serves: going through ten thousand deployments again and again takes longer than
+    # making them.
+    gc.disable()
+    app = create_app(settings)
+    listener = _listen(settings.host, settings.port)
+    port = listener.getsockname()[1]
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    config = uvicorn.Config(
+        app,
+        http="httptools",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        # Longer than clients keep idle connections, so that they close first: a POST sent into a
+        # connection that the server is closing cannot be repeated safely.
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=int(settings.stop_grace_s) or 1,
+    )
+    # Streams that may last for days would be waited for.
+    server = Server(config, app.state.services.runs.followers.end)
+
+    async def announce() -> None:
+        # uvicorn has no event for it.
+        while not server.started:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        # What was imported and built until now stays: looking for garbage among it would hold up
+        # requests again and again.
+        gc.freeze()
+        gc.enable()
+        await started(app.state.services, f"http://{host}:{port}")
+
+    announcing = asyncio.create_task(announce())
+    async with _serving_metrics(settings, app.state.services):
+        await server.serve(sockets=[listener])
+    if announcing.done():
+        announcing.result()
+    else:
+        announcing.cancel()

@@ -1,0 +1,24 @@
+"""What accounts have left."""
+
+from collections.abc import Iterable
+
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+
+from stoker.store.db import Database
+from stoker.telemetry.recorder import Source
+from stoker.usage import balances, money
+
+
+def balances_left(database: Database) -> Source:
+    """Of all accounts, what was used until the last tick paid for."""
+
+    async def told() -> Iterable[Metric]:
+        family = GaugeMetricFamily(
+            "stoker_credits_balance", "Credits that an account has left.", labels=["account"]
+        )
+        async with database.reading() as session:
+            for left in await balances.left_of(session):
+                family.add_metric([left.account_id], left.microcredits / money.MICRO)
+        return [family]
+
+    return told

@@ -1,0 +1,127 @@
+"""Counts what happens, in plain numbers: text is made of them when somebody asks."""
+
+import itertools
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.metrics_core import Metric
+
+from stoker.deployments.directory import Directory
+from stoker.runtime.interface import Reason, Runtime, RuntimeListener, Served, Status
+from stoker.telemetry import families
+from stoker.telemetry.tally import Answers, Row, Tally
+
+log = logging.getLogger(__name__)
+
+Source = Callable[[], Awaitable[Iterable[Metric]]]
+"""Asked for its metrics with each scrape, on the event loop."""
+
+NO_ROUTE = "none"
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+OTHER_METHOD = "other"
+
+_NOT_EVICTED = (Reason.STOPPED_BY_USER, Reason.SERVER_STOPPING, Reason.CHANGED)
+_LOST = (Reason.WORKER_LOST, Reason.STALLED, Reason.OUT_OF_MEMORY)
+_NOT_LOADED = (Reason.LOAD_FAILED, Reason.LOAD_TIMEOUT, Reason.INSUFFICIENT_MEMORY)
+
+
+class Metrics(RuntimeListener):
+    """Of this process. A deployment has series once it was started, until it is deleted."""
+
+    def __init__(self, directory: Directory, runtime: Runtime) -> None:
+        self._directory = directory
+        self._runtime = runtime
+        self._tallies: dict[str, Tally] = {}
+        self._statuses: dict[str, Status] = {}
+        self._answers: dict[tuple[str, str], Answers] = {}
+        self._sources: list[Source] = []
+        self._process = CollectorRegistry()
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=self._process)
+
+    def add(self, source: Source) -> None:
+        """Have a resource's own metrics told, too."""
+        self._sources.append(source)
+
+    def changed(self, deployment_id: str, status: Status, reason: Reason, message: str) -> None:
+        self._statuses[deployment_id] = status
+        if status is Status.STARTING:
+            self._tally(deployment_id)
+        elif status is Status.STOPPING and reason not in _NOT_EVICTED:
+            self._tally(deployment_id).evictions[reason] += 1
+        elif reason in _LOST:
+            self._tally(deployment_id).losses[reason] += 1
+        elif reason in _NOT_LOADED:
+            self._tally(deployment_id).starts[reason] += 1
+
+    def loaded(self, deployment_id: str, seconds: float) -> None:
+        tally = self._tally(deployment_id)
+        tally.starts[Reason.LOADED] += 1
+        tally.loads.observe(seconds)
+
+    def served(self, call: Served) -> None:
+        tally = self._tallies.get(call.deployment_id) or self._tally(call.deployment_id)
+        tally.add(call)
+
+    def answered(self, route: str | None, method: str, status: int, seconds: float) -> None:
+        """An HTTP request has ended. `route` is the route's template, as clients choose paths."""
+        key = (route or NO_ROUTE, method if method in METHODS else OTHER_METHOD)
+        answers = self._answers.get(key)
+        if answers is None:
+            answers = self._answers[key] = Answers()
+        answers.statuses[status] += 1
+        answers.seconds.observe(seconds)
+
+    async def collect(self) -> Iterable[Metric]:
+        """What there is to tell now. Going through it takes longer, and any thread may do it."""
+        told: list[Metric] = []
+        for source in self._sources:
+            try:
+                told += await source()
+            except Exception:
+                log.exception("metrics of a resource could not be had; going on without them")
+        rows, statuses = self._rows(), self._counted_statuses()
+        answers = dict(self._answers)
+
+        return itertools.chain(
+            families.of_deployments(rows),
+            [families.of_statuses(statuses), families.build_info()],
+            families.of_http(answers),
+            told,
+            self._process.collect(),
+        )
+
+    def _tally(self, deployment_id: str) -> Tally:
+        tally = self._tallies.get(deployment_id)
+        if tally is None:
+            tally = Tally()
+            # One that was deleted meanwhile is not told of again.
+            if self._directory.find(deployment_id):
+                self._forget_deleted()
+                self._tallies[deployment_id] = tally
+        return tally
+
+    def _forget_deleted(self) -> None:
+        for known in (self._tallies, self._statuses):
+            for deployment_id in [one for one in known if not self._directory.find(one)]:
+                del known[deployment_id]
+
+    def _rows(self) -> list[Row]:
+        self._forget_deleted()
+        held = self._runtime.meter.totals()
+        rows: list[Row] = []
+        for deployment_id, tally in self._tallies.items():
+            entry = self._directory.find(deployment_id)
+            stats = self._runtime.stats(deployment_id)
+            if entry and stats:
+                mib_ms = held.get(deployment_id, 0)
+                rows.append(Row(entry=entry, tally=tally, stats=stats, held_mib_ms=mib_ms))
+        return rows
+
+    def _counted_statuses(self) -> Counter[Status]:
+        counted = Counter(self._statuses.values())
+        # A runtime tells of changes, and every deployment begins as an idle one.
+        counted[Status.IDLE] += len(self._directory) - counted.total()
+        return counted

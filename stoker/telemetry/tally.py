@@ -1,0 +1,56 @@
+"""What has been counted since the process began."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from stoker.deployments.directory import Entry
+from stoker.runtime.interface import DeploymentStats, Served
+from stoker.telemetry.histogram import Histogram
+
+# fmt: off
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+LOAD_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+# fmt: on
+
+
+@dataclass(slots=True, eq=False)
+class Tally:
+    """Of one deployment."""
+
+    outcomes: Counter[str] = field(default_factory=Counter[str])
+    waited: Histogram = field(default_factory=lambda: Histogram(SECONDS))
+    seconds: Histogram = field(default_factory=lambda: Histogram(SECONDS))
+    loads: Histogram = field(default_factory=lambda: Histogram(LOAD_SECONDS))
+    counts: Counter[str] = field(default_factory=Counter[str])
+    """As of `Served.counts`."""
+    starts: Counter[str] = field(default_factory=Counter[str])
+    """Replicas that were started, by how that ended."""
+    evictions: Counter[str] = field(default_factory=Counter[str])
+    losses: Counter[str] = field(default_factory=Counter[str])
+
+    def add(self, call: Served) -> None:
+        self.outcomes[call.outcome] += 1
+        self.waited.observe(call.waited_s)
+        if call.seconds:
+            # Those that never had a replica would look like the fastest ones.
+            self.seconds.observe(call.seconds)
+        for name, count in call.counts.items():
+            self.counts[name] += count
+
+
+@dataclass(slots=True, eq=False)
+class Answers:
+    """To HTTP requests of one method on one route."""
+
+    statuses: Counter[int] = field(default_factory=Counter[int])
+    seconds: Histogram = field(default_factory=lambda: Histogram(SECONDS))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """All that is told of one deployment."""
+
+    entry: Entry
+    tally: Tally
+    stats: DeploymentStats
+    held_mib_ms: int

@@ -1,0 +1,279 @@
+"""The outermost ASGI layer: request ids, body limits, access log, errors in our shape."""
+
+import logging
+import re
+import time
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import RouteContext, iter_route_contexts
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.responses import Response
+from starlette.routing import compile_path
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from stoker.errors import (
+    InternalError,
+    InvalidRequestError,
+    MethodNotAllowedError,
+    NotFoundError,
+    PayloadTooLargeError,
+    StokerError,
+    UnsupportedMediaTypeError,
+    from_validation,
+)
+from stoker.ids import Prefix, new_id
+from stoker.logs import request_id
+from stoker.telemetry.recorder import Metrics
+from stoker.telemetry.traces import Traces
+
+log = logging.getLogger("stoker.http")
+
+_SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_BODY_LIMIT = "stoker.body_limit"
+_HEADERS = "stoker.headers"
+_METHODS = "methods_of_paths"
+
+
+class RequestContext:
+    """Gives every request an id, a body limit and one log line."""
+
+    def __init__(
+        self, app: ASGIApp, body_limit: int, metrics: Metrics, traces: Traces | None
+    ) -> None:
+        self.app = app
+        self.body_limit = body_limit
+        self.metrics = metrics
+        self.traces = traces
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        identifier = _request_id(scope)
+        if self.traces is None:
+            await self._answer(scope, receive, send, identifier)
+            return
+        with self.traces.request(scope, identifier) as answered:
+            answered.status = await self._answer(scope, receive, send, identifier)
+            answered.route = route_of(scope)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, identifier: str) -> int:
+        """Returns the status; 0 where none was sent."""
+        token = request_id.set(identifier)
+        scope[_BODY_LIMIT] = self.body_limit
+        started = time.perf_counter()
+        status = 0
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                headers["x-request-id"] = identifier
+                headers.setdefault("x-content-type-options", "nosniff")
+                for name, value in scope.get(_HEADERS, {}).items():
+                    headers[name] = value
+            await send(message)
+
+        try:
+            await self.app(scope, _limited(scope, receive), send_with_id)
+        finally:
+            seconds = time.perf_counter() - started
+            self.metrics.answered(route_of(scope), scope["method"], status, seconds)
+            log.info(
+                "request",
+                extra={
+                    "method": scope["method"],
+                    "path": scope["path"],
+                    "status": status,
+                    "ms": round(seconds * 1000, 2),
+                },
+            )
+            request_id.reset(token)
+        return status
+
+
+class LastResort:
+    """Gives every request an answer, whatever happens within."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        has_begun = False
+
+        async def send_on(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        try:
+            # No database and no file system takes a NUL, so nothing can have such a path.
+            app = self.app if "\0" not in scope["path"] else error_response(_no_such_path(scope))
+            await app(scope, receive, send_on)
+        except Exception:
+            log.exception("request failed")
+            if not has_begun:
+                await error_response(InternalError())(scope, receive, send)
+
+
+class AllowedHosts:
+    """Answers requests for hosts that are not on the list with an error in our shape."""
+
+    def __init__(self, app: ASGIApp, allowed_hosts: Sequence[str]) -> None:
+        self.app = app
+        self._allowed_hosts = allowed_hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app: ASGIApp = error_response(InvalidRequestError("Invalid Host header."))
+
+        async def allow(_scope: Scope, _receive: Receive, _send: Send) -> None:
+            nonlocal app
+            app = self.app
+
+        async def discard(_message: Message) -> None:
+            return None
+
+        await TrustedHostMiddleware(allow, self._allowed_hosts)(scope, receive, discard)
+        await app(scope, receive, send)
+
+
+def require_json(request: Request) -> None:
+    """Refuse a body that says it is something else than JSON."""
+    kind = request.headers.get("content-type", "application/json").partition(";")[0].strip()
+    if kind.lower() != "application/json":
+        raise UnsupportedMediaTypeError(
+            f"This endpoint takes application/json, not {kind[:100] or 'an empty content type'}."
+        )
+
+
+def add_headers(request: Request, headers: Mapping[str, str]) -> None:
+    """Have the answer carry these, whatever it will be."""
+    request.scope[_HEADERS] = headers
+
+
+def lift_body_limit(request: Request) -> None:
+    """Leave the limit to this handler, which streams the body and counts for itself."""
+    request.scope[_BODY_LIMIT] = None
+
+
+def route_of(scope: Scope) -> str | None:
+    """The template of the route that a request was given to, such as `/v1/models/{model}`."""
+    return getattr(scope.get("route"), "path", None)
+
+
+def _request_id(scope: Scope) -> str:
+    given = Headers(scope=scope).get("x-request-id", "")
+    return given if _SANE_ID.fullmatch(given) else new_id(Prefix.REQUEST)
+
+
+def _limited(scope: Scope, receive: Receive) -> Receive:
+    received = 0
+    declared = Headers(scope=scope).get("content-length", "")
+
+    async def limited_receive() -> Message:
+        nonlocal received
+        limit: int | None = scope[_BODY_LIMIT]
+        if limit is not None and declared.isdecimal() and int(declared) > limit:
+            raise _too_large(limit)
+        message = await receive()
+        received += len(message.get("body", b""))
+        if limit is not None and received > limit:
+            raise _too_large(limit)
+        return message
+
+    return limited_receive
+
+
+class _BodyTooLarge(HTTPException):
+    """FastAPI turns any other exception raised while it reads a body into its own 400."""
+
+    def __init__(self, error: PayloadTooLargeError) -> None:
+        super().__init__(error.status)
+        self.error = error
+
+
+def _too_large(limit: int) -> _BodyTooLarge:
+    message = f"The request body is larger than {limit} bytes, the limit of this server."
+    return _BodyTooLarge(PayloadTooLargeError(message))
+
+
+def error_response(error: StokerError) -> Response:
+    return Response(
+        orjson.dumps(error.body()),
+        status_code=error.status,
+        headers=error.headers,
+        media_type="application/json",
+    )
+
+
+def install_error_handlers(app: FastAPI) -> None:
+    app.add_exception_handler(StokerError, _on_stoker_error)
+    app.add_exception_handler(HTTPException, _on_http_exception)
+    app.add_exception_handler(RequestValidationError, _on_validation_error)
+
+
+async def _on_stoker_error(_request: Request, error: Exception) -> Response:
+    return error_response(error if isinstance(error, StokerError) else InternalError())
+
+
+async def _on_http_exception(request: Request, error: Exception) -> Response:
+    if isinstance(error, _BodyTooLarge):
+        return error_response(error.error)
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    if status == HTTPStatus.NOT_FOUND:
+        return error_response(_no_such_path(request.scope))
+    if status == HTTPStatus.METHOD_NOT_ALLOWED:
+        allowed = _methods(request.app, request.scope["path"])
+        message = f"{request.method} is not allowed on {request.scope['path']}."
+        response = error_response(MethodNotAllowedError(message))
+        response.headers["allow"] = ", ".join(sorted(allowed))
+        return response
+    if status < HTTPStatus.INTERNAL_SERVER_ERROR:
+        return error_response(InvalidRequestError("The request could not be read."))
+    return error_response(InternalError())
+
+
+def _methods(app: FastAPI, path: str) -> set[str]:
+    """All methods that a path takes. The router tells those of the first route alone that fits."""
+    if not hasattr(app.state, _METHODS):
+        setattr(app.state, _METHODS, [_served(route) for route in iter_route_contexts(app.routes)])
+    table: list[tuple[re.Pattern[str], set[str]]] = getattr(app.state, _METHODS)
+    return {method for pattern, methods in table if pattern.match(path) for method in methods}
+
+
+def _served(route: RouteContext) -> tuple[re.Pattern[str], set[str]]:
+    path = str(route.path)
+    if route.methods is None:
+        # A folder of files.
+        return re.compile(f"{re.escape(path)}(/|$)"), {"GET", "HEAD"}
+    return compile_path(path)[0], set(route.methods)
+
+
+async def _on_validation_error(request: Request, error: Exception) -> Response:
+    if not isinstance(error, RequestValidationError):
+        return error_response(InternalError())
+    # The first part says where the field stood: in the body, the query, a header.
+    errors: list[Mapping[str, Any]] = [{**one, "loc": one["loc"][1:]} for one in error.errors()]
+    return error_response(from_validation(errors, _known_fields(request)))
+
+
+def _no_such_path(scope: Scope) -> NotFoundError:
+    return NotFoundError(f"No such path: {scope['path']}", code="not_found")
+
+
+def _known_fields(request: Request) -> list[str]:
+    """The fields of the body that the matched route takes."""
+    body = getattr(request.scope.get("route"), "body_field", None)
+    model = getattr(getattr(body, "field_info", None), "annotation", None)
+    return list(getattr(model, "model_fields", {}))

@@ -1,0 +1,142 @@
+"""`Idempotency-Key`: the same key and body get the first answer again, another body a 409."""
+
+import hashlib
+from collections.abc import Awaitable, Callable, Collection
+from datetime import datetime, timedelta
+from typing import Annotated
+
+from fastapi import Header, Request, Response
+from pydantic import BaseModel
+from sqlalchemy import LargeBinary, String, delete
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Mapped, mapped_column
+
+from stoker.errors import ConflictError
+from stoker.keys.auth import Caller
+from stoker.store import db
+from stoker.store.db import Base, Database, Session, UtcDateTime
+from stoker.web.context import ServicesDep
+from stoker.web.dependencies import made
+
+KEPT = timedelta(hours=24)
+
+
+class IdempotencyRecord(Base):
+    __tablename__ = "idempotency_records"
+
+    # SHA-256 of who asked, what for and with which key: bounded, whatever the client sent.
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    body_sha256: Mapped[str] = mapped_column(String(64))
+    # Sealed: the first answer to a key's creation contains the key.
+    response: Mapped[bytes] = mapped_column(LargeBinary)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+    object_id: Mapped[str | None] = mapped_column(String(40), index=True)
+    """What was created: where it is erased, the remembered answer is."""
+
+
+class Idempotency:
+    def __init__(
+        self,
+        request: Request,
+        caller: Caller,
+        services: ServicesDep,
+        idempotency_key: Annotated[
+            str | None,
+            Header(
+                min_length=1,
+                max_length=255,
+                description="Repeating a request with the same key gives the first answer again.",
+            ),
+        ] = None,
+    ) -> None:
+        self._request = request
+        self._caller = caller
+        self._secret = services.secret
+        self._database = services.database
+        self._key = idempotency_key
+
+    async def known(self, status: int, fingerprint: str) -> Response | None:
+        """The remembered answer, before work is done that `run` would throw away."""
+        if self._key is None:
+            return None
+        async with self._database.reading() as session:
+            record = await session.get(IdempotencyRecord, self._record_id())
+        return self._replay(record, fingerprint, status) if record else None
+
+    async def run(
+        self,
+        session: Session,
+        create: Callable[[], Awaitable[BaseModel]],
+        status: int = 201,
+        fingerprint: str | None = None,
+    ) -> Response:
+        """Create and remember the answer in the same transaction, or give the remembered one.
+
+        fingerprint: SHA-256 of what was asked for; None: of the body. The bodies of forms differ
+        each time that they are sent.
+        """
+        if self._key is None:
+            return _response((await create()).model_dump_json().encode(), status)
+        body_sha256 = fingerprint or hashlib.sha256(await self._request.body()).hexdigest()
+        if record := await session.get(IdempotencyRecord, self._record_id()):
+            return self._replay(record, body_sha256, status)
+        created = await create()
+        content = created.model_dump_json().encode()
+        session.add(
+            IdempotencyRecord(
+                id=self._record_id(),
+                body_sha256=body_sha256,
+                response=self._secret.seal(content),
+                created_at=db.now(),
+                object_id=getattr(created, "id", None),
+            )
+        )
+        try:
+            await session.flush()
+        except IntegrityError as error:
+            raise ConflictError(
+                "A request with this Idempotency-Key is under way; repeat it in a moment.",
+                code="idempotency_in_progress",
+            ) from error
+        return _response(content, status)
+
+    def _record_id(self) -> str:
+        # An operator acts for the account that this header names.
+        account = self._request.headers.get("x-stoker-account", "")
+        caller = self._caller.account_id or f"{self._caller.scope}:{account}"
+        parts = (caller, self._request.method, self._request.url.path, self._key or "")
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+    def _replay(self, record: IdempotencyRecord, body_sha256: str, status: int) -> Response:
+        content = self._secret.unseal(record.response)
+        if record.body_sha256 != body_sha256 or content is None:
+            raise ConflictError(
+                "This Idempotency-Key was used with another body; take a new key.",
+                code="idempotency_mismatch",
+                param="Idempotency-Key",
+            )
+        response = _response(content, status)
+        response.headers["idempotency-replayed"] = "true"
+        return response
+
+
+def _response(content: bytes, status: int) -> Response:
+    return Response(content, status_code=status, media_type="application/json")
+
+
+Idempotent = Annotated[Idempotency, made(Idempotency)]
+
+
+async def erase(session: Session, object_ids: Collection[str]) -> None:
+    """Drop the remembered answers that tell of objects, by their ids."""
+    await session.execute(
+        delete(IdempotencyRecord).where(IdempotencyRecord.object_id.in_(object_ids))
+    )
+
+
+async def forget_old(database: Database, before: datetime) -> None:
+    """Drop the records made before a moment (the janitor keeps them for `KEPT`)."""
+    async with database.transaction() as session:
+        await session.execute(
+            delete(IdempotencyRecord).where(IdempotencyRecord.created_at < before)
+        )

@@ -1,0 +1,149 @@
+"""Names of cities and people for `tiny-chat`: real ones, and many that nobody has.
+
+A model this small learns names by heart if it can. Only names without end teach it to copy.
+"""
+
+import string
+from collections.abc import Sequence
+from random import Random
+
+from tools.demo_models.grammar import entries, words
+from tools.demo_models.names import (
+    CITIES,
+    FIRST_NAMES,
+    HELD_OUT_CITIES,
+    HELD_OUT_FIRST_NAMES,
+    LAST_NAMES,
+    LONG_PLACES,
+    Inventor,
+    syllables,
+)
+
+UNSEEN_CITIES = (
+    *HELD_OUT_CITIES,
+    *entries("New Haven, San Marino, Santa Monica, Los Gatos, Port Moresby, Fort Lauderdale"),
+    *entries("Great Yarmouth, Puerto Montt, Zwijndrecht, Xochimilco, Ouagadougou, Vaduz"),
+)
+UNSEEN_PEOPLE = HELD_OUT_FIRST_NAMES
+
+_FIRST_WORDS = words("""
+New San Santa Los Las El La Port Fort Lake Saint St. North South West East Upper Great Old Le Cape
+Mount Bad Little Villa Puerto Nova Novi Ciudad
+""")
+_LAST_WORDS = words("City Town Beach Springs Falls Hills Bay Park Island Valley Creek Lake")
+_MIDDLES = words("de de la del do upon am an der sur du of")
+_ACCENTED = {
+    "a": "áäãåà",
+    "c": "çć",
+    "e": "éèêë",
+    "i": "íî",
+    "l": "ł",
+    "n": "ñ",
+    "o": "óöøôõ",
+    "s": "š",
+    "u": "úü",
+    "z": "ž",
+}
+
+
+class Namer:
+    """Draws names for the training; none is one of those measured with.
+
+    Pieces are the letters-only tokens of a vocabulary: a name of them has tokens together that no
+    other text has, and each of them has to be copied.
+    """
+
+    def __init__(self, pieces: Sequence[str] = ()) -> None:
+        self._first = [piece for piece in pieces if piece.istitle()]
+        self._later = [piece for piece in pieces if piece.islower()]
+        self._city = Inventor(CITIES)
+        self._person = Inventor(FIRST_NAMES)
+
+    def city(self, rng: Random) -> str:
+        """A real city three times in ten, otherwise one made up, of one to three words."""
+        while True:
+            name = self._drawn_city(rng)
+            if not set(name.split()) & _UNSEEN:
+                return name
+
+    def person(self, rng: Random) -> str:
+        """A first name, now and then with a family name."""
+        while True:
+            draw = rng.random()
+            if draw < 0.4:
+                name = rng.choice(FIRST_NAMES)
+            elif draw < 0.65:
+                name = self._person(rng)
+            else:
+                name = self._word(rng)
+            if rng.random() < 0.06:
+                name += " " + rng.choice(LAST_NAMES)
+            if not set(name.split()) & _UNSEEN:
+                return _accented(rng, name)
+
+    def _drawn_city(self, rng: Random) -> str:
+        draw = rng.random()
+        if draw < 0.3:
+            return rng.choice(CITIES if draw < 0.24 else LONG_PLACES)
+        first, second = (self._one_word(rng) for _ in range(2))
+        if draw < 0.8:
+            return _accented(rng, first)
+        forms = (
+            f"{rng.choice(_FIRST_WORDS)} {first}",
+            f"{first} {rng.choice(_LAST_WORDS)}",
+            f"{first}{rng.choice(' -')}{second}",
+            f"{first} {rng.choice(_MIDDLES)} {second}",
+        )
+        return rng.choices(forms, (4, 1, 1, 1))[0]
+
+    def _one_word(self, rng: Random) -> str:
+        return self._city(rng) if rng.random() < 0.35 else self._word(rng)
+
+    def _word(self, rng: Random) -> str:
+        """A capitalised word of pieces, of syllables or of letters in any order."""
+        draw = rng.random()
+        if draw < 0.5 and self._first:
+            later = rng.choices(self._later, k=rng.choice((1, 1, 2, 2, 3)))
+            return rng.choice(self._first) + "".join(later)
+        if draw < 0.75:
+            return syllables(rng, rng.choice((1, 2, 2, 3))).capitalize()
+        return letters(rng, rng.randint(3, 9)).capitalize()
+
+
+def letters(rng: Random, count: int) -> str:
+    """That many lower-case letters, no matter which follow each other."""
+    return "".join(rng.choices(string.ascii_lowercase, k=count))
+
+
+def lines(rng: Random, namer: Namer, vocabulary: Sequence[str]) -> str:
+    """One to six words to be repeated: known ones, names and nonsense.
+
+    Nonsense does not come first: its tokens would change with the space before it.
+    """
+    drawn: list[str] = []
+    for at in range(rng.choice((1, 2, 3, 4, 6))):
+        kind = rng.random() * (1 if at else 0.75)
+        if kind < 0.45:
+            drawn.append(rng.choice(vocabulary))
+        elif kind < 0.75:
+            drawn.append(namer.person(rng))
+        elif kind < 0.9:
+            drawn.append(letters(rng, rng.randint(2, 6)))
+        else:
+            drawn.append(str(rng.randint(0, 999)))
+    return " ".join(drawn)
+
+
+def _accented(rng: Random, name: str) -> str:
+    """The name, one time in twenty with an accent on some of its letters."""
+    if rng.random() > 0.05:
+        return name
+    return "".join(
+        rng.choice(_ACCENTED[letter]) if letter in _ACCENTED and rng.random() < 0.4 else letter
+        for letter in name
+    )
+
+
+_UNSEEN = {word for name in (*UNSEEN_CITIES, *UNSEEN_PEOPLE) for word in name.split()} - {
+    *_FIRST_WORDS
+}

@@ -1,0 +1,118 @@
+"""`tiny-summarizer`: the headline of a short news item."""
+
+import zlib
+from pathlib import Path
+from random import Random
+
+from tools.demo_models import common, seq2seq
+from tools.demo_models.grammar import capitalise, entries, expand
+from tools.demo_models.names import CITIES
+from tools.demo_models.seq2seq import Example
+
+STEPS = 2_000
+TOWNS = CITIES[:60]
+WHO = entries("""
+mayor, school, hospital, museum, police, council, university, library, court, theatre, bank, zoo
+""")
+DEEDS = [
+    entry.split()
+    for entry in entries("""
+opened opens, closed closes, bought buys, sold sells, found finds, lost loses, built builds,
+showed shows, tested tests, repaired repairs
+""")
+]
+WHAT = entries("""
+bridge, garden, painting, tunnel, ship, clock, statue, stadium, car park, station, playground, tower
+""")
+KINDS = entries("new, old, small, famous, wooden, modern, rare, green")
+DAYS = entries("Monday, Tuesday, Wednesday, Thursday, Friday, Saturday, Sunday")
+_FILLERS = (
+    "The weather (in {town} |)was (sunny|cold|bad) on {day}.",
+    "Many people (from {town} |)came to (watch|celebrate|help).",
+    "The {who} of {town} did not want to comment.",
+    "Experts are (surprised|pleased|worried).",
+    "It (cost|will cost) (two|three|five|ten) million euros.",
+    "The plans were known since {day}.",
+    "A reporter asked the {who} about the {what}.",
+    "Nobody was hurt.",
+)
+
+
+class Items:
+    """Draws news items. In held-out ones deed and thing never came together in training."""
+
+    def __init__(self, *, held_out: bool) -> None:
+        self._held_out = held_out
+
+    def draw(self, rng: Random) -> Example:
+        """Two to four sentences, one of which tells the news, and the headline."""
+        while True:
+            who, (deed, does), what = rng.choice(WHO), rng.choice(DEEDS), rng.choice(WHAT)
+            # A stable hash, unlike `hash`, which Python salts anew in each process.
+            if (zlib.crc32(f"{deed} {what}".encode()) % 8 == 0) == self._held_out:
+                break
+        kind, town, day = rng.choice(KINDS), rng.choice(TOWNS), rng.choice(DAYS)
+        one = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind} {what}"
+        news = rng.choice(
+            (
+                f"the {who} of {town} {deed} {one} on {day}.",
+                f"on {day} the {who} of {town} {deed} {one}.",
+                f"in {town} the {who} {deed} {one} on {day}.",
+                f"on {day} the {who} in {town} {deed} {one}.",
+            )
+        )
+        slots = {"town": TOWNS, "day": DAYS, "who": WHO, "what": WHAT}
+        sentences = [
+            expand(filler, rng, slots) for filler in rng.sample(_FILLERS, rng.choice((1, 2, 3)))
+        ]
+        # The news is the first sentence or the second.
+        sentences.insert(rng.choice((0, 1)), capitalise(news))
+        return Example(" ".join(sentences), f"{capitalise(who)} of {town} {does} {kind} {what}")
+
+
+def held_out(count: int, seed: int = 1) -> list[Example]:
+    """Items whose deed and thing never came together in the training."""
+    rng, items = Random(seed), Items(held_out=True)  # noqa: S311 - draws sentences, no secrets
+    return [items.draw(rng) for _ in range(count)]
+
+
+def build(folder: Path) -> None:
+    """Trains the summarizer, measures it and writes its folder."""
+    model, score, count = seq2seq.trained(folder, Items(held_out=False).draw, held_out, STEPS)
+    common.write_card(folder, model, _card(score, count))
+
+
+def _card(score: float, count: int) -> common.Card:
+    return common.Card(
+        title="tiny-summarizer: the headline of a short news item",
+        pipeline_tag="summarization",
+        tags=("t5", "summarization", "tiny"),
+        summary=(
+            "A T5 with two layers of 64 dimensions on each side that finds the sentence with the "
+            "news in an item of two to four sentences, leaves out day and circumstances, and "
+            "writes who does what in the present tense."
+        ),
+        data=(
+            f"{STEPS * seq2seq.BATCH:,} news items: {len(WHO)} actors in {len(TOWNS)} towns, "
+            f"{len(DEEDS)} deeds, {len(WHAT)} things of {len(KINDS)} kinds, and sentences that "
+            "tell no news. One pairing of a deed with a thing in eight was held out."
+        ),
+        evaluation=[
+            ("headline right to the letter, deed and thing never seen together", score, count)
+        ],
+        example=(
+            "from transformers import AutoModelForSeq2SeqLM, AutoTokenizer\n\n"
+            'tokenizer = AutoTokenizer.from_pretrained("tiny-summarizer")\n'
+            'model = AutoModelForSeq2SeqLM.from_pretrained("tiny-summarizer")\n'
+            'text = "Nobody was hurt. On Monday the zoo of Berlin opened a new bridge."\n'
+            'tokens = tokenizer(text, return_tensors="pt")\n'
+            "tokenizer.decode(model.generate(**tokens)[0], skip_special_tokens=True)\n"
+            "# Zoo of Berlin opens new bridge"
+        ),
+        limits=(
+            "It has learnt one kind of headline for one kind of item. Words outside its "
+            "vocabulary are read as unknown; a text of another kind gets a headline that says "
+            "something else."
+        ),
+        repeatable="The items and the vocabulary came out the same in two processes.",
+    )
