@@ -5,9 +5,5 @@ from stoker.store.tables.accounts import Account
 from stoker.web.lists import Page, PageQuery, fetch_page
 
 
-async def exists(session: Session, account_id: str) -> bool:
-    return await session.get(Account, account_id) is not None
-
-
 async def page(session: Session, query: PageQuery) -> Page[Account]:
     return await fetch_page(session, select(Account), Account.id, query)

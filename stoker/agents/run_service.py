@@ -18,13 +18,13 @@ from stoker.errors import (
     RateLimitError,
 )
 from stoker.ids import Prefix, new_id
-from stoker.keys.keyring import Principal
 from stoker.openai.messages import for_template
 from stoker.store import db
 from stoker.store.db import Session
 from stoker.store.tables.agents import ENDED, Agent, Run, RunStatus
 from stoker.web import idempotency
 from stoker.web.context import Services
+from stoker.web.principal import Principal
 
 _ERASED_AT_ONCE = 1000
 

@@ -12,7 +12,6 @@ from stoker.agents.transcript import McpServer
 from stoker.errors import InternalError, InvalidMediaError, InvalidRequestError, NotFoundError
 from stoker.ids import Prefix, new_id
 from stoker.inference.tasks import check_pipeline
-from stoker.keys.keyring import Principal, Scope
 from stoker.media.fetch import checked_url
 from stoker.openai.chat import JsonSchemaFormat, JsonValueFormat
 from stoker.store import db
@@ -20,6 +19,7 @@ from stoker.store.db import Session
 from stoker.store.tables.agents import Agent
 from stoker.tasks.registry import GENERATING
 from stoker.web.context import Services
+from stoker.web.principal import Principal, Scope
 from stoker.wire import schema_limits as limits
 
 

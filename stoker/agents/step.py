@@ -14,10 +14,10 @@ import orjson
 from pydantic import ValidationError
 
 from stoker.errors import InferenceError, from_validation
-from stoker.keys.keyring import Principal, Scope
 from stoker.openai.chat import ChatRequest
 from stoker.openai.generation import CHAT, prepare
 from stoker.web.context import Services
+from stoker.web.principal import Principal, Scope
 
 OnText = Callable[[bool, str], None]
 """Whether it is reasoning, and the text."""

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from stoker.agents import events
+from stoker.agents.costs import charge
 from stoker.agents.journal import Writer
 from stoker.agents.step import Answer, ask, caller_of
 from stoker.agents.tool_servers import ToolServers
@@ -180,7 +181,7 @@ class Turn:
         row.completion_tokens += answer.usage.get("completion_tokens", 0)
         stats = self._services.runtime.stats(answer.deployment_id)
         held = -(-stats.memory_bytes // MIB) * round(seconds * 1000) if stats else 0
-        row.charge(held, self._price)
+        charge(row, held, self._price)
 
     # --- tools ---
 

@@ -13,6 +13,7 @@ from stoker.store.tables.artifacts import (
     UploadPart,
     UploadStatus,
 )
+from stoker.store.tables.deployments import Deployment
 from stoker.web.lists import Page, PageQuery, fetch_page
 
 
@@ -198,3 +199,10 @@ async def any_artifact(session: Session) -> bool:
 async def blob_keys(session: Session) -> set[str]:
     """The blob keys of all files of all uploads."""
     return set(await session.scalars(select(UploadFile.blob_key)))
+
+
+async def users(session: Session, artifact_id: str) -> Sequence[str]:
+    """Model ids of the deployments that use an artifact."""
+    return (
+        await session.scalars(select(Deployment.model).where(Deployment.artifact_id == artifact_id))
+    ).all()

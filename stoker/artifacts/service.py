@@ -13,7 +13,6 @@ from stoker.artifacts import repository
 from stoker.artifacts.schemas import ArtifactCreate, ArtifactUpdate
 from stoker.artifacts.streaming import transfers
 from stoker.config import MIB, Settings
-from stoker.deployments import repository as deployments
 from stoker.errors import ConflictError, InvalidRequestError, NotFoundError, nearest
 from stoker.ids import Prefix, new_id
 from stoker.inspection import InspectionError, names
@@ -202,7 +201,7 @@ def refuse_ingesting(artifact: Artifact) -> None:
 
 
 async def refuse_used(session: Session, artifact: Artifact) -> None:
-    if users := await deployments.artifact_users(session, artifact.id):
+    if users := await repository.users(session, artifact.id):
         raise ConflictError(
             f"The artifact is in use by the deployments of {', '.join(sorted(users))}. "
             "Delete those first, or create another artifact.",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from stoker.errors import InvalidAPIKeyError, InvalidRequestError, ModelNotFoundError
-from stoker.keys.keyring import Principal, Scope
+from stoker.web.principal import Principal, Scope
 
 
 @dataclass(frozen=True, kw_only=True)

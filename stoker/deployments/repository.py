@@ -48,21 +48,6 @@ async def page(session: Session, account_id: str, query: PageQuery) -> Page[Depl
     return await fetch_page(session, statement, Deployment.id, query)
 
 
-async def existing_ids(session: Session, account_id: str, ids: list[str]) -> set[str]:
-    return set(
-        await session.scalars(
-            select(Deployment.id).where(Deployment.account_id == account_id, Deployment.id.in_(ids))
-        )
-    )
-
-
-async def artifact_users(session: Session, artifact_id: str) -> Sequence[str]:
-    """Model ids of the deployments that use an artifact."""
-    return (
-        await session.scalars(select(Deployment.model).where(Deployment.artifact_id == artifact_id))
-    ).all()
-
-
 async def events(session: Session, deployment_id: str, query: PageQuery) -> Page[DeploymentEvent]:
     statement = select(DeploymentEvent).where(DeploymentEvent.deployment_id == deployment_id)
     return await fetch_page(session, statement, DeploymentEvent.id, query)

@@ -9,12 +9,12 @@ from fastapi import Depends, Header, Request, Response, Security
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 
-from stoker.accounts import repository as accounts
 from stoker.errors import InvalidAPIKeyError, InvalidRequestError, NotFoundError, RateLimitError
-from stoker.keys.keyring import Principal, Scope
+from stoker.keys import repository
 from stoker.web.context import Services, ServicesDep
 from stoker.web.context import services as services_of
 from stoker.web.http import add_headers, require_json
+from stoker.web.principal import Principal, Scope
 
 # Declared for the OpenAPI document only: the header is read by `authenticate` itself, because
 # FastAPI's own answer to a missing one is not in our shape.
@@ -95,7 +95,7 @@ async def _account(
                 param="x-stoker-account",
             )
         async with services.database.reading() as session:
-            if not await accounts.exists(session, x_stoker_account):
+            if not await repository.account_exists(session, x_stoker_account):
                 raise NotFoundError(
                     "Account not found", code="account_not_found", param="x-stoker-account"
                 )

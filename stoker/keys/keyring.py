@@ -5,38 +5,19 @@ import hashlib
 import hmac
 import secrets
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 
 from stoker.errors import InvalidAPIKeyError
 from stoker.keys import repository
 from stoker.store import db
 from stoker.store.db import Database
 from stoker.store.tables.keys import ApiKey
+from stoker.web.principal import Principal, Scope
 
 PREFIX = "sk"
 _CACHE_LIMIT = 10_000
-
-
-class Scope(StrEnum):
-    DEPLOYMENT = "deployment"
-    ACCOUNT = "account"
-    OPERATOR = "operator"
-
-
-@dataclass(frozen=True)
-class Principal:
-    """The caller as its key describes it. `account_id` is None for operators."""
-
-    key_id: str
-    public_id: str
-    scope: Scope
-    account_id: str | None
-    deployment_ids: frozenset[str]
-    limits: Mapping[str, int] = field(default_factory=dict[str, int])
-    """`requests` and `tokens` that it may take a minute; what is not here has no limit."""
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from stoker.keys.keyring import Principal
 from stoker.runtime.interface import RuntimeListener, Served
+from stoker.web.principal import Principal
 
 MINUTE_S = 60.0
 _ROUNDING_S = 1e-6

@@ -4,6 +4,8 @@ from datetime import datetime
 from sqlalchemy import select, update
 
 from stoker.store.db import Session
+from stoker.store.tables.accounts import Account
+from stoker.store.tables.deployments import Deployment
 from stoker.store.tables.keys import ApiKey
 from stoker.web.lists import Page, PageQuery, fetch_page
 
@@ -27,6 +29,19 @@ async def page(session: Session, account_id: str | None, query: PageQuery) -> Pa
     if account_id is not None:
         statement = statement.where(ApiKey.account_id == account_id)
     return await fetch_page(session, statement, ApiKey.id, query)
+
+
+async def account_exists(session: Session, account_id: str) -> bool:
+    return await session.get(Account, account_id) is not None
+
+
+async def deployment_ids(session: Session, account_id: str, ids: list[str]) -> set[str]:
+    """Those of the ids that are deployments of the account."""
+    return set(
+        await session.scalars(
+            select(Deployment.id).where(Deployment.account_id == account_id, Deployment.id.in_(ids))
+        )
+    )
 
 
 async def operator_exists(session: Session) -> bool:

@@ -3,8 +3,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from stoker.keys.keyring import Scope
 from stoker.store.db import NO_CONTROL
+from stoker.web.principal import Scope
 from stoker.web.schemas import RequestModel, ResponseModel, UtcString
 
 MAX_GRACE_S = 30 * 24 * 3600

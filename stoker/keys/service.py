@@ -3,16 +3,15 @@
 import secrets
 from datetime import timedelta
 
-from stoker.accounts import repository as accounts
-from stoker.deployments import repository as deployments
 from stoker.errors import InvalidAPIKeyError, InvalidRequestError, NotFoundError
 from stoker.ids import Prefix, new_id
 from stoker.keys import repository
-from stoker.keys.keyring import PREFIX, Keyring, Principal, Scope, digest, new_secret
+from stoker.keys.keyring import PREFIX, Keyring, digest, new_secret
 from stoker.keys.schemas import KeyCreate
 from stoker.store import db
 from stoker.store.db import Session
 from stoker.store.tables.keys import ApiKey
+from stoker.web.principal import Principal, Scope
 
 MAX_LIFE = timedelta(days=36_525)
 
@@ -115,7 +114,7 @@ async def _account_for(session: Session, caller: Principal, request: KeyCreate) 
         return None
     if request.account_id is None:
         raise InvalidRequestError("'account_id' is required.", param="account_id")
-    if not await accounts.exists(session, request.account_id):
+    if not await repository.account_exists(session, request.account_id):
         raise NotFoundError("Account not found", code="account_not_found", param="account_id")
     return request.account_id
 
@@ -126,7 +125,7 @@ async def _check_deployments(session: Session, account_id: str | None, ids: list
             "A key of scope 'deployment' needs at least one id in deployment_ids.",
             param="deployment_ids",
         )
-    known = await deployments.existing_ids(session, account_id or "", ids)
+    known = await repository.deployment_ids(session, account_id or "", ids)
     for index, identifier in enumerate(ids):
         if identifier not in known:
             raise NotFoundError(

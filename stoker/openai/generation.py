@@ -14,7 +14,6 @@ from stoker.errors import InvalidRequestError, from_validation
 from stoker.inference.convention import EVENTS, Convention, add_route, streamed
 from stoker.inference.tasks import Prefer, TaskRoute, check_pipeline, unless_gone, wait_seconds
 from stoker.keys.auth import Caller
-from stoker.keys.keyring import Principal
 from stoker.llm.families import IMAGE_TEXT_TO_TEXT
 from stoker.openai import chat, completions, response_object
 from stoker.openai import responses as responses_api
@@ -22,6 +21,7 @@ from stoker.openai.messages import check_images
 from stoker.tasks.registry import GENERATING
 from stoker.web.context import Services, ServicesDep
 from stoker.web.http import require_json
+from stoker.web.principal import Principal
 from stoker.wire import schema_limits as limits
 from stoker.wire.generation import Generation
 

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 from stoker.keys import repository, service
-from stoker.keys.keyring import Scope
 from stoker.keys.schemas import KeyCreate
 from stoker.web.context import Services
+from stoker.web.principal import Scope
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from stoker.accounts import repository as accounts
 from stoker.errors import InsufficientCreditsError, NotFoundError
 from stoker.ids import Prefix, new_id
 from stoker.store import db
@@ -91,7 +90,7 @@ async def grant(
     session: Session, known: Credits, account_id: str, request: schemas.GrantCreate
 ) -> Transfer:
     """Give credit to an account, or take some back to correct what was given."""
-    if not await accounts.exists(session, account_id):
+    if not await repository.account_exists(session, account_id):
         raise NotFoundError("Account not found", code="account_not_found")
     ledger = await Ledger.open(session)
     books = (GRANTS, book_of(account_id))

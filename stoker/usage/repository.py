@@ -74,6 +74,10 @@ class Due:
 # --- what is metered ---
 
 
+async def account_exists(session: Session, account_id: str) -> bool:
+    return await session.get(Account, account_id) is not None
+
+
 async def holdings(
     session: Session, subjects: Collection[str], hours: Collection[int]
 ) -> dict[tuple[str, int], Holding]:

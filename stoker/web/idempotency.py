@@ -7,31 +7,18 @@ from typing import Annotated
 
 from fastapi import Header, Request, Response
 from pydantic import BaseModel
-from sqlalchemy import LargeBinary, String, delete
+from sqlalchemy import delete
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.orm import Mapped, mapped_column
 
 from stoker.errors import ConflictError
 from stoker.keys.auth import Caller
 from stoker.store import db
-from stoker.store.db import Base, Database, Session, UtcDateTime
+from stoker.store.db import Database, Session
+from stoker.store.tables.idempotency import IdempotencyRecord
 from stoker.web.context import ServicesDep
 from stoker.web.dependencies import made
 
 KEPT = timedelta(hours=24)
-
-
-class IdempotencyRecord(Base):
-    __tablename__ = "idempotency_records"
-
-    # SHA-256 of who asked, what for and with which key: bounded, whatever the client sent.
-    id: Mapped[str] = mapped_column(String(64), primary_key=True)
-    body_sha256: Mapped[str] = mapped_column(String(64))
-    # Sealed: the first answer to a key's creation contains the key.
-    response: Mapped[bytes] = mapped_column(LargeBinary)
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
-    object_id: Mapped[str | None] = mapped_column(String(40), index=True)
-    """What was created: where it is erased, the remembered answer is."""
 
 
 class Idempotency:

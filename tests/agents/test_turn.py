@@ -5,6 +5,7 @@ from typing import Any, cast
 import pytest
 
 from stoker.agents import events
+from stoker.agents.costs import charge
 from stoker.agents.events import Event
 from stoker.agents.journal import Writer
 from stoker.agents.outbound import Outbound
@@ -176,12 +177,12 @@ class TestCost:
     def test_many_small_steps_cost_what_they_hold(self, mib_ms: int, steps: int, cost: int) -> None:
         run, price = Run(microcredits=0, carry=0), Price(memory=1000, storage=0)
         for _ in range(steps):
-            run.charge(mib_ms, price)
+            charge(run, mib_ms, price)
         assert run.cost == cost
 
     def test_of_nothing(self) -> None:
         run = Run(microcredits=0, carry=0)
-        run.charge(0, Price(memory=1000, storage=0))
+        charge(run, 0, Price(memory=1000, storage=0))
         assert run.cost == 0
 
 

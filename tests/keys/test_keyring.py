@@ -9,11 +9,12 @@ import pytest
 
 from stoker.errors import InvalidAPIKeyError
 from stoker.keys import service
-from stoker.keys.keyring import Keyring, Scope
+from stoker.keys.keyring import Keyring
 from stoker.keys.schemas import KeyCreate
 from stoker.store import db
 from stoker.store.db import Database, Session
 from stoker.store.tables.keys import ApiKey
+from stoker.web.principal import Scope
 
 TTL_S = 10.0
 

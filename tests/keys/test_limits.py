@@ -9,9 +9,9 @@ import httpx
 import openai
 import pytest
 
-from stoker.keys.keyring import Principal, Scope
 from stoker.keys.limits import RateLimits, Verdict
 from stoker.runtime.interface import OK, Served
+from stoker.web.principal import Principal, Scope
 from tests.deployments.support import call, check_error, deploy, upload
 from tests.support.server import Server
 

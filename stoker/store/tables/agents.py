@@ -7,8 +7,6 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from stoker.store.db import Base, UtcDateTime
 from stoker.store.tables.jobs import Job
-from stoker.store.tables.usage import Kind, Price
-from stoker.usage import money
 
 
 class RunStatus(StrEnum):
@@ -84,13 +82,7 @@ class Run(Job, Base):
     """In steps and tools; not what it waited for a worker of the queue, or for outputs."""
     microcredits: Mapped[int] = mapped_column(BigInteger, default=0)
     carry: Mapped[int] = mapped_column(BigInteger, default=0)
-    """What rounding left of the cost, in parts of a micro-credit (`money.PARTS`)."""
-
-    def charge(self, mib_ms: int, price: Price) -> None:
-        """Add memory held. A step may cost less than a micro-credit: the rest is kept."""
-        cost = self.carry + money.parts(Kind.MEMORY, mib_ms, price)
-        whole, self.carry = divmod(cost, money.PARTS)
-        self.microcredits += whole
+    """What rounding left of the cost, in parts of a micro-credit (`usage.money.PARTS`)."""
 
     @property
     def cost(self) -> int:

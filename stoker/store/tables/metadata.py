@@ -6,10 +6,10 @@ from stoker.store.tables.agents import Agent, Run, RunEvent
 from stoker.store.tables.artifacts import Artifact, Upload, UploadFile, UploadPart
 from stoker.store.tables.deployments import Deployment, DeploymentEvent
 from stoker.store.tables.files import File
+from stoker.store.tables.idempotency import IdempotencyRecord
 from stoker.store.tables.keys import ApiKey
 from stoker.store.tables.usage import Book, Holding, Price, Transfer, UsageCount
 from stoker.store.tables.videos import Video
-from stoker.web.idempotency import IdempotencyRecord
 
 TABLES: tuple[type[Base], ...] = (
     Account,

@@ -1,0 +1,19 @@
+from datetime import datetime
+
+from sqlalchemy import LargeBinary, String
+from sqlalchemy.orm import Mapped, mapped_column
+
+from stoker.store.db import Base, UtcDateTime
+
+
+class IdempotencyRecord(Base):
+    __tablename__ = "idempotency_records"
+
+    # SHA-256 of who asked, what for and with which key: bounded, whatever the client sent.
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    body_sha256: Mapped[str] = mapped_column(String(64))
+    # Sealed: the first answer to a key's creation contains the key.
+    response: Mapped[bytes] = mapped_column(LargeBinary)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+    object_id: Mapped[str | None] = mapped_column(String(40), index=True)
+    """What was created: where it is erased, the remembered answer is."""
