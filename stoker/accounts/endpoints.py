@@ -5,7 +5,8 @@ from stoker.accounts.schemas import Account, AccountCreate
 from stoker.errors import ConflictError, responses
 from stoker.keys.auth import KeyedRoute, Operator
 from stoker.usage import balances
-from stoker.web.context import ReadSession, ServicesDep, WriteSession
+from stoker.usage.funding import CreditsDep
+from stoker.web.context import PlatformDep, ReadSession, WriteSession
 from stoker.web.idempotency import Idempotent
 from stoker.web.lists import ListResponse, Paging
 
@@ -17,17 +18,16 @@ async def create_account(
     body: AccountCreate,
     _operator: Operator,
     session: WriteSession,
-    services: ServicesDep,
+    platform: PlatformDep,
+    known: CreditsDep,
     idempotent: Idempotent,
 ) -> Response:
     """Create an account (operators)."""
 
     async def created() -> Account:
         account = service.create(session, body.name)
-        starting = services.settings.starting_credits
-        await balances.open_account(
-            session, services.credits, account.id, starting, account.created_at
-        )
+        starting = platform.settings.starting_credits
+        await balances.open_account(session, known, account.id, starting, account.created_at)
         return Account.model_validate(account)
 
     return await idempotent.run(session, created)

@@ -6,6 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Request, Response
 
 from stoker.agents import repository, run_service, schemas, service, stream
+from stoker.agents.context import ContextDep
 from stoker.errors import (
     ConflictError,
     EndpointNotSupportedError,
@@ -16,8 +17,9 @@ from stoker.errors import (
     responses,
 )
 from stoker.inference.convention import EVENTS
-from stoker.keys.auth import AccountId, Caller, KeyedRoute, funded
-from stoker.web.context import ReadSession, ServicesDep, WriteSession
+from stoker.keys.auth import AccountId, Caller, KeyedRoute
+from stoker.usage.funding import funded
+from stoker.web.context import ReadSession, WriteSession
 from stoker.web.dependencies import made
 from stoker.web.idempotency import Idempotent
 from stoker.web.lists import ListResponse, Paging
@@ -34,7 +36,7 @@ class _Asking:
 
     account_id: AccountId
     caller: Caller
-    services: ServicesDep
+    context: ContextDep
 
 
 Asking = Annotated[_Asking, made(_Asking)]
@@ -54,7 +56,7 @@ async def create_agent(
 
     async def created() -> schemas.Agent:
         return service.response(
-            service.create(session, asking.services, asking.account_id, asking.caller, body)
+            service.create(session, asking.context, asking.account_id, asking.caller, body)
         )
 
     return await idempotent.run(session, created)
@@ -84,17 +86,17 @@ async def update_agent(
 ) -> schemas.Agent:
     """Change an agent; its runs go on with it as it was when they were created."""
     row = await service.get(session, asking.account_id, agent_id, lock=True)
-    service.update(asking.services, asking.caller, row, body)
+    service.update(asking.context, asking.caller, row, body)
     return service.response(row)
 
 
 @router.delete("/{agent_id}", responses=responses(NotFoundError))
-async def delete_agent(agent_id: str, account_id: AccountId, services: ServicesDep) -> Deleted:
+async def delete_agent(agent_id: str, account_id: AccountId, context: ContextDep) -> Deleted:
     """Delete an agent, and erase all of its runs."""
-    async with services.database.transaction() as session:
+    async with context.database.transaction() as session:
         row = await service.get(session, account_id, agent_id, lock=True)
-        await run_service.erase_with_agent(session, services, row)
-    await services.database.scrub()
+        await run_service.erase_with_agent(session, context, row)
+    await context.database.scrub()
     return Deleted(id=row.id, object="agent.deleted")
 
 
@@ -118,8 +120,8 @@ async def create_run(
 
     async def created() -> schemas.Run:
         agent = await service.get(session, asking.account_id, agent_id, lock=True)
-        row = await run_service.create(session, asking.services, agent, asking.caller, body)
-        return run_service.response(asking.services, row)
+        row = await run_service.create(session, asking.context, agent, asking.caller, body)
+        return run_service.response(asking.context, row)
 
     return await idempotent.run(session, created)
 
@@ -129,19 +131,19 @@ async def list_runs(
     agent_id: str,
     account_id: AccountId,
     session: ReadSession,
-    services: ServicesDep,
+    context: ContextDep,
     paging: Paging,
 ) -> ListResponse[schemas.Run]:
     """List an agent's runs."""
     agent = await service.get(session, account_id, agent_id)
     page = await repository.runs(session, agent.id, paging)
-    return page.response(lambda row: run_service.response(services, row))
+    return page.response(lambda row: run_service.response(context, row))
 
 
 @router.get("/{agent_id}/runs/{run_id}", responses=responses(NotFoundError))
-async def get_run(place: Place, session: ReadSession, services: ServicesDep) -> schemas.Run:
+async def get_run(place: Place, session: ReadSession, context: ContextDep) -> schemas.Run:
     """Get a run: how far it is, what it waits for, or how it ended."""
-    return run_service.response(services, await place.row(session))
+    return run_service.response(context, await place.row(session))
 
 
 @router.get(
@@ -159,7 +161,7 @@ async def get_run(place: Place, session: ReadSession, services: ServicesDep) -> 
 async def list_events(
     request: Request,
     place: Place,
-    services: ServicesDep,
+    context: ContextDep,
     paging: Paging,
     last_event_id: Annotated[
         str | None,
@@ -172,10 +174,10 @@ async def list_events(
         # An empty one is that of a stream whose events had no ids, in the field's definition.
         if not given:
             field, given = "after", paging.after
-        return await stream.follow(request, services, place, _after(given, field))
+        return await stream.follow(request, context, place, _after(given, field))
     after = _after(paging.after, "after")
-    async with services.database.reading() as session:
-        return await stream.page(session, services, await place.row(session), after, paging)
+    async with context.database.reading() as session:
+        return await stream.page(session, context, await place.row(session), after, paging)
 
 
 def _after(given: str | None, field: str) -> int:
@@ -198,32 +200,32 @@ async def submit_tool_outputs(
     place: Place,
     body: schemas.ToolOutputs,
     session: WriteSession,
-    services: ServicesDep,
+    context: ContextDep,
     idempotent: Idempotent,
 ) -> Response:
     """Give the outputs of function calls to a run that waits for them."""
 
     async def submitted() -> schemas.Run:
         row = await place.row(session, lock=True)
-        await run_service.submit(session, services, row, body)
-        return run_service.response(services, row)
+        await run_service.submit(session, context, row, body)
+        return run_service.response(context, row)
 
     return await idempotent.run(session, submitted, status=200)
 
 
 @router.post("/{agent_id}/runs/{run_id}/cancel", responses=responses(NotFoundError, ConflictError))
-async def cancel_run(place: Place, session: WriteSession, services: ServicesDep) -> schemas.Run:
+async def cancel_run(place: Place, session: WriteSession, context: ContextDep) -> schemas.Run:
     """Stop a run and keep what it has done so far. Cancelling twice is fine."""
     row = await place.row(session, lock=True)
-    await run_service.cancel(session, services, row)
-    return run_service.response(services, row)
+    await run_service.cancel(session, context, row)
+    return run_service.response(context, row)
 
 
 @router.delete("/{agent_id}/runs/{run_id}", responses=responses(NotFoundError))
-async def delete_run(place: Place, services: ServicesDep) -> schemas.DeletedRun:
+async def delete_run(place: Place, context: ContextDep) -> schemas.DeletedRun:
     """Stop a run if it is executing, and erase it with all that was said in it."""
-    async with services.database.transaction() as session:
+    async with context.database.transaction() as session:
         row = await place.row(session, lock=True)
-        await run_service.erase(session, services, [row.id])
-    await services.database.scrub()
+        await run_service.erase(session, context, [row.id])
+    await context.database.scrub()
     return schemas.DeletedRun(id=row.id)

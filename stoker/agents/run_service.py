@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from stoker.agents import events, repository, schemas, service
+from stoker.agents.context import AgentContext
 from stoker.agents.journal import append
 from stoker.agents.sealing import Sealer, new_key
 from stoker.agents.transcript import Asked
@@ -23,7 +24,6 @@ from stoker.store import db
 from stoker.store.db import Session
 from stoker.store.tables.agents import ENDED, Agent, Run, RunStatus
 from stoker.web import idempotency
-from stoker.web.context import Services
 from stoker.web.principal import Principal
 
 _ERASED_AT_ONCE = 1000
@@ -31,22 +31,22 @@ _ERASED_AT_ONCE = 1000
 
 async def create(
     session: Session,
-    services: Services,
+    context: AgentContext,
     agent: Agent,
     caller: Principal,
     body: schemas.RunCreate,
 ) -> Run:
     """Raises `InvalidRequestError`, `RateLimitError` and what `check_model` does."""
-    deployment_id = service.check_model(services, agent.account_id, caller, agent.model)
-    limit = services.settings.agent_runs_queued
+    deployment_id = service.check_model(context, agent.account_id, caller, agent.model)
+    limit = context.settings.agent_runs_queued
     if await repository.unended(session, agent.account_id) >= limit:
         raise RateLimitError(
             f"This account has {limit} runs that have not ended. Try again later.",
             code="queue_full",
             retry_after_s=10,
         )
-    key = new_key(services.secret)
-    sealer = Sealer(services.secret, key)
+    key = new_key(context.secret)
+    sealer = Sealer(context.secret, key)
     row = Run(
         id=new_id(Prefix.RUN),
         account_id=agent.account_id,
@@ -55,7 +55,7 @@ async def create(
         deployment_id=deployment_id,
         model=agent.model,
         content_key=key,
-        asked=sealer.seal(_asked(services, agent, body)),
+        asked=sealer.seal(_asked(context, agent, body)),
         status=RunStatus.QUEUED.value,
         progress=0.0,
         tries=0,
@@ -68,17 +68,17 @@ async def create(
         carry=0,
         created_at=db.now(),
     )
-    services.runs.runner.take(session, row)
+    context.jobs.take(session, row)
     session.add(row)
     await session.flush()
-    await append(session, services.runs.followers, row, sealer, [_CREATED], last=0)
+    await append(session, context.followers, row, sealer, [_CREATED], last=0)
     return row
 
 
 _CREATED: tuple[str, dict[str, Any]] = (events.CREATED, {})
 
 
-def _asked(services: Services, agent: Agent, body: schemas.RunCreate) -> Asked:
+def _asked(context: AgentContext, agent: Agent, body: schemas.RunCreate) -> Asked:
     given: str | list[dict[str, Any]]
     if isinstance(body.input, str):
         given = body.input
@@ -90,9 +90,7 @@ def _asked(services: Services, agent: Agent, body: schemas.RunCreate) -> Asked:
         input=given,
         instructions=agent.instructions,
         functions=[tool for tool in agent.tools if tool["type"] == "function"],
-        servers=[
-            service.server_of(services, tool) for tool in agent.tools if tool["type"] == "mcp"
-        ],
+        servers=[service.server_of(context, tool) for tool in agent.tools if tool["type"] == "mcp"],
         max_steps=agent.max_steps,
         config=agent.config,
     )
@@ -107,7 +105,9 @@ async def get(
     return row
 
 
-async def submit(session: Session, services: Services, row: Run, body: schemas.ToolOutputs) -> None:
+async def submit(
+    session: Session, context: AgentContext, row: Run, body: schemas.ToolOutputs
+) -> None:
     """Note the outputs of calls; with the last of them the run goes on.
 
     Raises `ConflictError` where none is waited for, `InvalidRequestError` for a call that is not
@@ -117,7 +117,7 @@ async def submit(session: Session, services: Services, row: Run, body: schemas.T
         raise ConflictError(
             f"The run is {row.status}: it waits for no tool outputs.", code="run_not_waiting"
         )
-    sealer = _sealer(services, row)
+    sealer = _sealer(context, row)
     waiting: list[dict[str, Any]] = sealer.unseal(row.waiting_for)
     told: list[tuple[str, dict[str, Any]]] = []
     for index, given in enumerate(body.tool_outputs):
@@ -135,12 +135,12 @@ async def submit(session: Session, services: Services, row: Run, body: schemas.T
     row.waiting_for = sealer.seal(waiting) if waiting else None
     if not waiting:
         row.status = RunStatus.QUEUED.value
-        services.runs.runner.take(session, row)
+        context.jobs.take(session, row)
     await session.flush()
-    await append(session, services.runs.followers, row, sealer, told)
+    await append(session, context.followers, row, sealer, told)
 
 
-async def cancel(session: Session, services: Services, row: Run) -> None:
+async def cancel(session: Session, context: AgentContext, row: Run) -> None:
     """End a run. Whoever works on it has lost it with this transaction, and stops.
 
     Raises `ConflictError` where it has ended in another way.
@@ -154,11 +154,11 @@ async def cancel(session: Session, services: Services, row: Run) -> None:
     row.waiting_for = row.lock_token = row.lock_expires_at = None
     await session.flush()
     told = (events.CANCELLED, {"usage": usage(row)})
-    await append(session, services.runs.followers, row, _sealer(services, row), [told])
-    session.after_commit(lambda: services.runs.runner.cancel(row.id))
+    await append(session, context.followers, row, _sealer(context, row), [told])
+    session.after_commit(lambda: context.jobs.cancel(row.id))
 
 
-async def erase(session: Session, services: Services, run_ids: Sequence[str]) -> None:
+async def erase(session: Session, context: AgentContext, run_ids: Sequence[str]) -> None:
     """Erase runs: no later write finds a row, and with the keys every copy is unreadable."""
     for at in range(0, len(run_ids), _ERASED_AT_ONCE):
         some = run_ids[at : at + _ERASED_AT_ONCE]
@@ -168,34 +168,34 @@ async def erase(session: Session, services: Services, run_ids: Sequence[str]) ->
 
     def after() -> None:
         for run_id in run_ids:
-            services.runs.runner.cancel(run_id)
-            services.runs.followers.deleted(run_id)
+            context.jobs.cancel(run_id)
+            context.followers.deleted(run_id)
 
     session.after_commit(after)
 
 
-async def erase_with_agent(session: Session, services: Services, agent: Agent) -> None:
+async def erase_with_agent(session: Session, context: AgentContext, agent: Agent) -> None:
     """Delete an agent and erase all of its runs."""
-    await erase(session, services, await repository.run_ids(session, agent.id))
+    await erase(session, context, await repository.run_ids(session, agent.id))
     await idempotency.erase(session, [agent.id])
     await session.delete(agent)
 
 
-async def forget_old(services: Services, now: datetime) -> None:
+async def forget_old(context: AgentContext, now: datetime) -> None:
     """Erase the runs whose time is up."""
-    before = now - timedelta(days=services.settings.agent_run_retention_days)
+    before = now - timedelta(days=context.settings.agent_run_retention_days)
     while True:
-        async with services.database.transaction() as session:
+        async with context.database.transaction() as session:
             found = await repository.old_run_ids(session, before, _ERASED_AT_ONCE)
-            await erase(session, services, found)
+            await erase(session, context, found)
         if found:
-            await services.database.scrub()
+            await context.database.scrub()
         if len(found) < _ERASED_AT_ONCE:
             return
 
 
-def response(services: Services, row: Run) -> schemas.Run:
-    sealer = _sealer(services, row)
+def response(context: AgentContext, row: Run) -> schemas.Run:
+    sealer = _sealer(context, row)
     asked = msgspec.convert(sealer.unseal(row.asked), Asked)
     required = error = None
     if row.waiting_for and row.status == RunStatus.REQUIRES_ACTION:
@@ -218,5 +218,5 @@ def response(services: Services, row: Run) -> schemas.Run:
     )
 
 
-def _sealer(services: Services, row: Run) -> Sealer:
-    return Sealer(services.secret, row.content_key)
+def _sealer(context: AgentContext, row: Run) -> Sealer:
+    return Sealer(context.secret, row.content_key)

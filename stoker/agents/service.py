@@ -8,30 +8,29 @@ from typing import Any
 import msgspec
 
 from stoker.agents import repository, schemas
+from stoker.agents.context import AgentContext
 from stoker.agents.transcript import McpServer
 from stoker.errors import InternalError, InvalidMediaError, InvalidRequestError, NotFoundError
 from stoker.ids import Prefix, new_id
-from stoker.inference.tasks import check_pipeline
 from stoker.media.fetch import checked_url
 from stoker.openai.chat import JsonSchemaFormat, JsonValueFormat
 from stoker.store import db
 from stoker.store.db import Session
 from stoker.store.tables.agents import Agent
 from stoker.tasks.registry import GENERATING
-from stoker.web.context import Services
 from stoker.web.principal import Principal, Scope
 from stoker.wire import schema_limits as limits
 
 
 def create(
     session: Session,
-    services: Services,
+    context: AgentContext,
     account_id: str,
     caller: Principal,
     body: schemas.AgentCreate,
 ) -> Agent:
     """Raises `ModelNotFoundError`, `EndpointNotSupportedError`, `InvalidRequestError`."""
-    check_model(services, account_id, caller, body.model)
+    check_model(context, account_id, caller, body.model)
     now = db.now()
     row = Agent(
         id=new_id(Prefix.AGENT),
@@ -39,7 +38,7 @@ def create(
         name=body.name,
         model=body.model,
         instructions=body.instructions,
-        tools=_stored(services, body.tools),
+        tools=_stored(context, body.tools),
         max_steps=body.max_steps,
         config=_config(body.config),
         created_at=now,
@@ -49,26 +48,24 @@ def create(
     return row
 
 
-def update(services: Services, caller: Principal, row: Agent, body: schemas.AgentUpdate) -> None:
+def update(context: AgentContext, caller: Principal, row: Agent, body: schemas.AgentUpdate) -> None:
     """Runs that exist go on with the agent as it was. Raises what `create` does."""
     for name in body.model_fields_set:
         value: Any = getattr(body, name)
         if name == "model":
-            check_model(services, row.account_id, caller, value)
+            check_model(context, row.account_id, caller, value)
         elif name == "tools":
-            value = _stored(services, value)
+            value = _stored(context, value)
         elif name == "config":
             value = _config(value)
         setattr(row, name, value)
     row.updated_at = db.now()
 
 
-def check_model(services: Services, account_id: str, caller: Principal, model: str) -> str:
+def check_model(context: AgentContext, account_id: str, caller: Principal, model: str) -> str:
     """The id of the deployment of a chat model. Raises what the chat endpoint does."""
     account = replace(caller, scope=Scope.ACCOUNT, account_id=account_id)
-    entry = services.directory.resolve(account, model)
-    check_pipeline(entry, GENERATING)
-    return entry.deployment_id
+    return context.calls.target(account, model, GENERATING).deployment_id
 
 
 async def get(session: Session, account_id: str, agent_id: str, *, lock: bool = False) -> Agent:
@@ -101,7 +98,7 @@ def _config(config: schemas.AgentConfig) -> dict[str, Any]:
     return config.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
-def _stored(services: Services, tools: Sequence[schemas.Tool]) -> list[dict[str, Any]]:
+def _stored(context: AgentContext, tools: Sequence[schemas.Tool]) -> list[dict[str, Any]]:
     """Tools as they are kept. Raises `InvalidRequestError` naming the field."""
     names: set[str] = set()
     found: list[dict[str, Any]] = []
@@ -118,7 +115,7 @@ def _stored(services: Services, tools: Sequence[schemas.Tool]) -> list[dict[str,
         stored = tool.model_dump(mode="json", exclude_none=True)
         if isinstance(tool, schemas.McpTool):
             secret = msgspec.json.encode(stored.pop("headers"))
-            stored["sealed_headers"] = base64.b64encode(services.secret.seal(secret)).decode()
+            stored["sealed_headers"] = base64.b64encode(context.secret.seal(secret)).decode()
             stored["header_names"] = list(tool.headers)
         found.append(stored)
     return found
@@ -146,9 +143,9 @@ def _shown(tool: dict[str, Any]) -> dict[str, Any]:
     return kept | {"headers": dict.fromkeys(tool["header_names"], schemas.HIDDEN)}
 
 
-def server_of(services: Services, tool: dict[str, Any]) -> McpServer:
+def server_of(context: AgentContext, tool: dict[str, Any]) -> McpServer:
     """A tool server with its secrets. Raises `InternalError` where another secret sealed them."""
-    opened = services.secret.unseal(base64.b64decode(tool["sealed_headers"]))
+    opened = context.secret.unseal(base64.b64decode(tool["sealed_headers"]))
     if opened is None:
         raise InternalError("This agent's headers were sealed by a server with another secret.")
     return McpServer(

@@ -13,10 +13,11 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
+from stoker.agents.context import AgentContext
 from stoker.errors import InferenceError, from_validation
 from stoker.openai.chat import ChatRequest
 from stoker.openai.generation import CHAT, prepare
-from stoker.web.context import Services
+from stoker.tasks.registry import GENERATING
 from stoker.web.principal import Principal, Scope
 
 OnText = Callable[[bool, str], None]
@@ -68,20 +69,20 @@ class Answer:
         self.calls[part["index"]]["function"]["arguments"] += part["function"]["arguments"]
 
 
-async def caller_of(services: Services, public_id: str, account_id: str) -> Principal:
+async def caller_of(context: AgentContext, public_id: str, account_id: str) -> Principal:
     """Who a run's calls are made by: the account, with the limits of the key that created it.
 
     Waits where the key has had its share. Raises `InvalidAPIKeyError`, `InsufficientCreditsError`.
     """
-    key = await services.keyring.principal(public_id)
-    services.credits.check(account_id)
-    while (verdict := services.rate_limits.check(key)).exhausted:  # noqa: ASYNC110 — time passes
+    key = await context.keyring.principal(public_id)
+    context.calls.credits.check(account_id)
+    while (verdict := context.rate_limits.check(key)).exhausted:  # noqa: ASYNC110 — time passes
         await asyncio.sleep(verdict.retry_after_s)
     return replace(key, scope=Scope.ACCOUNT, account_id=account_id)
 
 
 async def ask(
-    services: Services, caller: Principal, body: dict[str, Any], on_text: OnText
+    context: AgentContext, caller: Principal, body: dict[str, Any], on_text: OnText
 ) -> Answer:
     """The model's answer to a chat completion's body. Raises what the endpoint does."""
     options = {"stream": True, "stream_options": {"include_usage": True}}
@@ -89,14 +90,14 @@ async def ask(
         request = ChatRequest.model_validate(body | options)
     except ValidationError as error:
         raise from_validation([*error.errors()], ChatRequest.model_fields) from None
-    entry, generation = prepare(services, CHAT, caller, request)
-    if any(generation.media()):
-        await services.media.collect(generation)
-    parts = services.runtime.stream(
+    entry = context.calls.target(caller, request.model, GENERATING)
+    generation = prepare(entry, CHAT, request)
+    await context.media.collect(generation)
+    parts = context.runtime.stream(
         entry.deployment_id,
         generation,
-        wait_s=services.settings.load_timeout_s,
-        timeout_s=services.settings.inference_timeout_s,
+        wait_s=context.settings.load_timeout_s,
+        timeout_s=context.settings.inference_timeout_s,
         keep_alive=b"",
     )
     answer = Answer(entry.deployment_id)

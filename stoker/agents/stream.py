@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import Path, Request
 
 from stoker.agents import events, repository, run_service, schemas
+from stoker.agents.context import AgentContext
 from stoker.agents.events import Event
 from stoker.agents.followers import Follower
 from stoker.agents.sealing import Sealer
@@ -17,7 +18,6 @@ from stoker.keys.auth import AccountId
 from stoker.runtime.interface import KEEP_ALIVE
 from stoker.store.db import Session
 from stoker.store.tables.agents import Run, RunEvent
-from stoker.web.context import Services
 from stoker.web.lists import ListResponse, Page, PageQuery
 
 SILENCE_S = 15.0
@@ -40,7 +40,7 @@ class Place:
 
 
 async def page(
-    session: Session, services: Services, row: Run, after: int, query: PageQuery
+    session: Session, context: AgentContext, row: Run, after: int, query: PageQuery
 ) -> ListResponse[schemas.RunEvent]:
     rows = await repository.events(
         session,
@@ -49,26 +49,26 @@ async def page(
         limit=query.limit + 1,
         newest_first=query.order == "desc",
     )
-    found = read(Sealer(services.secret, row.content_key), rows)
+    found = read(Sealer(context.secret, row.content_key), rows)
     shown = Page(found[: query.limit], len(found) > query.limit)
     return shown.response(lambda event: _schema(row.id, event))
 
 
-async def follow(request: Request, services: Services, place: Place, after: int) -> Streamed:
+async def follow(request: Request, context: AgentContext, place: Place, after: int) -> Streamed:
     """All events after one, those to come included, as server-sent events.
 
     Raises `NotFoundError`.
     """
-    return await streamed(request, _parts(services, place, after))
+    return await streamed(request, _parts(context, place, after))
 
 
-async def _parts(services: Services, place: Place, after: int) -> AsyncGenerator[bytes]:
-    with services.runs.followers.follow(place.run_id) as follower:
+async def _parts(context: AgentContext, place: Place, after: int) -> AsyncGenerator[bytes]:
+    with context.followers.follow(place.run_id) as follower:
         # Read once it is listened to, so that nothing falls between the two.
-        async with services.database.reading() as session:
+        async with context.database.reading() as session:
             row = await place.row(session)
             rows = await repository.events(session, row.id, after=after, limit=_PAGE)
-        sealer, last = Sealer(services.secret, row.content_key), after
+        sealer, last = Sealer(context.secret, row.content_key), after
         found, is_page = read(sealer, rows), len(rows) == _PAGE
         # The head of the answer goes out at once: the next event may be long in coming.
         yield b": run\n\n"
@@ -82,7 +82,7 @@ async def _parts(services: Services, place: Place, after: int) -> AsyncGenerator
                 return
             found = [] if is_page else [one for one in follower.take() if one.sequence > last]
             if is_page or (found and found[0].sequence != last + 1):
-                rows = await _after(services, row.id, last)
+                rows = await _after(context, row.id, last)
                 found, is_page = read(sealer, rows), len(rows) == _PAGE
             if found:
                 continue
@@ -93,16 +93,16 @@ async def _parts(services: Services, place: Place, after: int) -> AsyncGenerator
                 return
             if not await follower.wait(SILENCE_S):
                 yield KEEP_ALIVE
-                if not services.database.is_sqlite:
-                    rows = await _looked_up(services, place, follower, last)
+                if not context.database.is_sqlite:
+                    rows = await _looked_up(context, place, follower, last)
                     found, is_page = read(sealer, rows), len(rows) == _PAGE
 
 
 async def _looked_up(
-    services: Services, place: Place, follower: Follower, last: int
+    context: AgentContext, place: Place, follower: Follower, last: int
 ) -> Sequence[RunEvent]:
     """What came after an event: another server may work on the run, which tells nobody here."""
-    async with services.database.reading() as session:
+    async with context.database.reading() as session:
         try:
             row = await place.row(session)
         except NotFoundError:
@@ -111,8 +111,8 @@ async def _looked_up(
         return await repository.events(session, row.id, after=last, limit=_PAGE)
 
 
-async def _after(services: Services, run_id: str, last: int) -> Sequence[RunEvent]:
-    async with services.database.reading() as session:
+async def _after(context: AgentContext, run_id: str, last: int) -> Sequence[RunEvent]:
+    async with context.database.reading() as session:
         return await repository.events(session, run_id, after=last, limit=_PAGE)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from stoker.agents import events
+from stoker.agents.context import AgentContext
 from stoker.agents.costs import charge
 from stoker.agents.journal import Writer
 from stoker.agents.step import Answer, ask, caller_of
@@ -17,7 +18,6 @@ from stoker.errors import RunLimitError
 from stoker.store.tables.agents import Run
 from stoker.store.tables.usage import Price
 from stoker.usage import money
-from stoker.web.context import Services
 
 SAMPLING = (
     "temperature",
@@ -52,7 +52,7 @@ class Turn:
 
     def __init__(
         self,
-        services: Services,
+        context: AgentContext,
         row: Run,
         transcript: Transcript,
         writer: Writer,
@@ -61,7 +61,7 @@ class Turn:
         price: Price,
     ) -> None:
         self.transcript = transcript
-        self._services = services
+        self._context = context
         self._row = row
         self._writer = writer
         self._servers = servers
@@ -127,9 +127,9 @@ class Turn:
             )
 
     async def _step(self) -> None:
-        services, row = self._services, self._row
+        context, row = self._context, self._row
         number = self.transcript.steps + 1
-        caller = await caller_of(services, row.api_key, row.account_id)
+        caller = await caller_of(context, row.api_key, row.account_id)
         self._tell(events.STEP_STARTED, {"step": number})
         began = time.monotonic()
 
@@ -137,7 +137,7 @@ class Turn:
             name = events.REASONING_DELTA if is_reasoning else events.MESSAGE_DELTA
             self._writer.add_delta(name, number, text)
 
-        answer = await ask(services, caller, self._body(), on_text)
+        answer = await ask(context, caller, self._body(), on_text)
         self._count(answer, time.monotonic() - began)
         row.steps = number
         # What it was tried for came about.
@@ -179,7 +179,7 @@ class Turn:
         row = self._row
         row.prompt_tokens += answer.usage.get("prompt_tokens", 0)
         row.completion_tokens += answer.usage.get("completion_tokens", 0)
-        stats = self._services.runtime.stats(answer.deployment_id)
+        stats = self._context.runtime.stats(answer.deployment_id)
         held = -(-stats.memory_bytes // MIB) * round(seconds * 1000) if stats else 0
         charge(row, held, self._price)
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from stoker.agents import events, repository
+from stoker.agents.context import AgentContext
 from stoker.agents.events import Event
 from stoker.agents.journal import LostError, append
 from stoker.agents.sealing import Sealer
@@ -22,7 +23,6 @@ from stoker.store.db import Session
 from stoker.store.tables.agents import Run, RunEvent, RunStatus
 from stoker.store.tables.usage import Price
 from stoker.usage.prices import PriceList, hour_of
-from stoker.web.context import Services
 
 
 def read(sealer: Sealer, rows: Sequence[RunEvent]) -> list[Event]:
@@ -44,21 +44,21 @@ class Made:
 class Working:
     table = Run
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
-        self._followers = services.runs.followers
+    def __init__(self, context: AgentContext) -> None:
+        self._context = context
+        self._followers = context.followers
         self._price: tuple[int, Price] | None = None
         """The hour, and what is in force in it: versions begin with hours."""
         self._leaving: set[asyncio.Task[None]] = set()
 
     async def perform(self, row: Run, on_progress: OnProgress) -> Made:
-        services = self._services
-        sealer = Sealer(services.secret, row.content_key)
+        context = self._context
+        sealer = Sealer(context.secret, row.content_key)
         asked = msgspec.convert(sealer.unseal(row.asked), Asked)
         transcript, price = await self._known(row, sealer, asked)
-        writer = services.runs.journal.writer(row, sealer, transcript.last)
-        servers = ToolServers(services.runs.outbound, services.settings.tool_timeout_s)
-        turn = Turn(services, row, transcript, writer, servers, price=price)
+        writer = context.journal.writer(row, sealer, transcript.last)
+        servers = ToolServers(context.outbound, context.settings.tool_timeout_s)
+        turn = Turn(context, row, transcript, writer, servers, price=price)
         try:
             try:
                 waiting = await turn.run()
@@ -79,7 +79,7 @@ class Working:
 
     async def _known(self, row: Run, sealer: Sealer, asked: Asked) -> tuple[Transcript, Price]:
         """How far a run is, and what memory costs now."""
-        async with self._services.database.reading() as session:
+        async with self._context.database.reading() as session:
             history = read(sealer, await repository.milestones(session, row.id))
             transcript = Transcript.read(asked, history)
             if transcript.attempted > transcript.steps:
@@ -111,7 +111,7 @@ class Working:
             return
         shown = {"code": error.code, "message": error.message}
         told = (events.FAILED, {"usage": usage(row), "error": shown})
-        sealer = Sealer(self._services.secret, row.content_key)
+        sealer = Sealer(self._context.secret, row.content_key)
         await append(session, self._followers, row, sealer, [told])
 
     async def discard(self, made: Made) -> None:

@@ -23,8 +23,9 @@ from stoker.errors import (
     UnsupportedMediaTypeError,
     responses,
 )
-from stoker.keys.auth import AccountId, KeyedRoute, funded
-from stoker.web.context import ReadSession, ServicesDep, WriteSession
+from stoker.keys.auth import AccountId, KeyedRoute
+from stoker.usage.funding import funded
+from stoker.web.context import PlatformDep, ReadSession, WriteSession
 from stoker.web.http import lift_body_limit
 from stoker.web.idempotency import Idempotent
 from stoker.web.lists import ListResponse, Paging
@@ -107,10 +108,10 @@ async def update_artifact(
 
 @router.delete("/{artifact_id}", responses=responses(NotFoundError, ConflictError))
 async def delete_artifact(
-    artifact_id: str, account_id: AccountId, session: WriteSession, services: ServicesDep
+    artifact_id: str, account_id: AccountId, session: WriteSession, platform: PlatformDep
 ) -> Deleted:
     """Delete an artifact that no deployment uses, with its files."""
-    artifact = await service.delete(session, services.blobs, account_id, artifact_id)
+    artifact = await service.delete(session, platform.blobs, account_id, artifact_id)
     return Deleted(id=artifact.id, object="model_artifact.deleted")
 
 
@@ -125,14 +126,14 @@ async def start_upload(
     artifact_id: str,
     account_id: AccountId,
     session: WriteSession,
-    services: ServicesDep,
+    platform: PlatformDep,
     idempotent: Idempotent,
 ) -> Response:
     """Open an upload session; the artifact's files stay live until it is completed."""
 
     async def created() -> UploadOpened:
         artifact, upload = await service.open_upload(
-            session, services.blobs, services.settings, account_id, artifact_id
+            session, platform.blobs, platform.settings, account_id, artifact_id
         )
         return UploadOpened(
             upload_id=upload.id,
@@ -164,10 +165,10 @@ async def abandon_upload(
     upload_id: str,
     account_id: AccountId,
     session: WriteSession,
-    services: ServicesDep,
+    platform: PlatformDep,
 ) -> Deleted:
     """Abandon an open or failed session: the artifact has the files it had before."""
-    upload = await service.abandon(session, services.blobs, account_id, artifact_id, upload_id)
+    upload = await service.abandon(session, platform.blobs, account_id, artifact_id, upload_id)
     return Deleted(id=upload.id, object="upload.deleted")
 
 
@@ -176,11 +177,11 @@ async def abandon_upload(
     responses=responses(NotFoundError, ConflictError, CapacityError),
 )
 async def complete_upload(
-    artifact_id: str, upload_id: str, account_id: AccountId, services: ServicesDep
+    artifact_id: str, upload_id: str, account_id: AccountId, platform: PlatformDep
 ) -> ArtifactAnswer:
     """Complete a session: its files are inspected, and the artifact is ready or failed."""
     artifact = await completion.complete(
-        services.database, services.blobs, account_id, artifact_id, upload_id
+        platform.database, platform.blobs, account_id, artifact_id, upload_id
     )
     return ArtifactAnswer(message=completion.message(artifact), artifact=Artifact.of(artifact))
 
@@ -196,11 +197,11 @@ async def put_part(
     address: FileAddress,
     number: Annotated[int, Path(ge=1, le=MAX_PARTS)],
     request: Request,
-    services: ServicesDep,
+    platform: PlatformDep,
 ) -> Part:
     """Upload one part of a file, in any order and beside others; repeating it changes nothing."""
     lift_body_limit(request)
-    return await receiving.put_part(services, address, number, Message.of(request))
+    return await receiving.put_part(platform, address, number, Message.of(request))
 
 
 @router.put(
@@ -209,10 +210,10 @@ async def put_part(
     dependencies=[Depends(funded)],
     openapi_extra=_RAW_BODY,
 )
-async def put_file(address: FileAddress, request: Request, services: ServicesDep) -> ReceivedFile:
+async def put_file(address: FileAddress, request: Request, platform: PlatformDep) -> ReceivedFile:
     """Upload a whole file, or with Content-Range go on from an offset."""
     lift_body_limit(request)
-    return await receiving.put_file(services, address, Message.of(request))
+    return await receiving.put_file(platform, address, Message.of(request))
 
 
 @router.head(

@@ -14,7 +14,7 @@ from stoker.artifacts.streaming import Body, Hash, KeyedLocks, PartWriter, taken
 from stoker.errors import ConflictError, PayloadTooLargeError
 from stoker.store.db import Session
 from stoker.store.tables.artifacts import Upload, UploadFile, UploadPart, UploadStatus
-from stoker.web.context import Services
+from stoker.web.context import Platform
 
 # A part is one client's bytes or another's, never a mixture.
 _locks = KeyedLocks()
@@ -44,19 +44,19 @@ class PartReception:
 
     def __init__(
         self,
-        services: Services,
+        platform: Platform,
         place: Place,
         number: int,
         recorded: UploadPart | None,
         message: Hash | None,
     ) -> None:
         self.number = number
-        self._services = services
+        self._platform = platform
         self._place = place
         self._recorded = recorded
         # A part that is acknowledged stays as it is until its new bytes are all here.
         self._aside = None if recorded is None else f"{place.blob_key}.{number}"
-        blobs = services.blobs
+        blobs = platform.blobs
         if self._aside is None:
             file = blobs.open_at(place.blob_key, self.offset)
         else:
@@ -67,13 +67,13 @@ class PartReception:
     @classmethod
     @contextlib.asynccontextmanager
     async def open(
-        cls, services: Services, place: Place, number: int, message: Hash | None = None
+        cls, platform: Platform, place: Place, number: int, message: Hash | None = None
     ) -> AsyncGenerator["PartReception"]:
         """Begin once nobody else writes this part. `message` is fed all its bytes, too."""
         async with _locks.hold(place.blob_key, number):
-            async with services.database.reading() as session:
+            async with platform.database.reading() as session:
                 recorded = await repository.part(session, place.upload_id, place.path, number)
-            part = cls(services, place, number, recorded, message)
+            part = cls(platform, place, number, recorded, message)
             try:
                 yield part
             finally:
@@ -114,20 +114,20 @@ class PartReception:
     async def _close(self) -> None:
         await self._writer.close(discard=not self._in_place)
         if self._aside is not None:
-            await asyncio.to_thread(self._services.blobs.discard, self._aside)
+            await asyncio.to_thread(self._platform.blobs.discard, self._aside)
 
     async def _put_in_place(self) -> None:
         if self._aside is None or self._is_recorded_alike():
             return
         place = self._place
-        async with self._services.database.transaction() as session:
+        async with self._platform.database.transaction() as session:
             _, file = await open_file(session, place)
             # Between here and its new row the part is neither the old one nor the new one.
             await repository.drop_parts(
                 session, place.upload_id, place.path, self.number, self.number
             )
             file.sha256 = None
-        blobs = self._services.blobs
+        blobs = self._platform.blobs
         await asyncio.to_thread(blobs.copy_into, self._aside, place.blob_key, self.offset)
 
     def _is_recorded_alike(self) -> bool:
@@ -136,7 +136,7 @@ class PartReception:
 
     async def _record(self, finish: Finish | None) -> None:
         place = self._place
-        async with self._services.database.transaction() as session:
+        async with self._platform.database.transaction() as session:
             _, file = await open_file(session, place)
             if self.size:
                 await self._check_size(session, file)

@@ -21,12 +21,12 @@ from stoker.errors import (
 )
 from stoker.store.db import Session
 from stoker.store.tables.artifacts import Upload, UploadFile
-from stoker.web.context import Services
+from stoker.web.context import Platform
 
 GIB = 1024**3
 
 
-async def put_file(services: Services, address: Address, message: Message) -> ReceivedFile:
+async def put_file(platform: Platform, address: Address, message: Message) -> ReceivedFile:
     """Receive a whole file, or with a Content-Range one from an offset on.
 
     A whole one takes the place of what was there under its path. Every full part counts as soon as
@@ -36,20 +36,20 @@ async def put_file(services: Services, address: Address, message: Message) -> Re
     with full_disk_reported():
         # The address has the account: nobody takes over what is another one's.
         async with transfers.enter(address.upload_id, address) as transfer:
-            place = await _begin_file(services, address, message)
-            return await _FileReception(services, place, message, transfer).run()
+            place = await _begin_file(platform, address, message)
+            return await _FileReception(platform, place, message, transfer).run()
 
 
-async def put_part(services: Services, address: Address, number: int, message: Message) -> Part:
+async def put_part(platform: Platform, address: Address, number: int, message: Message) -> Part:
     """Receive one part of a file; parts may come in any order and at the same time."""
     service.validate_path(address.path)
     with full_disk_reported():
         async with transfers.enter(address.upload_id) as transfer:
-            place, expected = await _begin_part(services, address, number, message)
+            place, expected = await _begin_part(platform, address, number, message)
             limit = place.part_size if expected is None else expected
             excess = _larger_part(limit) if expected is None else _excess(expected)
             body = Body(message.chunks, transfer, limit, excess)
-            async with PartReception.open(services, place, number) as part:
+            async with PartReception.open(platform, place, number) as part:
                 await part.copy(body, limit)
                 await body.end()
                 _check_length(part.size, expected)
@@ -76,9 +76,9 @@ class _FileReception:
     """Cuts a body into parts. While one becomes durable, the next one arrives."""
 
     def __init__(
-        self, services: Services, place: Place, message: Message, transfer: Transfer
+        self, platform: Platform, place: Place, message: Message, transfer: Transfer
     ) -> None:
-        self._services = services
+        self._platform = platform
         self._place = place
         self._message = message
         part = message.range
@@ -101,11 +101,11 @@ class _FileReception:
             await self._stored()
         except DigestMismatchError:
             await self._settled()
-            await _forget(self._services, self._place, self._message, number)
+            await _forget(self._platform, self._place, self._message, number)
             raise
         finally:
             await self._settled()
-        async with self._services.database.reading() as session:
+        async with self._platform.database.reading() as session:
             upload, file = await open_file(session, self._place)
             return await _state(session, upload, file)
 
@@ -116,7 +116,7 @@ class _FileReception:
         if self._end is not None:
             limit = min(limit, self._end - layout.offset(number, part_size))
         async with contextlib.AsyncExitStack() as stack:
-            reception = PartReception.open(self._services, self._place, number, self._hash)
+            reception = PartReception.open(self._platform, self._place, number, self._hash)
             part = await stack.enter_async_context(reception)
             await part.copy(self._body, limit)
             is_last = part.size < part_size or part.end == self._end
@@ -166,39 +166,39 @@ async def _store(
         await part.store(finish)
 
 
-async def _begin_file(services: Services, address: Address, message: Message) -> Place:
+async def _begin_file(platform: Platform, address: Address, message: Message) -> Place:
     replaced = None
-    async with services.database.transaction() as session:
+    async with platform.database.transaction() as session:
         upload = await _open_upload(session, address)
         file = await repository.file(session, upload.id, address.path)
         if message.range is None:
             if file is not None:
                 replaced = file.blob_key
                 await repository.drop_file(session, file)
-            file = await _new_file(session, services, upload, address.path)
+            file = await _new_file(session, platform, upload, address.path)
             file.size = message.length
             file.end_awaited = message.length is None
         else:
             if file is None:
-                file = await _new_file(session, services, upload, address.path)
+                file = await _new_file(session, platform, upload, address.path)
             await _declare_size(session, upload, file, message.range.total)
             await _check_start(session, upload, file, message.range)
-        place = await _place(session, services, address, upload, file)
+        place = await _place(session, platform, address, upload, file)
         _check_limit(place, file.size or 0)
     if replaced is not None:
-        await asyncio.to_thread(services.blobs.discard, replaced)
+        await asyncio.to_thread(platform.blobs.discard, replaced)
     return place
 
 
 async def _begin_part(
-    services: Services, address: Address, number: int, message: Message
+    platform: Platform, address: Address, number: int, message: Message
 ) -> tuple[Place, int | None]:
     """The part's file, and how many bytes the part must have, where that is known."""
-    async with services.database.transaction() as session:
+    async with platform.database.transaction() as session:
         upload = await _open_upload(session, address)
         file = await repository.file(session, upload.id, address.path)
         if file is None:
-            file = await _new_file(session, services, upload, address.path)
+            file = await _new_file(session, platform, upload, address.path)
         start = layout.offset(number, upload.part_size)
         if message.range is not None:
             if message.range.start != start:
@@ -209,7 +209,7 @@ async def _begin_part(
             expected = max(0, min(upload.part_size, file.size - start))
         told = message.length if message.range is None else message.range.length
         _check_part(number, told, expected, upload.part_size)
-        place = await _place(session, services, address, upload, file)
+        place = await _place(session, platform, address, upload, file)
         _check_limit(place, start + (expected or 0))
     return place, expected
 
@@ -231,8 +231,8 @@ async def _open_upload(session: Session, address: Address) -> Upload:
     return upload
 
 
-async def _new_file(session: Session, services: Services, upload: Upload, path: str) -> UploadFile:
-    limit = services.settings.artifact_files_limit
+async def _new_file(session: Session, platform: Platform, upload: Upload, path: str) -> UploadFile:
+    limit = platform.settings.artifact_files_limit
     if await repository.count_files(session, upload.id) >= limit:
         raise PayloadTooLargeError(f"An artifact has at most {limit} files on this server.")
     upload.files_begun += 1
@@ -274,9 +274,9 @@ async def _check_start(
 
 
 async def _place(
-    session: Session, services: Services, address: Address, upload: Upload, file: UploadFile
+    session: Session, platform: Platform, address: Address, upload: Upload, file: UploadFile
 ) -> Place:
-    session_limit = int(services.settings.artifact_limit_gib * GIB)
+    session_limit = int(platform.settings.artifact_limit_gib * GIB)
     others = await repository.received_bytes(session, upload.id, beside=file.path)
     return Place(
         account_id=address.account_id,
@@ -290,10 +290,10 @@ async def _place(
     )
 
 
-async def _forget(services: Services, place: Place, message: Message, last: int) -> None:
+async def _forget(platform: Platform, place: Place, message: Message, last: int) -> None:
     """Drop what was recorded of a message whose digest turned out wrong."""
     with contextlib.suppress(ConflictError):
-        async with services.database.transaction() as session:
+        async with platform.database.transaction() as session:
             _, file = await open_file(session, place)
             if message.range is None:
                 await repository.drop_file(session, file)
@@ -301,7 +301,7 @@ async def _forget(services: Services, place: Place, message: Message, last: int)
                 first = message.range.start // place.part_size + 1
                 await repository.drop_parts(session, place.upload_id, place.path, first, last)
         if message.range is None:
-            await asyncio.to_thread(services.blobs.discard, place.blob_key)
+            await asyncio.to_thread(platform.blobs.discard, place.blob_key)
 
 
 async def _state(session: Session, upload: Upload, file: UploadFile) -> ReceivedFile:

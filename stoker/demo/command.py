@@ -8,7 +8,7 @@ from stoker.config import Settings
 from stoker.demo.setup import calls, set_up
 from stoker.server import bootstrap
 from stoker.server import serve as server
-from stoker.web.context import Services
+from stoker.web.context import Platform
 
 
 def run(settings: Settings) -> None:
@@ -18,14 +18,14 @@ def run(settings: Settings) -> None:
     server.run(settings, _started)
 
 
-async def _started(services: Services, base_url: str) -> None:
+async def _started(platform: Platform, base_url: str) -> None:
     _say(f"Stoker is listening on {base_url}; the demo models are being deployed …")
-    await bootstrap.operator_key(services)
-    data_dir = services.settings.data_dir.resolve()
+    await bootstrap.operator_key(platform)
+    data_dir = platform.settings.data_dir.resolve()
     demo = await asyncio.to_thread(set_up, base_url, data_dir)
-    while not services.runtime.ready:  # noqa: ASYNC110 - the host tells no event above its seam
+    while not platform.runtime.ready:  # noqa: ASYNC110 - the host tells no event above its seam
         await asyncio.sleep(0.05)
-    await bootstrap.announce(services, base_url)
+    await bootstrap.announce(platform, base_url)
     _say("Ready. In a second terminal:\n\n" + calls(demo, data_dir) + "\n\nCtrl-C ends it.")
 
 

@@ -3,6 +3,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Response
 
 from stoker.deployments import repository, service
+from stoker.deployments.context import ContextDep
 from stoker.deployments.schemas import (
     Deployment,
     DeploymentCreate,
@@ -17,9 +18,10 @@ from stoker.errors import (
     NotFoundError,
     responses,
 )
-from stoker.keys.auth import AccountId, KeyedRoute, funded
+from stoker.keys.auth import AccountId, KeyedRoute
 from stoker.store.tables.deployments import Desired
-from stoker.web.context import ReadSession, ServicesDep, WriteSession
+from stoker.usage.funding import funded
+from stoker.web.context import ReadSession, WriteSession
 from stoker.web.idempotency import Idempotent
 from stoker.web.lists import ListResponse, Paging
 from stoker.web.schemas import Deleted
@@ -38,33 +40,33 @@ async def create_deployment(
     body: DeploymentCreate,
     account_id: AccountId,
     session: WriteSession,
-    services: ServicesDep,
+    context: ContextDep,
     idempotent: Idempotent,
 ) -> Response:
     """Deploy a model: from then on it can be called."""
 
     async def created() -> Deployment:
-        row = await service.create(session, services, account_id, body)
-        return service.response(services, row)
+        row = await service.create(session, context, account_id, body)
+        return service.response(context, row)
 
     return await idempotent.run(session, created)
 
 
 @router.get("", responses=responses())
 async def list_deployments(
-    account_id: AccountId, session: ReadSession, services: ServicesDep, paging: Paging
+    account_id: AccountId, session: ReadSession, context: ContextDep, paging: Paging
 ) -> ListResponse[Deployment]:
     """List the account's deployments."""
     page = await repository.page(session, account_id, paging)
-    return page.response(lambda row: service.response(services, row))
+    return page.response(lambda row: service.response(context, row))
 
 
 @router.get("/{deployment_id}", responses=responses(NotFoundError))
 async def get_deployment(
-    deployment_id: str, account_id: AccountId, session: ReadSession, services: ServicesDep
+    deployment_id: str, account_id: AccountId, session: ReadSession, context: ContextDep
 ) -> Deployment:
     """Get a deployment with its observed state."""
-    return service.response(services, await service.get(session, account_id, deployment_id))
+    return service.response(context, await service.get(session, account_id, deployment_id))
 
 
 @router.patch("/{deployment_id}", responses=responses(NotFoundError, CapacityError))
@@ -73,21 +75,21 @@ async def update_deployment(
     body: DeploymentUpdate,
     account_id: AccountId,
     session: WriteSession,
-    services: ServicesDep,
+    context: ContextDep,
 ) -> Deployment:
     """Change a deployment; a new engine, device, dtype or config is swapped in live."""
-    row = await service.update(session, services, account_id, deployment_id, body)
-    return service.response(services, row)
+    row = await service.update(session, context, account_id, deployment_id, body)
+    return service.response(context, row)
 
 
 @router.delete("/{deployment_id}", responses=responses(NotFoundError))
 async def delete_deployment(
-    deployment_id: str, account_id: AccountId, services: ServicesDep
+    deployment_id: str, account_id: AccountId, context: ContextDep
 ) -> Deleted:
     """Delete a deployment: work in flight finishes, then its replicas end."""
-    async with services.database.transaction() as session:
-        row = await service.delete(session, services, account_id, deployment_id)
-    await services.runtime.remove(row.id)
+    async with context.database.transaction() as session:
+        row = await service.delete(session, context, account_id, deployment_id)
+    await context.runtime.remove(row.id)
     return Deleted(id=row.id, object="deployment.deleted")
 
 
@@ -97,20 +99,20 @@ async def delete_deployment(
     dependencies=[Depends(funded)],
 )
 async def start_deployment(
-    deployment_id: str, account_id: AccountId, session: WriteSession, services: ServicesDep
+    deployment_id: str, account_id: AccountId, session: WriteSession, context: ContextDep
 ) -> Deployment:
     """Let a stopped deployment take calls again."""
-    row = await service.set_desired(session, services, account_id, deployment_id, Desired.RUNNING)
-    return service.response(services, row)
+    row = await service.set_desired(session, context, account_id, deployment_id, Desired.RUNNING)
+    return service.response(context, row)
 
 
 @router.post("/{deployment_id}/stop", responses=responses(NotFoundError))
 async def stop_deployment(
-    deployment_id: str, account_id: AccountId, session: WriteSession, services: ServicesDep
+    deployment_id: str, account_id: AccountId, session: WriteSession, context: ContextDep
 ) -> Deployment:
     """End a deployment's replicas and refuse calls until it is started."""
-    row = await service.set_desired(session, services, account_id, deployment_id, Desired.STOPPED)
-    return service.response(services, row)
+    row = await service.set_desired(session, context, account_id, deployment_id, Desired.STOPPED)
+    return service.response(context, row)
 
 
 @router.get("/{deployment_id}/logs", responses=responses(NotFoundError))
@@ -118,12 +120,12 @@ async def deployment_logs(
     deployment_id: str,
     account_id: AccountId,
     session: ReadSession,
-    services: ServicesDep,
+    context: ContextDep,
     tail: Annotated[int, Query(ge=1, le=1000, description="How many lines.")] = 100,
 ) -> LogLines:
     """The last lines that the deployment's replicas wrote."""
     row = await service.get(session, account_id, deployment_id)
-    return LogLines(data=service.tail(services.runtime.log_path(row.id), tail))
+    return LogLines(data=service.tail(context.runtime.log_path(row.id), tail))
 
 
 @router.get("/{deployment_id}/events", responses=responses(NotFoundError))

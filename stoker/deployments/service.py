@@ -9,6 +9,7 @@ from sqlalchemy.exc import IntegrityError
 from stoker.artifacts import repository as artifacts
 from stoker.config import Settings
 from stoker.deployments import estimates, repository, schemas
+from stoker.deployments.context import DeploymentContext
 from stoker.deployments.directory import Entry
 from stoker.deployments.folders import FOLDER
 from stoker.engines import environments
@@ -21,7 +22,6 @@ from stoker.store.tables.artifacts import Artifact, ArtifactStatus
 from stoker.store.tables.deployments import Deployment, Desired
 from stoker.tasks.architectures import matching
 from stoker.tasks.registry import PIPELINES, TEXT_GENERATION, engines
-from stoker.web.context import Services
 
 log = logging.getLogger(__name__)
 
@@ -57,8 +57,8 @@ def entry_of(row: Deployment) -> Entry:
     )
 
 
-def response(services: Services, row: Deployment) -> schemas.Deployment:
-    stats = services.runtime.stats(row.id) or DeploymentStats(
+def response(context: DeploymentContext, row: Deployment) -> schemas.Deployment:
+    stats = context.runtime.stats(row.id) or DeploymentStats(
         status=Status.IDLE if row.desired == Desired.RUNNING else Status.STOPPED,
         reason=Reason.CREATED,
         message="Waiting for its first request." if row.desired == Desired.RUNNING else "Stopped.",
@@ -91,7 +91,7 @@ def response(services: Services, row: Deployment) -> schemas.Deployment:
 
 
 async def create(
-    session: Session, services: Services, account_id: str, request: schemas.DeploymentCreate
+    session: Session, context: DeploymentContext, account_id: str, request: schemas.DeploymentCreate
 ) -> Deployment:
     if await repository.by_model(session, account_id, request.model):
         raise _model_exists(request.model)
@@ -119,19 +119,19 @@ async def create(
         row.memory_bytes = estimates.of_artifact(artifact, row.dtype)
     else:
         folder, inspection = await estimates.inspected_folder(
-            services.settings, str(request.source), request.pipeline
+            context.settings, str(request.source), request.pipeline
         )
         row.source, row.pipeline = str(folder), inspection.pipeline
         row.memory_bytes = estimates.of_folder(inspection, row.dtype)
-    _check_engine(services.settings, row)
-    services.runtime.check_fits(spec_of(row))
+    _check_engine(context.settings, row)
+    context.runtime.check_fits(spec_of(row))
     session.add(row)
     try:
         await session.flush()
     except IntegrityError as error:
         # On PostgreSQL another transaction may have taken the model id meanwhile.
         raise _model_exists(request.model) from error
-    _publish(session, services, row)
+    _publish(session, context, row)
     return row
 
 
@@ -240,7 +240,7 @@ async def get(
 
 async def update(
     session: Session,
-    services: Services,
+    context: DeploymentContext,
     account_id: str,
     deployment_id: str,
     request: schemas.DeploymentUpdate,
@@ -252,15 +252,15 @@ async def update(
         setattr(row, name, value)
     if request.config:
         row.config = row.config | request.config.model_dump(exclude_unset=True)
-    _check_engine(services.settings, row)
+    _check_engine(context.settings, row)
     if request.replicas:
         _set_replicas(row, request.replicas)
     if not before.runs_like(spec_of(row)):
-        row.memory_bytes = await estimates.again(session, services.settings, row)
+        row.memory_bytes = await estimates.again(session, context.settings, row)
         row.is_measured = False
-    services.runtime.check_fits(spec_of(row))
+    context.runtime.check_fits(spec_of(row))
     row.updated_at = db.now()
-    _publish(session, services, row)
+    _publish(session, context, row)
     return row
 
 
@@ -278,49 +278,53 @@ def _set_replicas(row: Deployment, wanted: schemas.ReplicasUpdate) -> None:
 
 
 async def set_desired(
-    session: Session, services: Services, account_id: str, deployment_id: str, desired: Desired
+    session: Session,
+    context: DeploymentContext,
+    account_id: str,
+    deployment_id: str,
+    desired: Desired,
 ) -> Deployment:
     row = await get(session, account_id, deployment_id)
     row.desired = desired.value
     row.updated_at = db.now()
-    _publish(session, services, row)
+    _publish(session, context, row)
     return row
 
 
 async def delete(
-    session: Session, services: Services, account_id: str, deployment_id: str
+    session: Session, context: DeploymentContext, account_id: str, deployment_id: str
 ) -> Deployment:
     row = await get(session, account_id, deployment_id)
     await session.delete(row)
-    session.after_commit(lambda: services.directory.drop(row.id))
+    session.after_commit(lambda: context.directory.drop(row.id))
     return row
 
 
-def _publish(session: Session, services: Services, row: Deployment) -> None:
+def _publish(session: Session, context: DeploymentContext, row: Deployment) -> None:
     """Once committed, let the directory and the runtime know."""
-    session.after_commit(lambda: publish(services, row))
+    session.after_commit(lambda: publish(context, row))
 
 
-def publish(services: Services, row: Deployment) -> None:
-    services.directory.put(entry_of(row))
-    services.runtime.apply(spec_of(row), running=row.desired == Desired.RUNNING)
+def publish(context: DeploymentContext, row: Deployment) -> None:
+    context.directory.put(entry_of(row))
+    context.runtime.apply(spec_of(row), running=row.desired == Desired.RUNNING)
 
 
-async def restore(services: Services) -> None:
+async def restore(context: DeploymentContext) -> None:
     """At the server's start: make every deployment known again."""
-    async with services.database.transaction() as session:
+    async with context.database.transaction() as session:
         rows = await repository.everything(session)
         for row in rows:
             if row.memory_bytes is None:
-                await _estimate_late(session, services, row)
+                await _estimate_late(session, context, row)
     for row in rows:
-        publish(services, row)
+        publish(context, row)
 
 
-async def _estimate_late(session: Session, services: Services, row: Deployment) -> None:
+async def _estimate_late(session: Session, context: DeploymentContext, row: Deployment) -> None:
     """Of one that was made before estimates were kept."""
     try:
-        row.memory_bytes = await estimates.again(session, services.settings, row)
+        row.memory_bytes = await estimates.again(session, context.settings, row)
     except InvalidRequestError as error:
         log.warning("no estimate: %s", error.message, extra={"deployment": row.id})
 

@@ -9,7 +9,7 @@ from stoker.files.schemas import File
 from stoker.keys.auth import ActingFor, KeyedRoute, Within, authenticate, bearer, reach_of
 from stoker.store import db
 from stoker.store.tables import files as models
-from stoker.web.context import ReadSession, Services, ServicesDep, WriteSession
+from stoker.web.context import Platform, PlatformDep, ReadSession, WriteSession
 from stoker.web.lists import ListResponse, Paging
 from stoker.web.schemas import Deleted
 
@@ -34,18 +34,18 @@ async def get_file(file_id: str, within: Within, session: ReadSession) -> File:
 
 @router.delete("/{file_id}", responses=responses(NotFoundError))
 async def delete_file(
-    file_id: str, within: Within, session: WriteSession, services: ServicesDep
+    file_id: str, within: Within, session: WriteSession, platform: PlatformDep
 ) -> Deleted:
     """Delete a file before it expires."""
     file = await service.get(session, within, file_id)
-    await service.delete(session, services.blobs, file)
+    await service.delete(session, platform.blobs, file)
     return Deleted(id=file.id, object="file")
 
 
 async def _opened(
     file_id: str,
     request: Request,
-    services: ServicesDep,
+    platform: PlatformDep,
     *,
     expires: Annotated[
         int | None, Query(ge=0, le=1 << 40, description="Of a signed link: unix seconds.")
@@ -55,13 +55,13 @@ async def _opened(
     x_stoker_account: ActingFor = None,
 ) -> models.File:
     """The file of a signed link, or one that the key can see."""
-    if expires is not None and services.secret.signed(
+    if expires is not None and platform.secret.signed(
         service.signed_text(file_id, expires), signature or ""
     ):
-        return await service.by_link(services, file_id, expires, db.now())
-    caller = await authenticate(request, services)
-    reach = await reach_of(caller, services, x_stoker_account)
-    async with services.database.reading() as session:
+        return await service.by_link(platform, file_id, expires, db.now())
+    caller = await authenticate(request, platform)
+    reach = await reach_of(caller, platform, x_stoker_account)
+    async with platform.database.reading() as session:
         return await service.get(session, reach, file_id)
 
 
@@ -72,15 +72,15 @@ async def _opened(
     responses=documented("image/png", "image/jpeg", "image/webp", "video/mp4", ANY_TYPE),
 )
 async def get_content(
-    file: Annotated[models.File, Depends(_opened)], services: ServicesDep
+    file: Annotated[models.File, Depends(_opened)], platform: PlatformDep
 ) -> Content:
     """Get a file's content, or ranges of it (RFC 9110, section 14)."""
-    return content(services, file)
+    return content(platform, file)
 
 
-def content(services: Services, file: models.File) -> Content:
+def content(platform: Platform, file: models.File) -> Content:
     """The answer that carries a file's bytes. Raises `NotFoundError`."""
-    path = services.blobs.local_path(file.blob_key)
+    path = platform.blobs.local_path(file.blob_key)
     if not path.is_file():
         # It expired between the look-up and now.
         raise service.gone()

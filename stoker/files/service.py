@@ -20,7 +20,7 @@ from stoker.store import db
 from stoker.store.blobs import Blobs
 from stoker.store.db import Database, Session
 from stoker.store.tables.files import File, Purpose
-from stoker.web.context import Services
+from stoker.web.context import Platform
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ _AT_ONCE = 500
 
 
 async def store(
-    services: Services,
+    platform: Platform,
     *,
     account_id: str,
     deployment_id: str,
@@ -44,7 +44,7 @@ async def store(
     try:
         for content in contents:
             file = await write(
-                services,
+                platform,
                 account_id=account_id,
                 deployment_id=deployment_id,
                 purpose=purpose,
@@ -55,15 +55,15 @@ async def store(
     except BaseException:
         # Whoever asked has gone, or the disk is full.
         for file in files:
-            services.blobs.discard(file.blob_key)
+            platform.blobs.discard(file.blob_key)
         raise
-    async with services.database.transaction() as session:
+    async with platform.database.transaction() as session:
         session.add_all(files)
     return files
 
 
 async def write(
-    services: Services,
+    platform: Platform,
     *,
     account_id: str,
     deployment_id: str,
@@ -83,21 +83,21 @@ async def write(
         content_type=content_type,
         size=len(content),
         created_at=now,
-        expires_at=now + timedelta(hours=services.settings.media_retention_h),
+        expires_at=now + timedelta(hours=platform.settings.media_retention_h),
     )
-    writing = asyncio.ensure_future(asyncio.to_thread(services.blobs.write, file.blob_key, content))
+    writing = asyncio.ensure_future(asyncio.to_thread(platform.blobs.write, file.blob_key, content))
     try:
         await asyncio.shield(writing)
     except BaseException:
         # A thread cannot be cancelled: when it is done, nothing is to be left of it.
         await asyncio.gather(writing, return_exceptions=True)
-        services.blobs.discard(file.blob_key)
+        platform.blobs.discard(file.blob_key)
         raise
     return file
 
 
-async def read(services: Services, file: File) -> bytes:
-    return await asyncio.to_thread(services.blobs.local_path(file.blob_key).read_bytes)
+async def read(platform: Platform, file: File) -> bytes:
+    return await asyncio.to_thread(platform.blobs.local_path(file.blob_key).read_bytes)
 
 
 async def discard(blobs: Blobs, files: Iterable[File]) -> None:
@@ -110,11 +110,11 @@ async def get(session: Session, reach: Reach, file_id: str) -> File:
     return _there(await repository.get(session, reach, file_id))
 
 
-async def by_link(services: Services, file_id: str, expires: int, now: datetime) -> File:
+async def by_link(platform: Platform, file_id: str, expires: int, now: datetime) -> File:
     """The file of a link whose signature is good."""
     if expires <= now.timestamp():
         raise NotFoundError("This link has expired.", code="link_expired")
-    async with services.database.reading() as session:
+    async with platform.database.reading() as session:
         return _there(await repository.by_id(session, file_id))
 
 
@@ -133,11 +133,11 @@ def remove_after_commit(session: Session, blobs: Blobs, files: Sequence[File]) -
     session.after_commit(remove)
 
 
-def link(services: Services, request: Request, file: File) -> str:
+def link(platform: Platform, request: Request, file: File) -> str:
     """A link to a file's content that needs no key, until the file expires."""
-    base = (services.settings.public_url or str(request.base_url)).rstrip("/")
+    base = (platform.settings.public_url or str(request.base_url)).rstrip("/")
     expires = int(file.expires_at.timestamp())
-    signature = services.secret.sign(signed_text(file.id, expires))
+    signature = platform.secret.sign(signed_text(file.id, expires))
     return f"{base}/v1/files/{file.id}/content?expires={expires}&signature={signature}"
 
 

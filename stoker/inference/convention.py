@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from starlette.types import Receive, Scope, Send
 
 from stoker.errors import CALLING, StokerError, UnsupportedMediaTypeError, responses
-from stoker.inference.tasks import ClientGoneError, unless_gone
+from stoker.inference.call import ClientGoneError, unless_gone
 from stoker.media.media import MediaKind
 from stoker.wire import sse
 

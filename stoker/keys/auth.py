@@ -11,10 +11,11 @@ from fastapi.security import HTTPBearer
 
 from stoker.errors import InvalidAPIKeyError, InvalidRequestError, NotFoundError, RateLimitError
 from stoker.keys import repository
-from stoker.web.context import Services, ServicesDep
-from stoker.web.context import services as services_of
+from stoker.keys.keyring import Keyring
+from stoker.keys.limits import RateLimits
+from stoker.web.context import PlatformDep, part_of
 from stoker.web.http import add_headers, require_json
-from stoker.web.principal import Principal, Scope
+from stoker.web.principal import Principal, Scope, caller_of, know_caller
 
 # Declared for the OpenAPI document only: the header is read by `authenticate` itself, because
 # FastAPI's own answer to a missing one is not in our shape.
@@ -22,23 +23,24 @@ bearer = HTTPBearer(auto_error=False, description="An API key: `Bearer sk-…`")
 
 
 async def authenticate(
-    request: Request, services: ServicesDep, _scheme: Annotated[object, Security(bearer)] = None
+    request: Request, _scheme: Annotated[object, Security(bearer)] = None
 ) -> Principal:
     """The caller. Raises `InvalidAPIKeyError` for every kind of bad key alike, and
     `RateLimitError` where its key has had its share.
     """
-    known: Principal | None = getattr(request.state, "caller", None)
+    known = caller_of(request)
     if known is None:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         given = token.strip() if scheme.lower() == "bearer" else ""
-        known = request.state.caller = await services.keyring.check(given)
+        known = await part_of(request, Keyring).check(given)
+        know_caller(request, known)
         if known.limits:
-            _count(request, services, known)
+            _count(request, known)
     return known
 
 
-def _count(request: Request, services: Services, caller: Principal) -> None:
-    verdict = services.rate_limits.check(caller)
+def _count(request: Request, caller: Principal) -> None:
+    verdict = part_of(request, RateLimits).check(caller)
     add_headers(request, verdict.headers)
     if verdict.exhausted:
         limit = caller.limits[verdict.exhausted]
@@ -59,7 +61,7 @@ class KeyedRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def checked(request: Request) -> Response:
-            await authenticate(request, services_of(request))
+            await authenticate(request)
             if self.body_field is not None:
                 require_json(request)
             return await handle(request)
@@ -84,7 +86,7 @@ ActingFor = Annotated[
 
 
 async def _account(
-    caller: Caller, services: ServicesDep, x_stoker_account: ActingFor = None
+    caller: Caller, platform: PlatformDep, x_stoker_account: ActingFor = None
 ) -> str:
     if caller.scope is Scope.ACCOUNT and caller.account_id:
         return caller.account_id
@@ -94,7 +96,7 @@ async def _account(
                 "An operator key acts for an account: name it in the header x-stoker-account.",
                 param="x-stoker-account",
             )
-        async with services.database.reading() as session:
+        async with platform.database.reading() as session:
             if not await repository.account_exists(session, x_stoker_account):
                 raise NotFoundError(
                     "Account not found", code="account_not_found", param="x-stoker-account"
@@ -113,12 +115,12 @@ class Reach:
 
 
 async def reach_of(
-    caller: Caller, services: ServicesDep, x_stoker_account: ActingFor = None
+    caller: Caller, platform: PlatformDep, x_stoker_account: ActingFor = None
 ) -> Reach:
     """Raises `InvalidAPIKeyError`, and what an operator's key needs."""
     if caller.scope is Scope.DEPLOYMENT and caller.account_id:
         return Reach(caller.account_id, caller.deployment_ids)
-    return Reach(await _account(caller, services, x_stoker_account), None)
+    return Reach(await _account(caller, platform, x_stoker_account), None)
 
 
 async def _operator(caller: Caller) -> Principal:
@@ -128,11 +130,6 @@ async def _operator(caller: Caller) -> Principal:
 
 
 AccountId = Annotated[str, Depends(_account)]
-
-
-async def funded(account_id: AccountId, services: ServicesDep) -> None:
-    """Raise `InsufficientCreditsError` where nothing may be begun for the account."""
-    services.credits.check(account_id)
 
 
 Manager = Annotated[Principal, Depends(_manager)]

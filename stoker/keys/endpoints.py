@@ -1,14 +1,19 @@
+from typing import Annotated
+
 from fastapi import APIRouter, Response
 
 from stoker.errors import ConflictError, NotFoundError, responses
 from stoker.keys import repository, service
 from stoker.keys.auth import KeyedRoute, Manager
+from stoker.keys.keyring import Keyring
 from stoker.keys.schemas import Key, KeyCreate, KeyRotate, KeyWithSecret
 from stoker.store.tables.keys import ApiKey
-from stoker.web.context import ReadSession, ServicesDep, WriteSession
+from stoker.web.context import ReadSession, WriteSession, part
 from stoker.web.idempotency import Idempotent
 from stoker.web.lists import ListResponse, Paging
 from stoker.web.schemas import Deleted
+
+KeyringDep = Annotated[Keyring, part(Keyring)]
 
 router = APIRouter(prefix="/v1/api-keys", tags=["API keys"], route_class=KeyedRoute)
 
@@ -49,10 +54,10 @@ async def get_key(key_id: str, caller: Manager, session: ReadSession) -> Key:
 
 @router.delete("/{key_id}", responses=responses(NotFoundError))
 async def revoke_key(
-    key_id: str, caller: Manager, session: WriteSession, services: ServicesDep
+    key_id: str, caller: Manager, session: WriteSession, keyring: KeyringDep
 ) -> Deleted:
     """Revoke a key, at once."""
-    key = await service.revoke(session, services.keyring, caller, key_id)
+    key = await service.revoke(session, keyring, caller, key_id)
     return Deleted(id=key.id, object="api_key.deleted")
 
 
@@ -61,9 +66,9 @@ async def rotate_key(
     key_id: str,
     caller: Manager,
     session: WriteSession,
-    services: ServicesDep,
+    keyring: KeyringDep,
     body: KeyRotate | None = None,
 ) -> KeyWithSecret:
     """Give a key a new secret; the old one lives on for the grace time."""
     grace_s = (body or KeyRotate()).grace_s
-    return _with_secret(*await service.rotate(session, services.keyring, caller, key_id, grace_s))
+    return _with_secret(*await service.rotate(session, keyring, caller, key_id, grace_s))

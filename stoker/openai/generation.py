@@ -6,22 +6,19 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Response
 from pydantic import ValidationError
 
 from stoker.deployments.directory import Entry
 from stoker.errors import InvalidRequestError, from_validation
+from stoker.inference.call import CallingDep, CallRoute
 from stoker.inference.convention import EVENTS, Convention, add_route, streamed
-from stoker.inference.tasks import Prefer, TaskRoute, check_pipeline, unless_gone, wait_seconds
-from stoker.keys.auth import Caller
 from stoker.llm.families import IMAGE_TEXT_TO_TEXT
 from stoker.openai import chat, completions, response_object
 from stoker.openai import responses as responses_api
 from stoker.openai.messages import check_images
 from stoker.tasks.registry import GENERATING
-from stoker.web.context import Services, ServicesDep
 from stoker.web.http import require_json
-from stoker.web.principal import Principal
 from stoker.wire import schema_limits as limits
 from stoker.wire.generation import Generation
 
@@ -76,41 +73,29 @@ CONVENTIONS = (
     ),
 )
 
-router = APIRouter(tags=["Generated text"], route_class=TaskRoute)
+router = APIRouter(tags=["Generated text"], route_class=CallRoute)
 
 
 def _handler(convention: Generating) -> Callable[..., Awaitable[Response]]:
-    async def handle(
-        request: Request, caller: Caller, services: ServicesDep, prefer: Prefer = None
-    ) -> Response:
-        require_json(request)
-        body = _parsed(convention, await request.body())
-        entry, generation = prepare(services, convention, caller, body)
-        limits: dict[str, Any] = {
-            "wait_s": wait_seconds(services.settings, prefer),
-            "timeout_s": services.settings.inference_timeout_s,
-        }
-        if any(generation.media()):
-            await unless_gone(request, services.media.collect(generation))
+    async def handle(calling: CallingDep) -> Response:
+        require_json(calling.request)
+        body = _parsed(convention, await calling.request.body())
+        entry = calling.target(body.model, GENERATING)
+        generation = prepare(entry, convention, body)
         if not generation.stream:
-            work = services.runtime.call(entry.deployment_id, generation, **limits)
-            content = await unless_gone(request, work)
+            content = await calling.answer(entry, generation, generation)
             return Response(content, media_type="application/json")
-        parts = services.runtime.stream(entry.deployment_id, generation, **limits)
-        return await streamed(request, parts)
+        await calling.collect(generation)
+        return await streamed(calling.request, calling.stream(entry, generation))
 
     return handle
 
 
-def prepare(
-    services: Services, convention: Generating, caller: Principal, body: Asked
-) -> tuple[Entry, Generation]:
-    """Whom a request is for, and what it asks for; its media is still to be collected.
+def prepare(entry: Entry, convention: Generating, body: Asked) -> Generation:
+    """What is asked of a deployment; the media are still to be collected.
 
-    Raises `InvalidRequestError`, `EndpointNotSupportedError` and what `Directory.resolve` does.
+    Raises `InvalidRequestError`.
     """
-    entry = services.directory.resolve(caller, body.model)
-    check_pipeline(entry, GENERATING)
     answer = {
         "id": f"{convention.prefix}{secrets.token_hex(12)}",
         "created": int(time.time()),
@@ -120,7 +105,7 @@ def prepare(
     _check_schemas(generation)
     images = list(generation.media())
     check_images(images, taken=entry.pipeline == IMAGE_TEXT_TO_TEXT)
-    return entry, generation
+    return generation
 
 
 def _check_schemas(generation: Generation) -> None:

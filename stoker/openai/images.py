@@ -2,27 +2,24 @@
 
 import secrets
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import msgspec
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
 from stoker.deployments.directory import Entry
 from stoker.files import service as files
 from stoker.inference import bodies
+from stoker.inference.call import Calling, CallingDep, CallRoute
 from stoker.inference.convention import EVENTS, Convention, add_route, streamed
-from stoker.inference.tasks import Prefer, TaskRoute, check_pipeline, unless_gone, wait_seconds
-from stoker.keys.auth import Caller
 from stoker.openai.image_requests import ImageEditRequest, ImageGenerationRequest
 from stoker.runtime.interface import KEEP_ALIVE, Call
 from stoker.store.tables.files import Purpose
 from stoker.tasks.registry import MEDIA
 from stoker.tasks.text_to_image import EDITS, GENERATIONS
-from stoker.web.context import Services, ServicesDep
 from stoker.wire.drawing import ImageFormat, Images
 
 JSON = "application/json"
@@ -85,18 +82,14 @@ CONVENTIONS = (
     ),
 )
 
-router = APIRouter(tags=["Images"], route_class=TaskRoute)
+router = APIRouter(tags=["Images"], route_class=CallRoute)
 
 
 def _handler(convention: Drawn) -> Callable[..., Awaitable[Response]]:
-    async def handle(
-        request: Request, caller: Caller, services: ServicesDep, prefer: Prefer = None
-    ) -> Response:
-        settings = services.settings
-        body = await bodies.read(request, convention, max_files=MAX_FILES)
-        entry = services.directory.resolve(caller, body.model)
-        check_pipeline(entry, convention.pipelines)
-        await unless_gone(request, services.media.collect(body))
+    async def handle(calling: CallingDep) -> Response:
+        body = await bodies.read(calling.request, convention, max_files=MAX_FILES)
+        entry = calling.target(body.model, convention.pipelines)
+        await calling.collect(body)
         created = int(time.time())
         call = Call(
             task=entry.pipeline,
@@ -107,23 +100,22 @@ def _handler(convention: Drawn) -> Callable[..., Awaitable[Response]]:
             stream=bool(body.stream),
         )
         # Also for an answer in one piece: its time limit is one of silence, not of the whole.
-        parts = services.runtime.stream(
-            entry.deployment_id,
+        parts = calling.stream(
+            entry,
             call,
-            wait_s=wait_seconds(settings, prefer),
-            timeout_s=settings.image_timeout_s,
+            timeout_s=calling.settings.image_timeout_s,
             keep_alive=KEEP_ALIVE if body.stream else b"",
         )
         if body.stream:
-            return await streamed(request, parts)
-        images = _images(await unless_gone(request, _joined(parts)))
+            return await streamed(calling.request, parts)
+        images = _images(await calling.joined(parts))
         if body.is_file:
             return Response(images.files[0], media_type=f"image/{body.form}")
         answer = {
             "model": entry.model,
             "created": created,
             "id": f"img_{secrets.token_hex(12)}",
-            "data": await _data(services, request, entry, body, images),
+            "data": await _data(calling, entry, body, images),
             "size": f"{images.width}x{images.height}",
             "output_format": body.form,
         }
@@ -132,26 +124,21 @@ def _handler(convention: Drawn) -> Callable[..., Awaitable[Response]]:
     return handle
 
 
-async def _joined(parts: AsyncGenerator[bytes]) -> bytes:
-    async with aclosing(parts):
-        return b"".join([part async for part in parts])
-
-
 async def _data(
-    services: Services, request: Request, entry: Entry, body: ImageGenerationRequest, images: Images
+    calling: Calling, entry: Entry, body: ImageGenerationRequest, images: Images
 ) -> list[dict[str, Any]]:
     if body.response_format == "b64_json":
         # The encoder writes bytes as base64.
         return [{"b64_json": file} for file in images.files]
     stored = await files.store(
-        services,
+        calling.calls,
         account_id=entry.account_id,
         deployment_id=entry.deployment_id,
         purpose=Purpose.IMAGE,
         contents=images.files,
         content_type=f"image/{body.form}",
     )
-    return [{"url": files.link(services, request, file)} for file in stored]
+    return [{"url": files.link(calling.calls, calling.request, file)} for file in stored]
 
 
 for _convention in CONVENTIONS:

@@ -5,12 +5,12 @@ from typing import Literal
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
+from stoker.deployments.context import ContextDep, DeploymentContext
 from stoker.deployments.directory import Entry
 from stoker.errors import ModelNotFoundError, responses
 from stoker.keys.auth import Caller
 from stoker.runtime.interface import Readiness, Status
 from stoker.tasks.registry import endpoints
-from stoker.web.context import Services, ServicesDep
 
 router = APIRouter(prefix="/v1/models", tags=["Models"])
 
@@ -31,8 +31,8 @@ class ModelList(BaseModel):
     data: list[Model]
 
 
-def _model(services: Services, entry: Entry) -> Model:
-    stats = services.runtime.stats(entry.deployment_id)
+def _model(context: DeploymentContext, entry: Entry) -> Model:
+    stats = context.runtime.stats(entry.deployment_id)
     return Model(
         id=entry.model,
         created=int(entry.created_at.timestamp()),
@@ -45,13 +45,13 @@ def _model(services: Services, entry: Entry) -> Model:
 
 
 @router.get("", responses=responses())
-async def list_models(caller: Caller, services: ServicesDep) -> ModelList:
+async def list_models(caller: Caller, context: ContextDep) -> ModelList:
     """List the models that the key may call."""
-    entries = services.directory.visible(caller)
-    return ModelList(data=[_model(services, entry) for entry in entries])
+    entries = context.directory.visible(caller)
+    return ModelList(data=[_model(context, entry) for entry in entries])
 
 
 @router.get("/{model:path}", responses=responses(ModelNotFoundError))
-async def get_model(model: str, caller: Caller, services: ServicesDep) -> Model:
+async def get_model(model: str, caller: Caller, context: ContextDep) -> Model:
     """Get one model. Its id may contain slashes."""
-    return _model(services, services.directory.resolve(caller, model))
+    return _model(context, context.directory.resolve(caller, model))

@@ -3,18 +3,16 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Response
 from pydantic import AfterValidator, Field, model_validator
 
 from stoker.inference import bodies
+from stoker.inference.call import CallingDep, CallRoute
 from stoker.inference.convention import EVENTS, Convention, add_route, streamed
-from stoker.inference.tasks import Prefer, TaskRoute, check_pipeline, wait_seconds
-from stoker.keys.auth import Caller
 from stoker.openai import hub
 from stoker.openai.sampling import ModelRequest, OpenAIRequest
 from stoker.runtime.interface import KEEP_ALIVE, Call
 from stoker.tasks.text_to_speech import PATH, PIPELINE
-from stoker.web.context import ServicesDep
 
 MAX_CHARACTERS = 4096
 CONTENT_TYPES: Mapping[str, str] = {
@@ -118,24 +116,16 @@ CONVENTION = Convention(
     example=EXAMPLE,
 )
 
-router = APIRouter(tags=["Audio"], route_class=TaskRoute)
+router = APIRouter(tags=["Audio"], route_class=CallRoute)
 
 
-async def _handle(
-    request: Request, caller: Caller, services: ServicesDep, prefer: Prefer = None
-) -> Response:
-    body = await bodies.read(request, CONVENTION, max_files=0)
-    entry = services.directory.resolve(caller, body.model)
-    check_pipeline(entry, (PIPELINE.name,))
-    parts = services.runtime.stream(
-        entry.deployment_id,
-        body.call(),
-        wait_s=wait_seconds(services.settings, prefer),
-        timeout_s=services.settings.inference_timeout_s,
-        # Nothing may stand between two parts of a file.
-        keep_alive=KEEP_ALIVE if body.events else b"",
-    )
-    return await streamed(request, parts, EVENTS if body.events else CONTENT_TYPES[body.form])
+async def _handle(calling: CallingDep) -> Response:
+    body = await bodies.read(calling.request, CONVENTION, max_files=0)
+    entry = calling.target(body.model, (PIPELINE.name,))
+    # Nothing may stand between two parts of a file.
+    parts = calling.stream(entry, body.call(), keep_alive=KEEP_ALIVE if body.events else b"")
+    media_type = EVENTS if body.events else CONTENT_TYPES[body.form]
+    return await streamed(calling.request, parts, media_type)
 
 
 add_route(router, CONVENTION, (PIPELINE.name,), _handle)

@@ -3,13 +3,12 @@
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Response
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from stoker.inference import bodies
+from stoker.inference.call import CallingDep, CallRoute
 from stoker.inference.convention import EVENTS, Convention, add_route, streamed
-from stoker.inference.tasks import Prefer, TaskRoute, check_pipeline, unless_gone, wait_seconds
-from stoker.keys.auth import Caller
 from stoker.media.media import Media
 from stoker.openai import hub
 from stoker.openai.sampling import ModelRequest
@@ -19,7 +18,6 @@ from stoker.stages.recognition.transcripts import TIMED, Finishing
 from stoker.tasks.automatic_speech_recognition import PIPELINE, TRANSCRIPTIONS, TRANSLATIONS
 from stoker.tasks.base import refusal
 from stoker.tasks.inputs import Audio
-from stoker.web.context import ServicesDep
 
 JSON = "application/json"
 TEXT, VTT = "text/plain", "text/vtt"
@@ -212,18 +210,13 @@ CONVENTIONS: tuple[Convention[AudioTranslationRequest], ...] = (
     ),
 )
 
-router = APIRouter(tags=["Transcription"], route_class=TaskRoute)
+router = APIRouter(tags=["Transcription"], route_class=CallRoute)
 
 
 def _handler(convention: Convention[AudioTranslationRequest]) -> Callable[..., Awaitable[Response]]:
-    async def handle(
-        request: Request, caller: Caller, services: ServicesDep, prefer: Prefer = None
-    ) -> Response:
-        settings = services.settings
-        body = await bodies.read(request, convention, max_files=1)
-        entry = services.directory.resolve(caller, body.model)
-        check_pipeline(entry, [PIPELINE.name])
-        await unless_gone(request, services.media.collect(body))
+    async def handle(calling: CallingDep) -> Response:
+        body = await bodies.read(calling.request, convention, max_files=1)
+        entry = calling.target(body.model, [PIPELINE.name])
         call = Call(
             task=PIPELINE.name,
             items=[body.file],
@@ -232,16 +225,11 @@ def _handler(convention: Convention[AudioTranslationRequest]) -> Callable[..., A
             finishing={**body.finishing(), "model": entry.model},
             stream=body.is_streamed,
         )
-        limits: dict[str, Any] = {
-            "wait_s": wait_seconds(settings, prefer),
-            "timeout_s": settings.inference_timeout_s,
-        }
         if not body.is_streamed:
-            work = services.runtime.call(entry.deployment_id, call, **limits)
-            content = await unless_gone(request, work)
+            content = await calling.answer(entry, call, body)
             return Response(content, media_type=_TYPES.get(body.response_format, JSON))
-        parts = services.runtime.stream(entry.deployment_id, call, **limits)
-        return await streamed(request, parts)
+        await calling.collect(body)
+        return await streamed(calling.request, calling.stream(entry, call))
 
     return handle
 

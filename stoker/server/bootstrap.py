@@ -7,16 +7,16 @@ from pathlib import Path
 
 from stoker.keys import repository, service
 from stoker.keys.schemas import KeyCreate
-from stoker.web.context import Services
+from stoker.web.context import Platform
 from stoker.web.principal import Scope
 
 log = logging.getLogger(__name__)
 
 
-async def operator_key(services: Services) -> Path:
+async def operator_key(platform: Platform) -> Path:
     """The file with an operator key, made where no operator key exists yet."""
-    path = services.settings.data_dir.resolve() / "operator-key"
-    async with services.database.transaction() as session:
+    path = platform.settings.data_dir.resolve() / "operator-key"
+    async with platform.database.transaction() as session:
         if not await repository.operator_exists(session):
             request = KeyCreate(scope=Scope.OPERATOR, name="first operator")
             key, secret = service.issue(session, None, request)
@@ -24,11 +24,11 @@ async def operator_key(services: Services) -> Path:
     return path
 
 
-async def announce(services: Services, base_url: str) -> None:
+async def announce(platform: Platform, base_url: str) -> None:
     """Make the operator key and write where the server listens to DATA_DIR/server.json."""
-    path = await operator_key(services)
+    path = await operator_key(platform)
     state = {"base_url": base_url, "pid": os.getpid()}
-    write_private(services.settings.data_dir.resolve() / "server.json", json.dumps(state) + "\n")
+    write_private(platform.settings.data_dir.resolve() / "server.json", json.dumps(state) + "\n")
     log.info("serving", extra={"base_url": base_url, "operator_key_file": str(path)})
 
 

@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 from sqlalchemy import text
 
 import stoker
-from stoker.web.context import Services, ServicesDep
+from stoker.web.context import Platform, PlatformDep
 
 router = APIRouter(tags=["Health"])
 
@@ -18,11 +18,11 @@ class Health(BaseModel):
     problem: str | None = Field(default=None, description="What keeps the server from working.")
 
 
-async def _problem(services: Services) -> str | None:
-    if problem := services.runtime.check():
+async def _problem(platform: Platform) -> str | None:
+    if problem := platform.runtime.check():
         return problem
     try:
-        async with services.database.reading() as session:
+        async with platform.database.reading() as session:
             await session.execute(text("SELECT 1"))
     except Exception:
         return "The database does not answer."
@@ -38,15 +38,15 @@ def _answer(response: Response, problem: str | None) -> Health:
 
 
 @router.get("/health", responses={503: {"model": Health}})
-async def health(services: ServicesDep, response: Response) -> Health:
+async def health(platform: PlatformDep, response: Response) -> Health:
     """The process is alive and makes progress."""
-    return _answer(response, await _problem(services))
+    return _answer(response, await _problem(platform))
 
 
 @router.get("/ready", responses={503: {"model": Health}})
-async def ready(services: ServicesDep, response: Response) -> Health:
+async def ready(platform: PlatformDep, response: Response) -> Health:
     """The server can take work: models would start without delay."""
-    problem = await _problem(services)
-    if problem is None and not services.runtime.ready:
+    problem = await _problem(platform)
+    if problem is None and not platform.runtime.ready:
         problem = "The engine host is still importing its libraries."
     return _answer(response, problem)

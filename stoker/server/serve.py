@@ -13,13 +13,15 @@ import uvicorn
 from stoker import logs
 from stoker.config import Settings
 from stoker.server.app import create_app
+from stoker.server.services import Services
 from stoker.telemetry.endpoints import standalone
-from stoker.web.context import Services
+from stoker.telemetry.recorder import Metrics
+from stoker.web.context import Platform
 
-Started = Callable[[Services, str], Awaitable[None]]
+Started = Callable[[Platform, str], Awaitable[None]]
 
 
-async def _nothing(_services: Services, _base_url: str) -> None:
+async def _nothing(_platform: Platform, _base_url: str) -> None:
     return None
 
 
@@ -47,14 +49,14 @@ class _MetricsServer(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def _serving_metrics(settings: Settings, services: Services) -> AsyncGenerator[None]:
+async def _serving_metrics(settings: Settings, metrics: Metrics) -> AsyncGenerator[None]:
     """The metrics at an address of their own, where one is set."""
     if settings.metrics_port is None:
         yield
         return
     listener = _listen(settings.metrics_host, settings.metrics_port)
     config = uvicorn.Config(
-        standalone(services.metrics),
+        standalone(metrics),
         http="httptools",
         lifespan="off",
         log_config=None,
@@ -103,6 +105,7 @@ async def _serve(settings: Settings, started: Started) -> None:
     # making them.
     gc.disable()
     app = create_app(settings)
+    services: Services = app.state.services
     listener = _listen(settings.host, settings.port)
     port = listener.getsockname()[1]
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
@@ -118,7 +121,7 @@ async def _serve(settings: Settings, started: Started) -> None:
         timeout_graceful_shutdown=int(settings.stop_grace_s) or 1,
     )
     # Streams that may last for days would be waited for.
-    server = Server(config, app.state.services.runs.followers.end)
+    server = Server(config, services.agents.followers.end)
 
     async def announce() -> None:
         # uvicorn has no event for it.
@@ -128,10 +131,10 @@ async def _serve(settings: Settings, started: Started) -> None:
         # requests again and again.
         gc.freeze()
         gc.enable()
-        await started(app.state.services, f"http://{host}:{port}")
+        await started(services.platform, f"http://{host}:{port}")
 
     announcing = asyncio.create_task(announce())
-    async with _serving_metrics(settings, app.state.services):
+    async with _serving_metrics(settings, services.metrics):
         await server.serve(sockets=[listener])
     if announcing.done():
         announcing.result()

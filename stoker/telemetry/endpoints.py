@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, exposition
@@ -17,7 +17,7 @@ from starlette.routing import Route
 from stoker.errors import responses
 from stoker.keys.auth import Operator
 from stoker.telemetry.recorder import Metrics
-from stoker.web.context import ServicesDep
+from stoker.web.context import part
 
 PATH = "/metrics"
 OPENMETRICS = "application/openmetrics-text"
@@ -33,6 +33,8 @@ _FORMATS: Mapping[bool, tuple[Callable[[Collector], bytes], str]] = {
         openmetrics.CONTENT_TYPE_LATEST,
     ),
 }
+
+MetricsDep = Annotated[Metrics, part(Metrics)]
 
 router = APIRouter(tags=["Metrics"])
 
@@ -60,9 +62,9 @@ async def answer(metrics: Metrics, accept: str) -> Response:
     response_class=Response,
     responses=ANSWERS | responses(),
 )
-async def get_metrics(request: Request, _caller: Operator, services: ServicesDep) -> Response:
+async def get_metrics(request: Request, _caller: Operator, metrics: MetricsDep) -> Response:
     """Metrics of this server, for Prometheus."""
-    return await answer(services.metrics, request.headers.get("accept", ""))
+    return await answer(metrics, request.headers.get("accept", ""))
 
 
 def standalone(metrics: Metrics) -> Starlette:

@@ -7,8 +7,9 @@ from stoker.keys.auth import AccountId, KeyedRoute, Manager, Operator
 from stoker.store import db
 from stoker.store.db import NO_CONTROL
 from stoker.usage import balances, money, prices, reports, repository, schemas
+from stoker.usage.funding import CreditsDep
 from stoker.usage.schemas import Credits, GrantCreate, Price, PriceCreate, Transfer, UsageReport
-from stoker.web.context import ReadSession, ServicesDep, WriteSession
+from stoker.web.context import ReadSession, WriteSession
 from stoker.web.idempotency import Idempotent
 from stoker.web.lists import ListResponse, Paging
 
@@ -101,13 +102,13 @@ async def grant_credits(
     body: GrantCreate,
     _operator: Operator,
     session: WriteSession,
-    services: ServicesDep,
+    known: CreditsDep,
     idempotent: Idempotent,
 ) -> Response:
     """Grant credit to an account (operators)."""
 
     async def created() -> Transfer:
-        return Transfer.of(await balances.grant(session, services.credits, account_id, body))
+        return Transfer.of(await balances.grant(session, known, account_id, body))
 
     return await idempotent.run(session, created)
 

@@ -11,14 +11,15 @@ from stoker.files import endpoints as files
 from stoker.files.content import Content, documented
 from stoker.files.service import discard
 from stoker.inference import bodies
+from stoker.inference.call import Calling, CallsDep
 from stoker.inference.convention import Convention
-from stoker.inference.tasks import check_pipeline, unless_gone
 from stoker.keys.auth import Caller, KeyedRoute, Within
 from stoker.store import db
 from stoker.tasks.registry import VIDEO
 from stoker.videos import repository, service, shapes
+from stoker.videos.context import ContextDep
 from stoker.videos.schemas import Variant, Video, VideoCreate
-from stoker.web.context import ReadSession, ServicesDep, WriteSession
+from stoker.web.context import ReadSession, WriteSession
 from stoker.web.idempotency import Idempotent
 from stoker.web.lists import ListResponse, Paging
 from stoker.web.schemas import Deleted
@@ -43,45 +44,44 @@ CREATE = Convention(
     responses=responses(*CALLING, UnsupportedMediaTypeError),
 )
 async def create_video(
-    request: Request, caller: Caller, services: ServicesDep, idempotent: Idempotent
+    request: Request, caller: Caller, calls: CallsDep, context: ContextDep, idempotent: Idempotent
 ) -> Response:
     """Have a video made: a job that is durable from this answer on."""
-    services.credits.check(caller.account_id)
-    body = await bodies.read(request, CREATE, max_files=1)
-    entry = services.directory.resolve(caller, body.model)
-    check_pipeline(entry, VIDEO)
+    calling = Calling(request, caller, calls)
+    body = await bodies.read(calling.request, CREATE, max_files=1)
+    entry = calling.target(body.model, VIDEO)
     service.check_reference(entry, body)
     fingerprint = service.fingerprint(body)
     if known := await idempotent.known(200, fingerprint):
         return known
-    shape = await shapes.drawn(services, entry, body)
-    await unless_gone(request, services.media.collect(body))
-    reference = await service.keep_reference(services, entry, body)
+    shape = await shapes.drawn(context, entry, body)
+    await calling.collect(body)
+    reference = await service.keep_reference(context, entry, body)
     created: Video | None = None
 
     async def create() -> Video:
         nonlocal created
-        row = await service.create(session, services, entry, body, reference=reference, shape=shape)
-        created = service.response(services, row)
+        row = await service.create(session, context, entry, body, reference=reference, shape=shape)
+        created = service.response(context, row)
         return created
 
     try:
-        async with services.database.transaction() as session:
+        async with context.database.transaction() as session:
             answer = await idempotent.run(session, create, 200, fingerprint)
     finally:
         if reference and created is None:
-            await discard(services.blobs, [reference])
-    services.videos.wake()
+            await discard(context.blobs, [reference])
+    context.jobs.wake()
     return answer
 
 
 @router.get("", responses=responses())
 async def list_videos(
-    within: Within, session: ReadSession, services: ServicesDep, paging: Paging
+    within: Within, session: ReadSession, context: ContextDep, paging: Paging
 ) -> ListResponse[Video]:
     """List videos, those that wait or failed, too."""
     page = await repository.page(session, within, paging)
-    return page.response(lambda row: service.response(services, row))
+    return page.response(lambda row: service.response(context, row))
 
 
 @router.get("/{video_id}", responses=responses(NotFoundError))
@@ -89,11 +89,11 @@ async def get_video(
     video_id: str,
     within: Within,
     session: ReadSession,
-    services: ServicesDep,
+    context: ContextDep,
     response: Response,
 ) -> Video:
     """Get a video's state: how far it is, or how it ended."""
-    found = service.response(services, await service.get(session, within, video_id))
+    found = service.response(context, await service.get(session, within, video_id))
     # How OpenAI's clients learn when to ask again.
     response.headers["openai-poll-after-ms"] = str(service.POLL_AFTER_MS)
     return found
@@ -105,20 +105,20 @@ async def get_video(
     responses=responses(ConflictError) | documented("video/mp4", "image/webp"),
 )
 async def get_video_content(
-    video_id: str, within: Within, services: ServicesDep, variant: Variant = "video"
+    video_id: str, within: Within, context: ContextDep, variant: Variant = "video"
 ) -> Content:
     """Get a completed video (MP4, H.264) or its thumbnail (WebP), or ranges of it."""
-    async with services.database.reading() as session:
+    async with context.database.reading() as session:
         row = await service.get(session, within, video_id)
         file = await service.content(session, row, variant, db.now())
-    return files.content(services, file)
+    return files.content(context, file)
 
 
 @router.delete("/{video_id}", responses=responses(NotFoundError))
 async def delete_video(
-    video_id: str, within: Within, session: WriteSession, services: ServicesDep
+    video_id: str, within: Within, session: WriteSession, context: ContextDep
 ) -> Deleted:
     """Delete a video with its content; one that is being made is stopped."""
     row = await service.get(session, within, video_id, lock=True)
-    await service.delete(session, services, row)
+    await service.delete(session, context, row)
     return Deleted(id=row.id, object="video.deleted")

@@ -31,7 +31,8 @@ from stoker.store.tables.jobs import JobStatus
 from stoker.store.tables.videos import Video
 from stoker.tasks.registry import IMAGE_TO_VIDEO
 from stoker.videos import repository, schemas
-from stoker.web.context import Services
+from stoker.videos.context import VideoContext
+from stoker.web.context import Platform
 from stoker.wire.video_request import VideoAnswer
 
 KEPT = timedelta(days=30)
@@ -67,14 +68,14 @@ def check_reference(entry: Entry, body: schemas.VideoCreate) -> None:
 
 
 async def keep_reference(
-    services: Services, entry: Entry, body: schemas.VideoCreate
+    context: VideoContext, entry: Entry, body: schemas.VideoCreate
 ) -> File | None:
     """Write what a video begins with; `create` adds its row."""
     reference = body.input_reference
     if reference is None or reference.content is None:
         return None
     file = await files.write(
-        services,
+        context,
         account_id=entry.account_id,
         deployment_id=entry.deployment_id,
         purpose=Purpose.REFERENCE,
@@ -88,14 +89,14 @@ async def keep_reference(
 
 async def create(
     session: Session,
-    services: Services,
+    context: VideoContext,
     entry: Entry,
     body: schemas.VideoCreate,
     *,
     reference: File | None,
     shape: Shape | None,
 ) -> Video:
-    limit = services.settings.jobs_queued
+    limit = context.settings.jobs_queued
     if await jobs.unfinished(session, Video, entry.deployment_id) >= limit:
         raise RateLimitError(
             f"This deployment has {limit} videos waiting or being made. Try again later.",
@@ -125,11 +126,11 @@ async def create(
     return row
 
 
-def response(services: Services, row: Video) -> schemas.Video:
+def response(context: VideoContext, row: Video) -> schemas.Video:
     status = JobStatus(row.status)
     progress = row.progress
     if status is JobStatus.IN_PROGRESS:
-        progress = max(progress, services.videos.progress(row.id) or 0.0)
+        progress = max(progress, context.jobs.progress(row.id) or 0.0)
     error = None
     if row.error_code:
         error = schemas.VideoError(code=row.error_code, message=row.error_message or "")
@@ -174,23 +175,23 @@ async def content(session: Session, row: Video, variant: schemas.Variant, now: d
     return file
 
 
-async def delete(session: Session, services: Services, row: Video) -> None:
+async def delete(session: Session, context: VideoContext, row: Video) -> None:
     """Delete a video with its files; a job that waits or runs ends."""
     await session.delete(row)
-    await _delete_files(session, services, row.id)
-    session.after_commit(lambda: services.videos.cancel(row.id))
+    await _delete_files(session, context, row.id)
+    session.after_commit(lambda: context.jobs.cancel(row.id))
 
 
-async def forget_ended(services: Services, now: datetime) -> None:
-    async with services.database.transaction() as session:
+async def forget_ended(platform: Platform, now: datetime) -> None:
+    async with platform.database.transaction() as session:
         await repository.forget_ended(session, now - KEPT)
 
 
-async def _delete_files(session: Session, services: Services, video_id: str) -> None:
+async def _delete_files(session: Session, platform: Platform, video_id: str) -> None:
     owned = await file_rows.owned(session, video_id)
     for file in owned:
         await session.delete(file)
-    files.remove_after_commit(session, services.blobs, owned)
+    files.remove_after_commit(session, platform.blobs, owned)
 
 
 def _seconds(moment: datetime | None) -> int | None:
@@ -211,18 +212,18 @@ class Making:
 
     table = Video
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, context: VideoContext) -> None:
+        self._context = context
 
     async def perform(self, row: Video, on_progress: OnProgress) -> Made:
-        services, settings = self._services, self._services.settings
+        context, settings = self._context, self._context.settings
         call = Call(
             task=row.pipeline,
             items=[{"prompt": row.prompt, "image": await self._reference(row)}],
             parameters=row.parameters,
             single=True,
         )
-        content = await services.runtime.call(
+        content = await context.runtime.call(
             row.deployment_id,
             call,
             wait_s=settings.load_timeout_s,
@@ -234,7 +235,7 @@ class Making:
         try:
             thumbnail = await self._write(row, Purpose.THUMBNAIL, answer.thumbnail, _THUMBNAIL)
         except BaseException:
-            self._services.blobs.discard(video.blob_key)
+            self._context.blobs.discard(video.blob_key)
             raise
         return Made(answer, video, thumbnail)
 
@@ -254,23 +255,23 @@ class Making:
 
     async def ended(self, session: Session, row: Video, error: StokerError | None) -> None:
         if row.reference_id and (file := await file_rows.by_id(session, row.reference_id)):
-            await files.delete(session, self._services.blobs, file)
+            await files.delete(session, self._context.blobs, file)
 
     async def discard(self, made: Made) -> None:
-        await files.discard(self._services.blobs, [made.video, made.thumbnail])
+        await files.discard(self._context.blobs, [made.video, made.thumbnail])
 
     async def _reference(self, row: Video) -> Media | None:
         if row.reference_id is None:
             return None
-        async with self._services.database.reading() as session:
+        async with self._context.database.reading() as session:
             file = await file_rows.by_id(session, row.reference_id)
         if file is None:
             raise NotFoundError("The video's input_reference has expired.", code="file_not_found")
-        return Media("image", content=await files.read(self._services, file))
+        return Media("image", content=await files.read(self._context, file))
 
     async def _write(self, row: Video, purpose: Purpose, content: bytes, kind: str) -> File:
         return await files.write(
-            self._services,
+            self._context,
             account_id=row.account_id,
             deployment_id=row.deployment_id,
             purpose=purpose,

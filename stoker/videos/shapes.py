@@ -14,7 +14,7 @@ from stoker.diffusion.video.rules import Rules, Shape, check_amount, rules_of
 from stoker.errors import InvalidRequestError
 from stoker.stages.base import InputError
 from stoker.videos.schemas import VideoCreate
-from stoker.web.context import Services
+from stoker.web.context import Platform
 from stoker.wire.video_request import VideoSpec
 
 log = logging.getLogger(__name__)
@@ -22,13 +22,13 @@ log = logging.getLogger(__name__)
 _MAX_CONFIG_BYTES = 1 << 20
 
 
-async def drawn(services: Services, entry: Entry, body: VideoCreate) -> Shape | None:
+async def drawn(platform: Platform, entry: Entry, body: VideoCreate) -> Shape | None:
     """What is going to be drawn; None where the model's files do not tell: its load will fail.
 
     Raises `InvalidRequestError` for what the model cannot draw.
     """
     try:
-        rules = await _rules(services, entry)
+        rules = await _rules(platform, entry)
     except (KeyError, OSError, TypeError, ValueError):
         log.warning("a video pipeline could not be read", extra={"deployment": entry.deployment_id})
         return None
@@ -40,11 +40,11 @@ async def drawn(services: Services, entry: Entry, body: VideoCreate) -> Shape | 
     return shape
 
 
-async def _rules(services: Services, entry: Entry) -> Rules:
-    async with services.database.reading() as session:
+async def _rules(platform: Platform, entry: Entry) -> Rules:
+    async with platform.database.reading() as session:
         row = await deployments.get(session, entry.account_id, entry.deployment_id)
         if row is None:
             raise KeyError(entry.deployment_id)
         keys = {} if row.upload_id is None else await artifacts.files_of(session, row.upload_id)
-    source = FolderReader(Path(row.source)) if row.source else services.blobs.files(keys)
+    source = FolderReader(Path(row.source)) if row.source else platform.blobs.files(keys)
     return await asyncio.to_thread(rules_of, lambda path: source.read(path, 0, _MAX_CONFIG_BYTES))

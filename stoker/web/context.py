@@ -1,69 +1,65 @@
-"""What a request handler can ask for: the services, a unit of work, the caller."""
+"""What a request handler can ask for: the platform, a unit of work, a part of a resource."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
-from fastapi import Depends, Request
+from fastapi import Depends, FastAPI, Request
 
-from stoker.agents.runs import Runs
 from stoker.config import Settings
-from stoker.deployments.directory import Directory
-from stoker.jobs.runner import Runner
-from stoker.keys.keyring import Keyring
-from stoker.keys.limits import RateLimits
 from stoker.media.collect import Collector
 from stoker.runtime.interface import Runtime
 from stoker.store.blobs import Blobs
 from stoker.store.db import Database, Session
 from stoker.store.secret import ServerSecret
-from stoker.telemetry.recorder import Metrics
-from stoker.telemetry.traces import Traces
-from stoker.usage.balances import Credits
-from stoker.usage.counts import Counts
-from stoker.usage.metering import Metering
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Services:
+class Platform:
+    """What every resource stands on. It knows none of them; a resource that keeps something in
+    memory has a context of its own, which is the platform and that.
+    """
+
     settings: Settings
     database: Database
     blobs: Blobs
-    keyring: Keyring
-    directory: Directory
-    runtime: Runtime
     secret: ServerSecret
     media: Collector
-    metrics: Metrics
-    rate_limits: RateLimits
-    traces: Traces | None
-    credits: Credits
-    counts: Counts
-    metering: Metering
-    videos: Runner[Any, Any]
-    """Works on the jobs that are videos."""
-    runs: Runs
+    runtime: Runtime
 
 
-def services(request: Request) -> Services:
-    return request.app.state.services
+def install(app: FastAPI, parts: Iterable[object]) -> None:
+    """Let handlers of the app find the parts, each by its type."""
+    app.state.parts = {type(part): part for part in parts}
 
 
-async def _services(request: Request) -> Services:
+def part_of(request: Request, kind: type[T]) -> T:
+    """What the app has of a type."""
+    return request.app.state.parts[kind]
+
+
+def part(kind: type[Any]) -> Any:
+    """A dependency: what the app has of a type."""
+
     # A coroutine, though it awaits nothing: FastAPI sends plain functions to a thread pool.
-    return services(request)
+    async def found(request: Request) -> Any:
+        return part_of(request, kind)
+
+    return Depends(found)
 
 
-ServicesDep = Annotated[Services, Depends(_services)]
+PlatformDep = Annotated[Platform, part(Platform)]
 
 
-async def _transaction(services: ServicesDep) -> AsyncIterator[Session]:
-    async with services.database.transaction() as session:
+async def _transaction(platform: PlatformDep) -> AsyncIterator[Session]:
+    async with platform.database.transaction() as session:
         yield session
 
 
-async def _reading(services: ServicesDep) -> AsyncIterator[Session]:
-    async with services.database.reading() as session:
+async def _reading(platform: PlatformDep) -> AsyncIterator[Session]:
+    async with platform.database.reading() as session:
         yield session
 
 

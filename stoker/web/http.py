@@ -4,8 +4,9 @@ import logging
 import re
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 from fastapi import FastAPI, Request
@@ -30,8 +31,6 @@ from stoker.errors import (
 )
 from stoker.ids import Prefix, new_id
 from stoker.logs import request_id
-from stoker.telemetry.recorder import Metrics
-from stoker.telemetry.traces import Traces
 
 log = logging.getLogger("stoker.http")
 
@@ -41,11 +40,28 @@ _HEADERS = "stoker.headers"
 _METHODS = "methods_of_paths"
 
 
+class RequestListener(Protocol):
+    """Is notified of every request that was answered."""
+
+    def answered(self, route: str | None, method: str, status: int, seconds: float) -> None: ...
+
+
+class Traced(Protocol):
+    """What a trace wants to know of a request in the end."""
+
+    status: int
+    route: str | None
+
+
+class RequestTracer(Protocol):
+    def request(self, scope: Scope, request_id: str) -> AbstractContextManager[Traced]: ...
+
+
 class RequestContext:
     """Gives every request an id, a body limit and one log line."""
 
     def __init__(
-        self, app: ASGIApp, body_limit: int, metrics: Metrics, traces: Traces | None
+        self, app: ASGIApp, body_limit: int, metrics: RequestListener, traces: RequestTracer | None
     ) -> None:
         self.app = app
         self.body_limit = body_limit

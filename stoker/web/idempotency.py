@@ -10,13 +10,13 @@ from pydantic import BaseModel
 from sqlalchemy import delete
 from sqlalchemy.exc import IntegrityError
 
-from stoker.errors import ConflictError
-from stoker.keys.auth import Caller
+from stoker.errors import ConflictError, InvalidAPIKeyError
 from stoker.store import db
 from stoker.store.db import Database, Session
 from stoker.store.tables.idempotency import IdempotencyRecord
-from stoker.web.context import ServicesDep
+from stoker.web.context import PlatformDep
 from stoker.web.dependencies import made
+from stoker.web.principal import caller_of
 
 KEPT = timedelta(hours=24)
 
@@ -25,8 +25,7 @@ class Idempotency:
     def __init__(
         self,
         request: Request,
-        caller: Caller,
-        services: ServicesDep,
+        platform: PlatformDep,
         idempotency_key: Annotated[
             str | None,
             Header(
@@ -37,9 +36,12 @@ class Idempotency:
         ] = None,
     ) -> None:
         self._request = request
+        caller = caller_of(request)
+        if caller is None:
+            raise InvalidAPIKeyError
         self._caller = caller
-        self._secret = services.secret
-        self._database = services.database
+        self._secret = platform.secret
+        self._database = platform.database
         self._key = idempotency_key
 
     async def known(self, status: int, fingerprint: str) -> Response | None:

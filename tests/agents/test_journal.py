@@ -400,11 +400,11 @@ class TestSealing:
 
 class TestFollowing:
     def parts(self, lab: Lab, row: Run) -> AsyncGenerator[bytes]:
-        services: Any = SimpleNamespace(
-            database=lab.database, secret=lab.secret, runs=SimpleNamespace(followers=lab.followers)
+        context: Any = SimpleNamespace(
+            database=lab.database, secret=lab.secret, followers=lab.followers
         )
         place = stream.Place("agent_runs", row.id, "acct_runs")
-        return stream._parts(services, place, 0)
+        return stream._parts(context, place, 0)
 
     async def stream(self, lab: Lab, row: Run) -> list[dict[str, Any]]:
         content = b"".join([part async for part in self.parts(lab, row)])
@@ -496,14 +496,13 @@ class TestRetention:
                 event = Event(1, "run.requires_action", {}, at)
                 await repository.add_events(session, sealed(row.id, lab.sealer(row), [event]))
         told: list[str] = []
-        services: Any = SimpleNamespace(
+        context: Any = SimpleNamespace(
             database=lab.database,
             settings=SimpleNamespace(agent_run_retention_days=30),
-            runs=SimpleNamespace(
-                followers=lab.followers, runner=SimpleNamespace(cancel=told.append)
-            ),
+            followers=lab.followers,
+            jobs=SimpleNamespace(cancel=told.append),
         )
-        await run_service.forget_old(services, now)
+        await run_service.forget_old(context, now)
         async with lab.database.reading() as session:
             left = (await session.scalars(select(Run.id))).all()
             events = (await session.scalars(select(RunEvent.run_id))).all()

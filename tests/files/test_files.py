@@ -14,10 +14,10 @@ from sqlalchemy import select
 from stoker.config import Settings
 from stoker.files import service
 from stoker.ids import made_at
-from stoker.server.app import build_services
+from stoker.server.services import build_services
 from stoker.store import db
 from stoker.store.tables.files import File, Purpose
-from stoker.web.context import Services
+from stoker.web.context import Platform
 from tests.support.server import WITHOUT_MODELS, Server, running
 
 CONTENT = bytes(range(256)) * 40
@@ -36,18 +36,18 @@ def client(server: Server) -> Iterator[Any]:
 
 
 @pytest.fixture
-async def services(server: Server) -> AsyncIterator[Services]:
+async def platform(server: Server) -> AsyncIterator[Platform]:
     """The server's own store, from beside it."""
-    services = build_services(Settings(data_dir=server.data_dir))
-    yield services
-    await services.media.close()
-    await services.database.close()
+    platform = build_services(Settings(data_dir=server.data_dir)).platform
+    yield platform
+    await platform.media.close()
+    await platform.database.close()
 
 
 @pytest.fixture
-async def file(services: Services, client: Any) -> File:
+async def file(platform: Platform, client: Any) -> File:
     (file,) = await service.store(
-        services,
+        platform,
         account_id=client.account_id,
         deployment_id="dep_1",
         purpose=Purpose.IMAGE,
@@ -65,8 +65,8 @@ class Asked:
 
 
 @pytest.fixture
-def link(services: Services, server: Server, file: File) -> str:
-    return service.link(services, Asked(server), file)  # type: ignore[arg-type]
+def link(platform: Platform, server: Server, file: File) -> str:
+    return service.link(platform, Asked(server), file)  # type: ignore[arg-type]
 
 
 def code(response: httpx.Response) -> tuple[int, str]:
@@ -122,10 +122,10 @@ class TestContent:
 
 class TestLink:
     async def test_is_bound_to_one_file_and_one_time(
-        self, server: Server, services: Services, client: Any, file: File, link: str
+        self, server: Server, platform: Platform, client: Any, file: File, link: str
     ):
         (other,) = await service.store(
-            services,
+            platform,
             account_id=client.account_id,
             deployment_id="dep_1",
             purpose=Purpose.IMAGE,
@@ -144,17 +144,17 @@ class TestLink:
                 assert code(anonymous.get(bad)) == (401, "invalid_api_key"), bad
             assert anonymous.get(link + "x" * 100).status_code == 400
 
-    async def test_says_that_it_has_expired(self, server: Server, services: Services, file: File):
+    async def test_says_that_it_has_expired(self, server: Server, platform: Platform, file: File):
         file.expires_at = db.now() - timedelta(seconds=1)
-        link = service.link(services, Asked(server), file)  # type: ignore[arg-type]
+        link = service.link(platform, Asked(server), file)  # type: ignore[arg-type]
         with server.client() as anonymous:
             assert code(anonymous.get(link)) == (404, "link_expired")
 
     async def test_begins_as_the_operator_says(
-        self, server: Server, services: Services, file: File
+        self, server: Server, platform: Platform, file: File
     ):
-        settings = services.settings.model_copy(update={"public_url": "https://m.example/api/"})
-        public = Services(**{**services.__dict__, "settings": settings})
+        settings = platform.settings.model_copy(update={"public_url": "https://m.example/api/"})
+        public = Platform(**{**platform.__dict__, "settings": settings})
         link = service.link(public, Asked(server), file)  # type: ignore[arg-type]
         assert link.startswith(f"https://m.example/api/v1/files/{file.id}/content?")
 
@@ -174,8 +174,8 @@ class TestObject:
         }
         assert client.get("/v1/files").json()["data"][0] == found
 
-    async def test_delete(self, client: Any, services: Services, file: File):
-        path = services.blobs.local_path(file.blob_key)
+    async def test_delete(self, client: Any, platform: Platform, file: File):
+        path = platform.blobs.local_path(file.blob_key)
         assert path.read_bytes() == CONTENT
         deleted = client.delete(f"/v1/files/{file.id}").json()
         assert deleted == {"id": file.id, "object": "file", "deleted": True}
@@ -184,25 +184,25 @@ class TestObject:
 
 
 class TestSweeping:
-    async def test_expired_files_go(self, services: Services, file: File):
-        path = services.blobs.local_path(file.blob_key)
+    async def test_expired_files_go(self, platform: Platform, file: File):
+        path = platform.blobs.local_path(file.blob_key)
         await service.sweep(
-            services.database, services.blobs, file.expires_at - timedelta(seconds=1)
+            platform.database, platform.blobs, file.expires_at - timedelta(seconds=1)
         )
         assert path.exists()
-        await service.sweep(services.database, services.blobs, file.expires_at)
+        await service.sweep(platform.database, platform.blobs, file.expires_at)
         assert not path.exists()
-        async with services.database.reading() as session:
+        async with platform.database.reading() as session:
             assert await session.scalar(select(File).where(File.id == file.id)) is None
 
     async def test_nothing_is_left_of_what_nobody_waits_for(
-        self, services: Services, client: Any
+        self, platform: Platform, client: Any
     ) -> None:
-        folder = Path(services.settings.data_dir) / "blobs" / "files"
+        folder = Path(platform.settings.data_dir) / "blobs" / "files"
         before = {*folder.iterdir()}
         storing = asyncio.create_task(
             service.store(
-                services,
+                platform,
                 account_id=client.account_id,
                 deployment_id="dep_1",
                 purpose=Purpose.IMAGE,
@@ -219,25 +219,25 @@ class TestSweeping:
         assert {*folder.iterdir()} == before
 
     async def test_bytes_without_a_row_go_once_they_are_old(
-        self, services: Services, file: File, client: Any
+        self, platform: Platform, file: File, client: Any
     ):
         stray = await service.write(
-            services,
+            platform,
             account_id=client.account_id,
             deployment_id="dep_1",
             purpose=Purpose.VIDEO,
             content=b"its server was killed before the row was there",
             content_type="video/mp4",
         )
-        path = services.blobs.local_path(stray.blob_key)
+        path = platform.blobs.local_path(stray.blob_key)
         made = made_at(stray.id)
         assert made is not None and abs(made - time.time()) < 10
-        await service.sweep_strays(services.database, services.blobs, db.now())
+        await service.sweep_strays(platform.database, platform.blobs, db.now())
         assert path.exists(), "it may be on its way"
         later = db.now() + service.STRAY_AFTER
-        await service.sweep_strays(services.database, services.blobs, later)
+        await service.sweep_strays(platform.database, platform.blobs, later)
         assert not path.exists()
-        assert services.blobs.local_path(file.blob_key).exists()
+        assert platform.blobs.local_path(file.blob_key).exists()
 
 
 def test_files_are_the_servers_alone(server: Server) -> None:

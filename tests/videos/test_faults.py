@@ -17,7 +17,7 @@ from sqlalchemy import select
 from stoker.config import Settings
 from stoker.files import service as files
 from stoker.jobs.runner import MOST_LOSSES
-from stoker.server.app import build_services
+from stoker.server.services import build_services
 from stoker.store import db
 from stoker.store.tables.files import File
 from stoker.store.tables.jobs import JobStatus
@@ -126,12 +126,12 @@ async def test_every_video_ends_once(server: Server, folders: dict[str, Path]) -
 
 async def check_nothing_is_left(server: Server, completed: int) -> None:
     """Rows and bytes of what was completed, and no others."""
-    services = build_services(Settings(data_dir=server.data_dir))
+    platform = build_services(Settings(data_dir=server.data_dir)).platform
     try:
         # What a server had just written when it was killed is swept once it is old enough.
         later = db.now() + files.STRAY_AFTER
-        await files.sweep_strays(services.database, services.blobs, later)
-        async with services.database.reading() as session:
+        await files.sweep_strays(platform.database, platform.blobs, later)
+        async with platform.database.reading() as session:
             videos = (await session.scalars(select(Video))).all()
             rows = (await session.scalars(select(File))).all()
         stored = {path.name for path in (server.data_dir / "blobs" / "files").glob("*")}
@@ -144,5 +144,5 @@ async def check_nothing_is_left(server: Server, completed: int) -> None:
             assert row.lock_token is row.lock_expires_at is None
             assert row.tries >= 1 and row.losses < MOST_LOSSES
     finally:
-        await services.media.close()
-        await services.database.close()
+        await platform.media.close()
+        await platform.database.close()

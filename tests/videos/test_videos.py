@@ -16,7 +16,7 @@ from sqlalchemy import func, select, update
 
 from stoker.config import Settings
 from stoker.files import service as files
-from stoker.server.app import build_services
+from stoker.server.services import build_services
 from stoker.store import db
 from stoker.store.tables.files import File
 from stoker.store.tables.videos import Video
@@ -332,13 +332,13 @@ class TestScope:
 class TestExpiry:
     async def test_content_goes_and_says_so(self, client: Any, video_server: Server) -> None:
         found = ended(client, create(client, **QUICK)["id"])
-        services = build_services(Settings(data_dir=video_server.data_dir))
+        platform = build_services(Settings(data_dir=video_server.data_dir)).platform
         past = db.now() - timedelta(seconds=1)
         try:
-            async with services.database.transaction() as session:
+            async with platform.database.transaction() as session:
                 row = await session.get_one(Video, found["id"])
                 file = await session.get_one(File, row.video_id)
-                path = services.blobs.local_path(file.blob_key)
+                path = platform.blobs.local_path(file.blob_key)
                 await session.execute(
                     update(File).where(File.owner_id == row.id).values(expires_at=past)
                 )
@@ -346,25 +346,25 @@ class TestExpiry:
             response = client.get(f"{VIDEOS}/{found['id']}/content")
             assert refusal(response)[:2] == (404, "video_expired")
             assert path.exists()
-            await files.sweep(services.database, services.blobs, db.now())
+            await files.sweep(platform.database, platform.blobs, db.now())
             assert not path.exists()
             assert refusal(client.get(f"{VIDEOS}/{found['id']}/content"))[1] == "video_expired"
             # The job itself is remembered for longer.
             assert client.get(f"{VIDEOS}/{found['id']}").json()["status"] == "completed"
-            await service.forget_ended(services, db.now() + service.KEPT)
+            await service.forget_ended(platform, db.now() + service.KEPT)
             assert client.get(f"{VIDEOS}/{found['id']}").status_code == 404
         finally:
-            await services.media.close()
-            await services.database.close()
+            await platform.media.close()
+            await platform.database.close()
 
     async def test_nothing_is_left_behind(self, client: Any, video_server: Server) -> None:
         """Last: once all is deleted, no row and no byte remains."""
         while found := client.get(VIDEOS, params={"limit": 100}).json()["data"]:
             for one in found:
                 client.delete(f"{VIDEOS}/{one['id']}").raise_for_status()
-        services = build_services(Settings(data_dir=video_server.data_dir))
+        platform = build_services(Settings(data_dir=video_server.data_dir)).platform
         try:
-            async with services.database.reading() as session:
+            async with platform.database.reading() as session:
                 for table in (Video, File):
                     assert await session.scalar(select(func.count()).select_from(table)) == 0
             folder = Path(video_server.data_dir) / "blobs" / "files"
@@ -373,5 +373,5 @@ class TestExpiry:
                 assert time.monotonic() < deadline, list(folder.glob("*"))
                 time.sleep(0.05)
         finally:
-            await services.media.close()
-            await services.database.close()
+            await platform.media.close()
+            await platform.database.close()

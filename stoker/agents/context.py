@@ -1,35 +1,49 @@
 """What works on runs, in one place."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from stoker.agents.followers import Followers
 from stoker.agents.journal import Journal
 from stoker.agents.outbound import Outbound
-from stoker.config import Settings
+from stoker.inference.call import Calls
 from stoker.jobs.runner import Runner
-from stoker.store.db import Database
+from stoker.keys.keyring import Keyring
+from stoker.keys.limits import RateLimits
 from stoker.store.tables.agents import Run
+from stoker.web.context import Platform, part
 
 
 @dataclass(frozen=True, kw_only=True)
-class Runs:
-    runner: Runner[Run, Any]
+class AgentContext(Platform):
+    calls: Calls
+    keyring: Keyring
+    rate_limits: RateLimits
+    jobs: Runner[Run, Any]
     journal: Journal
     followers: Followers
     outbound: Outbound
 
 
-def build(settings: Settings, database: Database) -> Runs:
-    followers = Followers()
-    return Runs(
+ContextDep = Annotated[AgentContext, part(AgentContext)]
+
+
+def build(
+    platform: Platform, calls: Calls, keyring: Keyring, rate_limits: RateLimits
+) -> AgentContext:
+    settings, followers = platform.settings, Followers()
+    return AgentContext(
+        **vars(platform),
+        calls=calls,
+        keyring=keyring,
+        rate_limits=rate_limits,
         followers=followers,
-        journal=Journal(database, followers),
+        journal=Journal(platform.database, followers),
         outbound=Outbound(
             allowed_hosts=settings.tool_hosts, allowed_private=settings.tool_private_hosts
         ),
-        runner=Runner(
-            database,
+        jobs=Runner(
+            platform.database,
             lease_s=settings.job_lease_s,
             at_once=settings.agent_runs_at_once,
             # A language model takes all requests into one batch: its own queue is the bound.

@@ -1,0 +1,13 @@
+from dataclasses import dataclass
+from typing import Annotated
+
+from stoker.deployments.directory import Directory
+from stoker.web.context import Platform, part
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeploymentContext(Platform):
+    directory: Directory
+
+
+ContextDep = Annotated[DeploymentContext, part(DeploymentContext)]

@@ -1,0 +1,213 @@
+"""The one way of a call, for every endpoint that runs a model: key, credit, deployment, pipeline,
+media, the runtime, and a client that goes away.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Header, Request, Response
+from fastapi.routing import APIRoute
+
+from stoker.config import Settings
+from stoker.deployments.directory import Directory, Entry
+from stoker.errors import EndpointNotSupportedError
+from stoker.keys.auth import Caller, authenticate
+from stoker.media.collect import Request as MediaRequest
+from stoker.runtime.interface import KEEP_ALIVE, Call
+from stoker.tasks.registry import endpoints
+from stoker.usage.balances import Credits
+from stoker.web.context import Platform, part, part_of
+from stoker.web.dependencies import made
+from stoker.web.principal import Principal
+from stoker.wire.generation import Generation
+
+T = TypeVar("T")
+
+_WAIT = re.compile(r'\s*wait\s*=\s*"?([0-9]{1,9})"?\s*(;.*)?', re.IGNORECASE)
+
+CLIENT_GONE = 499
+"""nginx's status for a client that closed the connection first; no standard has one."""
+
+Prefer = Annotated[
+    str | None,
+    Header(
+        description="`wait=N`: how long to wait for a cold deployment, seconds (RFC 7240). "
+        "Other preferences, and what is none, are ignored, as that says.",
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calls(Platform):
+    """What calls need, whoever makes them."""
+
+    directory: Directory
+    credits: Credits
+
+    def target(self, caller: Principal, model: str | None, pipelines: Collection[str]) -> Entry:
+        """The deployment that is called.
+
+        Raises `EndpointNotSupportedError` where it is of none of these pipelines, and what
+        `Directory.resolve` does.
+        """
+        entry = self.directory.resolve(caller, model)
+        if entry.pipeline not in pipelines:
+            paths = ", ".join(endpoints(entry.pipeline)) or "none of this server"
+            raise EndpointNotSupportedError(
+                f"Endpoint not supported: '{entry.model}' is deployed for {entry.pipeline}, "
+                f"served by {paths}."
+            )
+        return entry
+
+
+CallsDep = Annotated[Calls, part(Calls)]
+
+
+class Calling:
+    """A call under way, on behalf of a client that may go away."""
+
+    def __init__(
+        self,
+        request: Request,
+        caller: Caller,
+        calls: CallsDep,
+        prefer: Prefer = None,
+    ) -> None:
+        """Raises `InsufficientCreditsError` where the caller's account may begin nothing."""
+        calls.credits.check(caller.account_id)
+        self.request = request
+        self.calls = calls
+        self._caller = caller
+        self._prefer = prefer
+
+    @property
+    def settings(self) -> Settings:
+        return self.calls.settings
+
+    def target(self, model: str | None, pipelines: Collection[str]) -> Entry:
+        """See `Calls.target`."""
+        return self.calls.target(self._caller, model, pipelines)
+
+    async def collect(self, asked: MediaRequest) -> None:
+        """Fill in the request's media. Raises `InvalidMediaError`, `ClientGoneError`."""
+        if any(asked.media()):
+            await unless_gone(self.request, self.calls.media.collect(asked))
+
+    async def answer(
+        self, entry: Entry, call: Call | Generation, asked: MediaRequest | None = None
+    ) -> bytes:
+        """The whole answer, once the media of what was asked for are there.
+
+        Raises what `Collector.collect` and `Runtime.call` do, and `ClientGoneError`.
+        """
+        return await unless_gone(self.request, self._answer(entry, call, asked))
+
+    def stream(
+        self,
+        entry: Entry,
+        call: Call | Generation,
+        *,
+        timeout_s: float | None = None,
+        keep_alive: bytes = KEEP_ALIVE,
+    ) -> AsyncGenerator[bytes]:
+        """The answer in parts: see `Runtime.stream`. `streamed` answers with them.
+
+        timeout_s: the longest silence; None: the server's for inference.
+        """
+        return self.calls.runtime.stream(
+            entry.deployment_id,
+            call,
+            wait_s=self._wait_s,
+            timeout_s=timeout_s or self.settings.inference_timeout_s,
+            keep_alive=keep_alive,
+        )
+
+    async def joined(self, parts: AsyncGenerator[bytes]) -> bytes:
+        """The parts in one piece: for an answer whose time limit is one of silence.
+
+        Raises what the parts do, and `ClientGoneError`.
+        """
+        return await unless_gone(self.request, _joined(parts))
+
+    async def _answer(
+        self, entry: Entry, call: Call | Generation, asked: MediaRequest | None
+    ) -> bytes:
+        if asked is not None:
+            await self.calls.media.collect(asked)
+        return await self.calls.runtime.call(
+            entry.deployment_id,
+            call,
+            wait_s=self._wait_s,
+            timeout_s=self.settings.inference_timeout_s,
+        )
+
+    @property
+    def _wait_s(self) -> float:
+        return wait_seconds(self.settings, self._prefer)
+
+
+CallingDep = Annotated[Calling, made(Calling)]
+
+
+class CallRoute(APIRoute):
+    """Calls its handler directly, with a `Calling` alone.
+
+    FastAPI's general way, solving dependencies for each request, takes longer than all else that
+    the gateway does for a call. The handler's signature still documents the route.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        async def call(request: Request) -> Response:
+            caller = await authenticate(request)
+            prefer = ",".join(request.headers.getlist("prefer"))
+            calling = Calling(request, caller, part_of(request, Calls), prefer)
+            try:
+                return await self.endpoint(calling)
+            except ClientGoneError:
+                # Nobody reads this; the log shows why the request ended.
+                return Response(status_code=CLIENT_GONE)
+
+        return call
+
+
+def wait_seconds(settings: Settings, prefer: str | None) -> float:
+    """The wait of a `Prefer: wait=N` header, within the server's ceiling, or the default."""
+    for preference in (prefer or "").split(","):
+        if match := _WAIT.fullmatch(preference):
+            return min(float(match[1]), settings.wait_max_s)
+    return min(settings.wait_default_s, settings.wait_max_s)
+
+
+class ClientGoneError(Exception):
+    """The client has closed the connection; its work was cancelled."""
+
+
+async def unless_gone(request: Request, work: Awaitable[T]) -> T:
+    """Await the work, and cancel it when the client goes away. Raises `ClientGoneError` then."""
+    handler = asyncio.current_task()
+    watch = asyncio.ensure_future(_cancel_when_gone(request, handler))
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if handler and watch.done() and not watch.cancelled():
+            handler.uncancel()
+            raise ClientGoneError from None
+        raise
+    finally:
+        watch.cancel()
+
+
+async def _cancel_when_gone(request: Request, handler: "asyncio.Task[Any] | None") -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    if handler:
+        handler.cancel()
+
+
+async def _joined(parts: AsyncGenerator[bytes]) -> bytes:
+    async with aclosing(parts):
+        return b"".join([part async for part in parts])

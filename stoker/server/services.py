@@ -1,0 +1,175 @@
+"""All that a server consists of: built, started and stopped here, found by requests in parts."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+
+from stoker.agents import context as agents
+from stoker.agents.context import AgentContext
+from stoker.agents.work import Working
+from stoker.artifacts import service as artifacts
+from stoker.config import MIB, Settings
+from stoker.deployments import service as deployments
+from stoker.deployments.context import DeploymentContext
+from stoker.deployments.directory import Directory
+from stoker.deployments.events import EventLog
+from stoker.deployments.folders import ModelFolders
+from stoker.inference.call import Calls
+from stoker.jobs.runner import Runner
+from stoker.keys.keyring import Keyring
+from stoker.keys.limits import RateLimits
+from stoker.media.collect import Collector
+from stoker.media.fetch import Fetcher
+from stoker.runtime.interface import Runtime, RuntimeListener
+from stoker.runtime.local.runtime import LocalRuntime
+from stoker.server.janitor import Janitor
+from stoker.store.blobs import Blobs
+from stoker.store.db import Database
+from stoker.store.secret import ServerSecret
+from stoker.store.tables.agents import Run
+from stoker.store.tables.videos import Video
+from stoker.telemetry import traces
+from stoker.telemetry.credits import balances_left
+from stoker.telemetry.jobs import queue_lengths
+from stoker.telemetry.recorder import Metrics
+from stoker.telemetry.traces import Traces
+from stoker.usage.balances import Credits
+from stoker.usage.counts import Counts
+from stoker.usage.metering import Metering
+from stoker.videos import service as videos
+from stoker.videos.context import VideoContext
+from stoker.web.context import Platform
+
+
+@dataclass(frozen=True, kw_only=True)
+class Services:
+    platform: Platform
+    keyring: Keyring
+    rate_limits: RateLimits
+    credits: Credits
+    counts: Counts
+    metering: Metering
+    metrics: Metrics
+    traces: Traces | None
+    calls: Calls
+    deployments: DeploymentContext
+    videos: VideoContext
+    agents: AgentContext
+
+    def parts(self) -> list[object]:
+        """What handlers can ask for."""
+        contexts = (self.platform, self.calls, self.deployments, self.videos, self.agents)
+        return [*contexts, self.keyring, self.rate_limits, self.credits, self.metrics]
+
+
+def build_services(settings: Settings) -> Services:
+    data_dir = settings.data_dir.resolve()
+    data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    database = Database(settings.resolved_database_url)
+    blobs = Blobs(data_dir / "blobs")
+    known, counts, directory, limits = Credits(), Counts(), Directory(), RateLimits()
+    runtime = LocalRuntime(settings, ModelFolders(settings, database, blobs), known.exhausted)
+    platform = Platform(
+        settings=settings,
+        database=database,
+        blobs=blobs,
+        secret=ServerSecret(data_dir),
+        media=_media(settings),
+        runtime=runtime,
+    )
+    keyring = Keyring(database, settings.key_cache_s)
+    calls = Calls(**vars(platform), directory=directory, credits=known)
+    metrics = Metrics(directory, runtime)
+    metrics.add(queue_lengths(database, {"video": Video, "agent_run": Run}))
+    metrics.add(balances_left(database))
+    return Services(
+        platform=platform,
+        keyring=keyring,
+        rate_limits=limits,
+        credits=known,
+        counts=counts,
+        metering=Metering(
+            database, runtime.meter, known, counts, starting_credits=settings.starting_credits
+        ),
+        metrics=metrics,
+        traces=traces.from_environment(),
+        calls=calls,
+        deployments=DeploymentContext(**vars(platform), directory=directory),
+        videos=VideoContext(
+            **vars(platform),
+            jobs=Runner(
+                database,
+                lease_s=settings.job_lease_s,
+                at_once=settings.jobs_at_once,
+                share=lambda deployment_id: _replicas(runtime, deployment_id),
+            ),
+        ),
+        agents=agents.build(platform, calls, keyring, limits),
+    )
+
+
+def _replicas(runtime: Runtime, deployment_id: str) -> int:
+    """How many of a deployment's jobs can be worked on at a time."""
+    stats = runtime.stats(deployment_id)
+    return stats.max_replicas if stats else 1
+
+
+def _media(settings: Settings) -> Collector:
+    fetcher = Fetcher(
+        allowed_hosts=settings.media_hosts,
+        allowed_private=settings.media_private_hosts,
+        ceiling_s=settings.media_timeout_s,
+    )
+    return Collector(
+        fetcher,
+        folders=settings.media_dirs,
+        limit_bytes=settings.media_limit_mib * MIB,
+        request_bytes=settings.media_request_limit_mib * MIB,
+    )
+
+
+@contextlib.asynccontextmanager
+async def running(services: Services) -> AsyncGenerator[None]:
+    """The services at work: schema up to date, replicas wanted started, janitor sweeping."""
+    platform = services.platform
+    await platform.database.migrate()
+    await artifacts.recover(platform.database, platform.blobs)
+    events = EventLog(platform.database)
+    await services.metering.open()
+    await platform.runtime.start(_listeners(services, events))
+    await deployments.restore(services.deployments)
+    janitor = Janitor(platform, services.keyring, services.agents)
+    background = [
+        asyncio.create_task(janitor.run()),
+        asyncio.create_task(events.run()),
+        asyncio.create_task(services.metering.run()),
+        asyncio.create_task(services.agents.journal.run()),
+    ]
+    jobs = [
+        asyncio.create_task(services.videos.jobs.run(videos.Making(services.videos))),
+        asyncio.create_task(services.agents.jobs.run(Working(services.agents))),
+    ]
+    try:
+        yield
+    finally:
+        # Jobs are handed back before their replicas end: the next start goes on with them.
+        for task in jobs:
+            task.cancel()
+        await asyncio.gather(*jobs, return_exceptions=True)
+        await platform.runtime.stop()
+        for task in background:
+            task.cancel()
+        await asyncio.gather(*background, return_exceptions=True)
+        await services.metering.close()
+        await platform.media.close()
+        services.agents.outbound.close()
+        await services.keyring.flush_last_used()
+        await platform.database.close()
+        if services.traces:
+            await asyncio.to_thread(services.traces.close)
+
+
+def _listeners(services: Services, events: EventLog) -> list[RuntimeListener]:
+    found = [services.traces] if services.traces else []
+    return [events, services.metrics, services.rate_limits, services.counts, *found]
