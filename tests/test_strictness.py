@@ -13,7 +13,7 @@ from stoker.strictness import Strict
 from stoker.tasks.base import TaskRequest
 from stoker.web.schemas import RequestModel
 from tests.deployments.routes import app
-from tests.test_openapi import request_models
+from tests.server.test_openapi import request_models
 
 VALUES: dict[str, Any] = {"boolean": True, "integer": 1, "string": "1"}
 """JSON type → a value that Python would make something of another type of."""

@@ -1,7 +1,7 @@
 """What classes of transformers and diffusers need beside the packages of every install.
 
 The libraries say it only when they make an object, and the gateway imports neither, so it stands
-here; `tests/artifacts/inspection/test_requirements.py` compares it with the libraries.
+here; `tests/inspection/test_requirements.py` compares it with the libraries.
 """
 
 from collections.abc import Mapping

@@ -3,7 +3,7 @@
 import json
 import subprocess
 
-from tests.artifacts.inspection.test_requirements import distribution, installed
+from tests.inspection.test_requirements import distribution, installed
 from tests.install.conftest import RUNS
 from tests.support.server import INSTALLED
 

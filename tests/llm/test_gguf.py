@@ -20,7 +20,7 @@ from stoker.llm.scheduler import Scheduler
 from stoker.stages.base import InputError
 from stoker.tasks.registry import PIPELINES
 from stoker.wire.generation import Conversation
-from tests.artifacts.inspection.builders import FolderFiles
+from tests.inspection.builders import FolderFiles
 from tests.llm.support import GREEDY, VOCABULARY, Answers, generated, submission, tokenizer
 from tests.support import gguf as writing
 from tests.support.gguf import write_gguf

@@ -10,7 +10,7 @@ import transformers
 
 from stoker.inspection import FailureCode, InspectionError, inspect
 from stoker.tasks.registry import PIPELINES
-from tests.artifacts.inspection.builders import FolderFiles
+from tests.inspection.builders import FolderFiles
 from tests.support.language import tokenizer
 from tests.support.local import Local
 from tests.support.media import image, image_media

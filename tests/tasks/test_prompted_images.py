@@ -11,7 +11,7 @@ import transformers
 from stoker.inspection import inspect
 from stoker.inspection.config import find_pipeline
 from stoker.tasks.registry import PIPELINES
-from tests.artifacts.inspection.builders import FolderFiles
+from tests.inspection.builders import FolderFiles
 from tests.support.local import Local, RefusedError
 from tests.support.media import image, image_media
 from tests.support.prompted import POSITIONS, QUERIES, blip2_opt, blip2_t5, florence2

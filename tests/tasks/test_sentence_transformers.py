@@ -14,7 +14,7 @@ from stoker.inspection import inspect
 from stoker.runtime.interface import Call
 from stoker.tasks.embeddings import EmbeddingsRequest
 from stoker.tasks.registry import PIPELINES
-from tests.artifacts.inspection.builders import FolderFiles
+from tests.inspection.builders import FolderFiles
 from tests.support.language import tokenizer
 from tests.support.local import Local
 from tests.support.models import tiny_bert

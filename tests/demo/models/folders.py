@@ -2,7 +2,8 @@
 
 import json
 
-from tools.demo_models.__main__ import BUILDS, SHIPPED
+from stoker.demo.setup import MODELS as SHIPPED
+from tools.demo_models.__main__ import BUILDS
 from tools.demo_models.common import LARGEST_FOLDER
 
 

@@ -18,10 +18,11 @@ from transformers import (
     pipeline,
 )
 
+from stoker.demo.setup import MODELS as SHIPPED
 from tests.demo.sentences import FILL, NER, SENTIMENT, SIMILAR
 from tools import demo_models as build
 from tools.demo_models import chat, drawing, encoder, fill_mask, sentiment, tagger, transcriber
-from tools.demo_models.__main__ import BUILDS, SHIPPED
+from tools.demo_models.__main__ import BUILDS
 from tools.demo_models.common import LARGEST_FOLDER
 from tools.demo_models.grammar import every, expand
 from tools.demo_models.tagger_text import TEMPLATES, Names

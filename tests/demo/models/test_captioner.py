@@ -3,9 +3,9 @@
 import pytest
 from transformers import AutoImageProcessor, AutoModelForImageTextToText, AutoTokenizer
 
+from stoker.demo.setup import MODELS as SHIPPED
 from tests.demo.models.folders import check
 from tools.demo_models import captioner
-from tools.demo_models.__main__ import SHIPPED
 from tools.demo_models.scenes import described, held_out_captions, mirrored
 from tools.demo_models.shapes import Shape
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from stoker.demo.setup import MODELS as SHIPPED
 from tests.demo.models.folders import check
 from tools.demo_models import chat, chat_names
-from tools.demo_models.__main__ import SHIPPED
 
 FOLDER = SHIPPED / "tiny-chat"
 WEATHER: Any = {

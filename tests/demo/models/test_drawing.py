@@ -10,9 +10,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from stoker.demo.setup import MODELS as SHIPPED
 from tests.demo.models.folders import check
 from tools.demo_models import clip, drawing, drawing_measure
-from tools.demo_models.__main__ import SHIPPED
 
 FOLDER = SHIPPED / "tiny-draw"
 NAMES = ("red circle", "green square", "blue triangle", "yellow star")

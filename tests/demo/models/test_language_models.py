@@ -11,8 +11,8 @@ from transformers import (
     AutoTokenizer,
 )
 
+from stoker.demo.setup import MODELS as SHIPPED
 from tools.demo_models import nli, reader, reranker, seq2seq, summarizer, translator
-from tools.demo_models.__main__ import SHIPPED
 
 
 def loaded(name: str, auto: Any) -> tuple[Any, Any]:

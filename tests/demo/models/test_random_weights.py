@@ -7,12 +7,12 @@ import numpy
 import pytest
 import transformers
 
+from stoker.demo.setup import MODELS as SHIPPED
 from tests.support import speech
 from tests.support.compare import equal
 from tests.support.local import Local
 from tests.support.media import image, image_media, sound
 from tests.support.vision import grey
-from tools.demo_models.__main__ import SHIPPED
 from tools.demo_models.random_weights import MODELS
 
 PICTURE = image(1, (40, 90))

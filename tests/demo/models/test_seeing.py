@@ -2,9 +2,9 @@
 
 from transformers import AutoImageProcessor, AutoModelForImageTextToText, AutoProcessor
 
+from stoker.demo.setup import MODELS as SHIPPED
 from tests.demo.models.folders import check
 from tools.demo_models import seeing
-from tools.demo_models.__main__ import SHIPPED
 
 FOLDER = SHIPPED / "tiny-vision"
 

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from transformers import AutoFeatureExtractor, AutoModelForAudioClassification, pipeline
 
+from stoker.demo.setup import MODELS as SHIPPED
 from stoker.media.media import Media
 from tests.demo.models.folders import check
 from tests.support.local import Local
 from tests.support.media import wav
 from tools.demo_models import sounds
-from tools.demo_models.__main__ import SHIPPED
 from tools.demo_models.waveforms import LABELS, RATE, held_out
 
 FOLDER = SHIPPED / "tiny-sounds"

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from transformers import AutoModelForVideoClassification
 
+from stoker.demo.setup import MODELS as SHIPPED
 from stoker.media.media import Media
 from tests.demo.models.folders import check
 from tests.support.local import Local
-from tools.demo_models.__main__ import SHIPPED
 from tools.demo_models.motion import LABELS, encode, held_out
 
 FOLDER = SHIPPED / "tiny-video"

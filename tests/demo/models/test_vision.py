@@ -11,8 +11,8 @@ import torch
 import transformers
 from PIL import Image, ImageOps
 
+from stoker.demo.setup import MODELS as SHIPPED
 from tools.demo_models import clip, detector, digits, image_encoder, segmenter
-from tools.demo_models.__main__ import SHIPPED
 
 TASKS = {
     "tiny-digits": "image-classification",

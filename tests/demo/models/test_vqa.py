@@ -10,9 +10,9 @@ from transformers import (
     AutoTokenizer,
 )
 
+from stoker.demo.setup import MODELS as SHIPPED
 from tests.demo.models.folders import check
 from tools.demo_models import vqa
-from tools.demo_models.__main__ import SHIPPED
 from tools.demo_models.scenes import ANSWERS, held_out_questions, questions
 from tools.demo_models.shapes import Shape
 

@@ -7,7 +7,7 @@ import pytest
 
 from stoker.inspection import FailureCode, InspectionError, inspect, packages
 from stoker.tasks.registry import PIPELINES
-from tests.artifacts.inspection.builders import MemoryFiles, config, dumps, model, sentencepiece
+from tests.inspection.builders import MemoryFiles, config, dumps, model, sentencepiece
 
 ON_THE_SERVER = "where the server runs, start it again and upload the model once more."
 ITS_OWN = "which is not there and comes with no extra."

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from stoker.inspection import FailureCode, Inspection, InspectionError, inspect
-from tests.artifacts.inspection.builders import MemoryFiles, config, dumps, weights
+from tests.inspection.builders import MemoryFiles, config, dumps, weights
 
 PIPELINES = {
     "text-to-image": ["StableDiffusionPipeline"],

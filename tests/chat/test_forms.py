@@ -13,8 +13,8 @@ from stoker.chat.forms.forms import Forms
 from stoker.chat.prompts.prompts import Prompts
 from stoker.stages.base import InputError
 from stoker.wire.generation import Conversation, Generation, Guide, Sampling, Tools
+from tests.chat.test_grammar import UNIT, function
 from tests.llm.support import CHATML, HERMES, VOCABULARY, tokenizer
-from tests.llm.test_grammar import UNIT, function
 
 OBJECT = Guide(kind="json_object", field="response_format")
 BAD = {"type": "object", "properties": {"a": {"not": {"type": "null"}}}}

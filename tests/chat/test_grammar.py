@@ -16,9 +16,9 @@ from stoker.llm.matcher import Matcher
 from stoker.llm.sampling import Draws, draw
 from stoker.stages.base import InputError
 from stoker.wire.generation import Guide, Sampling, Tools
-from tests.llm.schemas import fits
+from tests.chat.schemas import fits
+from tests.chat.test_formats import pieces
 from tests.llm.support import TEMPLATES, VOCABULARY, joined, tokenizer
-from tests.llm.test_formats import pieces
 
 FIELD = "structured_outputs"
 SECONDS = 5

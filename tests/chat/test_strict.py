@@ -16,8 +16,8 @@ from stoker.openai.responses import ResponseRequest
 from stoker.stages.base import InputError
 from stoker.wire.generation import Guide
 from stoker.wire.schema_limits import MAX_NODES, excess
+from tests.chat.test_grammar import EMPTY, FIELD, Speaker, caller, compiled, function, tools
 from tests.llm.support import tokenizer
-from tests.llm.test_grammar import EMPTY, FIELD, Speaker, caller, compiled, function, tools
 
 A: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 B: dict[str, Any] = {"type": "object", "properties": {"b": {"type": "boolean"}}, "required": ["b"]}

@@ -12,6 +12,7 @@ import numpy
 import pytest
 from PIL import Image
 
+from stoker.demo.setup import MODELS as SHIPPED
 from stoker.engines.interface import AbandonedError, Watch
 from stoker.inspection import inspect
 from stoker.media import encode
@@ -22,10 +23,9 @@ from stoker.tasks.registry import PIPELINES
 from stoker.wire.flight import FlightRecord
 from stoker.wire.protocol import Failure, Progress, Result, Work, pack, unpack
 from stoker.wire.video_request import VideoAnswer, VideoSpec
-from tests.artifacts.inspection.builders import MemoryFiles
+from tests.inspection.builders import MemoryFiles
 from tests.support import video
 from tests.support.video import Maker, directly
-from tools.demo_models.__main__ import SHIPPED
 
 PROMPT = "a red ball rolls"
 STEPS = {"num_inference_steps": 2}

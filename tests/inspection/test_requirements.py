@@ -33,7 +33,7 @@ from transformers.utils.import_utils import define_import_structure
 from stoker.inspection import requirements
 from stoker.tasks.registry import PIPELINES
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 MODELS = Path(transformers.__file__).parent / "models"
 
@@ -68,7 +68,7 @@ BY_SETTINGS = {
     ("bertweet", "emoji"),
     ("vits", "uroman"),
 }
-"""Tokenizers that need something by their settings; tests/artifacts/inspection/test_packages.py."""
+"""Tokenizers that need something by their settings; tests/inspection/test_packages.py."""
 PREPARED_HERE = {"Sam2ImageProcessor"}
 """Image processors that are never made: stages of our own do their work."""
 READ_BY_TRANSFORMERS = {"bitnet", "fp8", "gemma", "gguf", "mxfp4", "mxfp8"}

@@ -1,0 +1,3 @@
+from tests.cli.conftest import cli, tagger
+
+__all__ = ["cli", "tagger"]
