@@ -12,7 +12,7 @@ from stoker.config import Settings
 from stoker.errors import InvalidRequestError
 from stoker.inspection import validate_path
 from stoker.runtime.interface import DeploymentSpec
-from stoker.runtime.pool.replica import LoadError
+from stoker.runtime.pool.handle import LoadError
 from stoker.store.blobs import Blobs
 from stoker.store.db import Database
 

@@ -20,11 +20,11 @@ import psutil
 from stoker.ids import Prefix, new_id
 from stoker.media.limits import MediaLimits
 from stoker.runtime.interface import DeploymentSpec
-from stoker.runtime.local.ends import how_it_ended, is_crash
-from stoker.runtime.local.host import EngineHost
+from stoker.runtime.local.engine_host import EngineHost
 from stoker.runtime.local.trials import Trials
+from stoker.runtime.pool.exit_status import how_it_ended, is_crash
+from stoker.runtime.pool.handle import Replica
 from stoker.runtime.pool.launcher import Limits
-from stoker.runtime.pool.replica import Replica
 from stoker.tasks.registry import GENERATING
 from stoker.wire.protocol import (
     VERDICT,

@@ -8,13 +8,13 @@ from stoker.ids import Prefix, new_id
 from stoker.runtime.interface import DeploymentSpec
 from stoker.runtime.local.conversions import Conversions
 from stoker.runtime.local.findings import Findings
-from stoker.runtime.local.logs import Logs
+from stoker.runtime.local.log_files import Logs
 from stoker.runtime.local.memory import Memory
-from stoker.runtime.local.pools import Pools
 from stoker.runtime.local.preparations import ModelFolders
 from stoker.runtime.local.processes import Processes
 from stoker.runtime.local.residents import Resident
-from stoker.runtime.pool.replica import LoadError, Replica
+from stoker.runtime.pool.handle import LoadError, Replica
+from stoker.runtime.pool.registry import Pools
 from stoker.tasks.registry import GENERATING
 from stoker.wire.protocol import Execution, OwnEnvironment, ReplicaSpec
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from stoker.runtime.interface import DeploymentSpec
-from stoker.runtime.local.host import EngineHost
+from stoker.runtime.local.engine_host import EngineHost
 from stoker.runtime.local.machine import read_ahead
 from stoker.wire.protocol import Preload
 

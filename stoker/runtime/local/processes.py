@@ -8,14 +8,14 @@ from pathlib import Path
 
 import zmq
 
-from stoker.runtime.local.host import EngineHost
+from stoker.runtime.local.engine_host import EngineHost
 from stoker.runtime.local.machine import KernelKills
 from stoker.runtime.local.memory import Memory
 from stoker.runtime.local.residents import Resident, Residents
-from stoker.runtime.local.weighing import Weighing
+from stoker.runtime.local.sizing import Weighing
 from stoker.runtime.metering import Meter
-from stoker.runtime.pool.pool import Pool
-from stoker.runtime.pool.replica import Replica
+from stoker.runtime.pool.deployment_pool import Pool
+from stoker.runtime.pool.handle import Replica
 from stoker.runtime.pool.transport import Channel
 from stoker.wire.protocol import ReplicaSpec
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from stoker.runtime.interface import DeploymentSpec, Readiness, Status
 from stoker.runtime.local.memory import Tenant
-from stoker.runtime.pool.pool import Pool
-from stoker.runtime.pool.replica import Replica
+from stoker.runtime.pool.deployment_pool import Pool
+from stoker.runtime.pool.handle import Replica
 
 
 @dataclass

@@ -19,19 +19,19 @@ from stoker.runtime.interface import (
     Status,
 )
 from stoker.runtime.local.conversions import Conversions
+from stoker.runtime.local.engine_host import EngineHost
 from stoker.runtime.local.forking import ForkingLauncher
-from stoker.runtime.local.host import EngineHost
-from stoker.runtime.local.logs import Logs
+from stoker.runtime.local.log_files import Logs
 from stoker.runtime.local.machine import machine_bytes
 from stoker.runtime.local.memory import SHARE, Memory
-from stoker.runtime.local.pools import Pools
 from stoker.runtime.local.preparations import ModelFolders, Preparations
 from stoker.runtime.local.processes import Processes
 from stoker.runtime.local.residents import Resident, Residents
-from stoker.runtime.local.weighing import Weighing
+from stoker.runtime.local.sizing import Weighing
 from stoker.runtime.metering import Meter
+from stoker.runtime.pool.deployment_pool import Pool
 from stoker.runtime.pool.launcher import Limits
-from stoker.runtime.pool.pool import Pool
+from stoker.runtime.pool.registry import Pools
 from stoker.wire.generation import Generation
 
 TICK_S = 0.5

@@ -3,8 +3,8 @@
 import logging
 
 from stoker.runtime.interface import Reason, Status
+from stoker.runtime.pool.handle import Replica
 from stoker.runtime.pool.launcher import Launcher, Limits
-from stoker.runtime.pool.replica import Replica
 from stoker.runtime.pool.state import State
 
 log = logging.getLogger(__name__)

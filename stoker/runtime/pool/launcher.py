@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from stoker.runtime.interface import DeploymentSpec
-from stoker.runtime.pool.replica import Replica
+from stoker.runtime.pool.handle import Replica
 from stoker.wire.protocol import Execution
 
 

@@ -6,8 +6,8 @@ from contextlib import aclosing
 
 from stoker.errors import CapacityError, ConflictError, InferenceTimeoutError
 from stoker.runtime.interface import KEEP_ALIVE, Call, OnProgress, Reason
+from stoker.runtime.pool.handle import Replica, WorkerLostError
 from stoker.runtime.pool.queue import CallQueue
-from stoker.runtime.pool.replica import Replica, WorkerLostError
 from stoker.runtime.pool.starts import Starts
 from stoker.runtime.pool.state import State
 from stoker.wire.generation import Generation

@@ -6,9 +6,9 @@ import logging
 from stoker.errors import CapacityError, ModelLoadingError, StokerError
 from stoker.runtime.interface import DeploymentSpec, Readiness, Reason, Status
 from stoker.runtime.pool.draining import Draining
+from stoker.runtime.pool.handle import LoadError, Replica
 from stoker.runtime.pool.launcher import Launcher, Limits
 from stoker.runtime.pool.pace import Pace
-from stoker.runtime.pool.replica import LoadError, Replica
 from stoker.runtime.pool.state import Start, State
 
 log = logging.getLogger(__name__)

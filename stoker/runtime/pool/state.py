@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from stoker.runtime.interface import DeploymentSpec, Reason, RuntimeListener, Status
 from stoker.runtime.pool.backoff import Backoff
-from stoker.runtime.pool.replica import Replica
+from stoker.runtime.pool.handle import Replica
 
 log = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ from stoker.config import MIB, Settings
 from stoker.runtime.interface import DeploymentSpec, RuntimeListener, Status
 from stoker.runtime.local.residents import Resident
 from stoker.runtime.local.runtime import LocalRuntime
-from stoker.runtime.local.weighing import HEADROOM
-from stoker.runtime.pool.replica import Replica
-from tests.runtime.test_pool import SPEC, Wire
+from stoker.runtime.local.sizing import HEADROOM
+from stoker.runtime.pool.handle import Replica
+from tests.runtime.pool.test_pool import SPEC, Wire
 
 
 class Ear(RuntimeListener):

@@ -10,8 +10,8 @@ from stoker.config import Settings
 from stoker.errors import ModelLoadingError
 from stoker.runtime.interface import DeploymentSpec, Readiness
 from stoker.runtime.local.runtime import LocalRuntime
-from stoker.runtime.pool.replica import LoadError
-from tests.runtime.test_pool import CALL, SPEC, settle
+from stoker.runtime.pool.handle import LoadError
+from tests.runtime.pool.test_pool import CALL, SPEC, settle
 
 
 class Folders:

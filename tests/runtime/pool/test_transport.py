@@ -10,7 +10,7 @@ import zmq
 
 from stoker.runtime.interface import Call
 from stoker.runtime.pool.answers import Told
-from stoker.runtime.pool.replica import Replica, WorkerLostError
+from stoker.runtime.pool.handle import Replica, WorkerLostError
 from stoker.runtime.pool.transport import Channel
 from stoker.wire.protocol import Loading
 

@@ -20,9 +20,9 @@ from stoker.runtime.interface import (
     Status,
 )
 from stoker.runtime.pool.backoff import FIRST_S, MOST_ENDS
+from stoker.runtime.pool.deployment_pool import EARLY_END_S, Pool
+from stoker.runtime.pool.handle import PROVED_ANSWERS, PROVED_S, LoadError, Replica
 from stoker.runtime.pool.launcher import Limits
-from stoker.runtime.pool.pool import EARLY_END_S, Pool
-from stoker.runtime.pool.replica import PROVED_ANSWERS, PROVED_S, LoadError, Replica
 from stoker.runtime.pool.routing import CLAIM_KEPT_S, SCALE_UP_AT
 from stoker.wire.flight import FlightRecord
 from stoker.wire.protocol import (

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterator
 
 from stoker.errors import NotFoundError
-from stoker.runtime.pool.pool import Pool
+from stoker.runtime.pool.deployment_pool import Pool
 
 log = logging.getLogger(__name__)
 

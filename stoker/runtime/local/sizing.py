@@ -7,7 +7,7 @@ from stoker.runtime.interface import DeploymentSpec, Readiness, RuntimeListener
 from stoker.runtime.local.memory import Memory
 from stoker.runtime.local.residents import Resident
 from stoker.runtime.metering import Meter
-from stoker.runtime.pool.pool import Pool
+from stoker.runtime.pool.deployment_pool import Pool
 
 HEADROOM = 1.1
 """Memory is measured now and then; between two measurements a replica may need more."""

@@ -1,5 +1,5 @@
 from stoker.runtime.pool.pace import RATED, RECENT_S, SOUND, Pace
-from tests.runtime.test_pool import Clock
+from tests.runtime.pool.test_pool import Clock
 
 
 def ended(*calls: tuple[int, float], is_bounded: bool = True, clock: Clock | None = None) -> Pace:
