@@ -11,8 +11,7 @@ from stoker.artifacts import service as artifacts
 from stoker.config import Settings
 from stoker.errors import InvalidRequestError
 from stoker.inspection import validate_path
-from stoker.runtime.interface import DeploymentSpec
-from stoker.runtime.pool.handle import LoadError
+from stoker.runtime.interface import DeploymentSpec, LoadError
 from stoker.store.blobs import Blobs
 from stoker.store.db import Database
 

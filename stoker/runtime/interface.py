@@ -92,6 +92,39 @@ class DeploymentSpec:
         return (self.source, self.pipeline, self.engine, self.device, self.dtype, self.config)
 
 
+class LoadError(Exception):
+    """The model could not be loaded; the message is for its owner."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        out_of_memory: bool = False,
+        lasting: bool = False,
+        has_another_way: bool = False,
+    ) -> None:
+        """
+        Args:
+            lasting: waiting changes nothing.
+            has_another_way: what it was loaded with was set aside, the next start takes another.
+        """
+        super().__init__(message)
+        self.out_of_memory = out_of_memory
+        self.lasting = lasting
+        self.has_another_way = has_another_way
+
+
+class ModelLocator(Protocol):
+    """Where deployments' models lie."""
+
+    async def folder(self, spec: DeploymentSpec) -> Path:
+        """A folder in Hugging Face format, on the machine that this is called on.
+
+        Raises `LoadError` where there is none.
+        """
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Call:
     """One request to a deployment: its items are batched with those of other requests.

@@ -5,15 +5,14 @@ from collections.abc import Callable, Collection
 from stoker.config import Settings
 from stoker.engines import environments
 from stoker.ids import Prefix, new_id
-from stoker.runtime.interface import DeploymentSpec
+from stoker.runtime.interface import DeploymentSpec, LoadError, ModelLocator
 from stoker.runtime.local.conversions import Conversions
 from stoker.runtime.local.findings import Findings
 from stoker.runtime.local.log_files import Logs
 from stoker.runtime.local.memory import Memory
-from stoker.runtime.local.preparations import ModelFolders
 from stoker.runtime.local.processes import Processes
 from stoker.runtime.local.residents import Resident
-from stoker.runtime.pool.handle import LoadError, Replica
+from stoker.runtime.pool.handle import Replica
 from stoker.runtime.pool.registry import Pools
 from stoker.tasks.registry import GENERATING
 from stoker.wire.protocol import Execution, OwnEnvironment, ReplicaSpec
@@ -26,7 +25,7 @@ class ForkingLauncher:
         self,
         settings: Settings,
         *,
-        folders: ModelFolders,
+        folders: ModelLocator,
         unfunded: Callable[[], Collection[str]],
         pools: Pools,
         memory: Memory,

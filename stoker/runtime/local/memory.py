@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from stoker.errors import CapacityError
+from stoker.runtime.pool.sizes import in_words
 
 PATIENCE_S = 3.0
 """For so long a replica that works keeps its place before others who wait."""
@@ -246,9 +247,3 @@ class Memory:
 
 def _preference(tenant: Tenant) -> tuple[bool, float]:
     return tenant.is_warm, tenant.since
-
-
-def in_words(size: int) -> str:
-    """Bytes as MiB or GiB."""
-    mib = size / (1 << 20)
-    return f"{mib / 1024:.1f} GiB" if mib >= 1024 else f"{mib:.0f} MiB"

@@ -4,9 +4,8 @@ import asyncio
 import json
 import logging
 from pathlib import Path
-from typing import Protocol
 
-from stoker.runtime.interface import DeploymentSpec
+from stoker.runtime.interface import DeploymentSpec, ModelLocator
 from stoker.runtime.local.engine_host import EngineHost
 from stoker.runtime.local.machine import read_ahead
 from stoker.wire.protocol import Preload
@@ -14,18 +13,10 @@ from stoker.wire.protocol import Preload
 log = logging.getLogger(__name__)
 
 
-class ModelFolders(Protocol):
-    """Where a deployment's model lies on this machine."""
-
-    async def folder(self, spec: DeploymentSpec) -> Path:
-        """A folder in Hugging Face format. Raises `LoadError` where there is none."""
-        ...
-
-
 class Preparations:
     """One after another, so that thousands of deployments hold up nothing."""
 
-    def __init__(self, folders: ModelFolders, host: EngineHost) -> None:
+    def __init__(self, folders: ModelLocator, host: EngineHost) -> None:
         self._folders = folders
         self._host = host
         self._waiting: asyncio.Queue[DeploymentSpec] = asyncio.Queue()

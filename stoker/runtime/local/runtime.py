@@ -13,6 +13,7 @@ from stoker.runtime.interface import (
     DeploymentSpec,
     DeploymentStats,
     Listeners,
+    ModelLocator,
     OnProgress,
     Reason,
     RuntimeListener,
@@ -24,7 +25,7 @@ from stoker.runtime.local.forking import ForkingLauncher
 from stoker.runtime.local.log_files import Logs
 from stoker.runtime.local.machine import machine_bytes
 from stoker.runtime.local.memory import SHARE, Memory
-from stoker.runtime.local.preparations import ModelFolders, Preparations
+from stoker.runtime.local.preparations import Preparations
 from stoker.runtime.local.processes import Processes
 from stoker.runtime.local.residents import Resident, Residents
 from stoker.runtime.local.sizing import Weighing
@@ -41,7 +42,7 @@ class LocalRuntime:
     def __init__(
         self,
         settings: Settings,
-        folders: ModelFolders,
+        folders: ModelLocator,
         unfunded: Callable[[], Collection[str]] = frozenset[str],
     ) -> None:
         """

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 
 from stoker.errors import CapacityError, ModelLoadingError
-from stoker.runtime.pool.handle import LoadError
+from stoker.runtime.interface import LoadError
 
 FIRST_S = 10.0
 LAST_S = 300.0

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from stoker.errors import InferenceError, InvalidMediaError, InvalidRequestError, StokerError
-from stoker.runtime.interface import Call, OnProgress, Reason, Status
+from stoker.runtime.interface import Call, LoadError, OnProgress, Reason, Status
 from stoker.runtime.pool.answers import Answer, Told
 from stoker.runtime.pool.transport import Channel
 from stoker.wire import flight
@@ -53,28 +53,6 @@ PROVED_S, PROVED_ANSWERS = 60.0, 16
 """A replica that has answered so much, or lived so long, does not end of how it was started."""
 
 _call_ids = itertools.count(1)
-
-
-class LoadError(Exception):
-    """The model could not be loaded; the message is for its owner."""
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        out_of_memory: bool = False,
-        lasting: bool = False,
-        has_another_way: bool = False,
-    ) -> None:
-        """
-        Args:
-            lasting: waiting changes nothing.
-            has_another_way: what it was loaded with was set aside, the next start takes another.
-        """
-        super().__init__(message)
-        self.out_of_memory = out_of_memory
-        self.lasting = lasting
-        self.has_another_way = has_another_way
 
 
 class WorkerLostError(Exception):

@@ -4,9 +4,9 @@ import asyncio
 import logging
 
 from stoker.errors import CapacityError, ModelLoadingError, StokerError
-from stoker.runtime.interface import DeploymentSpec, Readiness, Reason, Status
+from stoker.runtime.interface import DeploymentSpec, LoadError, Readiness, Reason, Status
 from stoker.runtime.pool.draining import Draining
-from stoker.runtime.pool.handle import LoadError, Replica
+from stoker.runtime.pool.handle import Replica
 from stoker.runtime.pool.launcher import Launcher, Limits
 from stoker.runtime.pool.pace import Pace
 from stoker.runtime.pool.state import Start, State

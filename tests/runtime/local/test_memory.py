@@ -7,7 +7,8 @@ from random import Random
 import pytest
 
 from stoker.errors import CapacityError
-from stoker.runtime.local.memory import PATIENCE_S, Memory, Tenant, in_words
+from stoker.runtime.local.memory import PATIENCE_S, Memory, Tenant
+from stoker.runtime.pool.sizes import in_words
 
 GIB = 1 << 30
 

@@ -8,9 +8,8 @@ import pytest
 
 from stoker.config import Settings
 from stoker.errors import ModelLoadingError
-from stoker.runtime.interface import DeploymentSpec, Readiness
+from stoker.runtime.interface import DeploymentSpec, LoadError, Readiness
 from stoker.runtime.local.runtime import LocalRuntime
-from stoker.runtime.pool.handle import LoadError
 from tests.runtime.pool.test_pool import CALL, SPEC, settle
 
 

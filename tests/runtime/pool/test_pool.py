@@ -13,6 +13,7 @@ from stoker.runtime.interface import (
     CANCELLED,
     Call,
     DeploymentSpec,
+    LoadError,
     Readiness,
     Reason,
     RuntimeListener,
@@ -21,7 +22,7 @@ from stoker.runtime.interface import (
 )
 from stoker.runtime.pool.backoff import FIRST_S, MOST_ENDS
 from stoker.runtime.pool.deployment_pool import EARLY_END_S, Pool
-from stoker.runtime.pool.handle import PROVED_ANSWERS, PROVED_S, LoadError, Replica
+from stoker.runtime.pool.handle import PROVED_ANSWERS, PROVED_S, Replica
 from stoker.runtime.pool.launcher import Limits
 from stoker.runtime.pool.routing import CLAIM_KEPT_S, SCALE_UP_AT
 from stoker.wire.flight import FlightRecord

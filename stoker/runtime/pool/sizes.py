@@ -1,0 +1,7 @@
+"""Amounts of memory as messages say them."""
+
+
+def in_words(size: int) -> str:
+    """Bytes as MiB or GiB."""
+    mib = size / (1 << 20)
+    return f"{mib / 1024:.1f} GiB" if mib >= 1024 else f"{mib:.0f} MiB"
