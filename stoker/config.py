@@ -215,6 +215,13 @@ class Settings(BaseSettings):
         le=3600,
         description="Ceiling of the time that fetching media takes, seconds.",
     )
+    runtime: str = Field(
+        default="local",
+        min_length=1,
+        max_length=256,
+        description="What runs the replicas: `local`, processes of this machine; or "
+        "`module:attribute`, a runtime of your own, which runs inside the server.",
+    )
     memory_budget_mib: int = Field(
         default=0,
         ge=0,

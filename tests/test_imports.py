@@ -9,12 +9,15 @@ HEAVY = ("torch", "transformers", "numpy", "safetensors", "tokenizers", "openvin
 
 def test_gateway_imports_no_engine():
     """The gateway is one event loop: it starts fast, stays small, and computes nothing."""
-    program = "import json, sys, stoker.server.app; print(json.dumps(sorted(sys.modules)))"
+    program = (
+        "import json, sys, stoker.server.app; from stoker.runtime import choose; "
+        "choose.builder('local'); print(json.dumps(sorted(sys.modules)))"
+    )
     result = subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, timeout=60, cwd=ROOT
     )
     loaded = set(json.loads(result.stdout))
-    assert "stoker.inference.tasks" in loaded
+    assert {"stoker.inference.tasks", "stoker.runtime.local.runtime"} <= loaded
     assert loaded & set(HEAVY) == set()
 
 

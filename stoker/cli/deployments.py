@@ -34,10 +34,15 @@ def _replicas(deployment: JsonObject) -> str:
 
 
 def _workers(deployment: JsonObject) -> str:
-    return "; ".join(
-        f"{worker['id']} {worker['status']}, pid {worker['pid']}, "
-        f"{output.size(worker['memory_bytes'])}, {worker['outstanding']} outstanding"
-        for worker in deployment["workers"]
+    return "; ".join(_worker(worker) for worker in deployment["workers"])
+
+
+def _worker(worker: JsonObject) -> str:
+    # Not every runtime has processes here, nor has one that is only about to be forked.
+    pid = f" pid {worker['pid']}," if worker["pid"] is not None else ""
+    return (
+        f"{worker['id']} {worker['status']},{pid} {output.size(worker['memory_bytes'])}, "
+        f"{worker['outstanding']} outstanding"
     )
 
 

@@ -16,9 +16,11 @@ def read_settings(**given: Any) -> "Settings":
     from pydantic_settings import SettingsError
 
     from stoker.config import Settings
+    from stoker.runtime import choose
 
     try:
-        return Settings(**given)
+        settings = Settings(**given)
+        choose.builder(settings.runtime)
     except ValidationError as error:
         wrong = "; ".join(_told(one) for one in error.errors())
         raise WrongUseError(f"Wrong settings: {wrong}.", hint=HINT) from error
@@ -29,6 +31,9 @@ def read_settings(**given: Any) -> "Settings":
             f'Wrong settings: {_variable(name)}: must be a list in JSON, as in ["a", "b"].',
             hint=HINT,
         ) from error
+    except choose.UnknownRuntimeError as error:
+        raise WrongUseError(f"Wrong settings: STOKER_RUNTIME: {error}", hint=HINT) from error
+    return settings
 
 
 def _told(error: Any) -> str:

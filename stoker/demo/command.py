@@ -23,7 +23,7 @@ async def _started(platform: Platform, base_url: str) -> None:
     await bootstrap.operator_key(platform)
     data_dir = platform.settings.data_dir.resolve()
     demo = await asyncio.to_thread(set_up, base_url, data_dir)
-    while not platform.runtime.ready:  # noqa: ASYNC110 - the host tells no event above its seam
+    while platform.runtime.why_not_ready():  # noqa: ASYNC110 - a runtime has no event for it
         await asyncio.sleep(0.05)
     await bootstrap.announce(platform, base_url)
     _say("Ready. In a second terminal:\n\n" + calls(demo, data_dir) + "\n\nCtrl-C ends it.")

@@ -125,7 +125,7 @@ async def deployment_logs(
 ) -> LogLines:
     """The last lines that the deployment's replicas wrote."""
     row = await service.get(session, account_id, deployment_id)
-    return LogLines(data=service.tail(context.runtime.log_path(row.id), tail))
+    return LogLines(data=await context.runtime.log_lines(row.id, tail))
 
 
 @router.get("/{deployment_id}/events", responses=responses(NotFoundError))

@@ -2,7 +2,6 @@
 
 import logging
 from importlib.util import find_spec
-from pathlib import Path
 
 from sqlalchemy.exc import IntegrityError
 
@@ -327,17 +326,3 @@ async def _estimate_late(session: Session, context: DeploymentContext, row: Depl
         row.memory_bytes = await estimates.again(session, context.settings, row)
     except InvalidRequestError as error:
         log.warning("no estimate: %s", error.message, extra={"deployment": row.id})
-
-
-def tail(path: Path | None, lines: int) -> list[str]:
-    """The last lines of a log, oldest first. Reads at most its last 256 KiB."""
-    if path is None:
-        return []
-    with path.open("rb") as file:
-        file.seek(0, 2)
-        size = file.tell()
-        start = max(0, size - 256 * 1024)
-        file.seek(start)
-        found = file.read().decode(errors="replace").splitlines()
-    # The first line may have been cut in two by where reading began.
-    return (found[1:] if start else found)[-lines:]

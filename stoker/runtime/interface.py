@@ -148,9 +148,11 @@ class ReplicaStats:
     id: str
     status: Status
     pid: int | None
+    """Of its process on the gateway's machine; None: it has none there, or not yet."""
     outstanding: int
+    """Calls sent to it and not yet answered."""
     memory_bytes: int | None
-    """Proportional set size, bytes: shared pages count by their share."""
+    """Proportional set size, bytes: shared pages count by their share. None: not measured yet."""
     progress: float
     """How far loading has come, 0 to 1."""
     engine: str
@@ -248,18 +250,30 @@ class Listeners(RuntimeListener):
 
 
 class Runtime(Protocol):
-    """Runs deployments. Cancelling the task that awaits `call` cancels the work in the engine."""
+    """Runs deployments. Cancelling the task that awaits `call` cancels the work in the engine.
 
-    async def start(self, listeners: Sequence[RuntimeListener]) -> None: ...
+    Everything is called on the one event loop; what is no coroutine must not block it.
+    """
+
+    async def start(self, listeners: Sequence[RuntimeListener]) -> None:
+        """Begin to work; called once, on the event loop that all else is called on.
+
+        Waits for no replica, nor for what `why_not_ready` tells of.
+        """
+        ...
 
     async def stop(self) -> None:
-        """Let the work in flight finish within the grace time, then end every replica."""
+        """Let the work in flight finish within the grace time, then end every replica.
+
+        Waits for their ends.
+        """
         ...
 
     def apply(self, spec: DeploymentSpec, *, running: bool) -> None:
         """Make a deployment known or change it; replicas of an older spec are replaced.
 
-        `running` is what its owner wants; False ends its replicas and refuses calls.
+        `running` is what its owner wants; False ends its replicas and refuses calls. Waits for
+        nothing: what comes of it is notified to the listeners.
         """
         ...
 
@@ -268,7 +282,10 @@ class Runtime(Protocol):
         ...
 
     async def remove(self, deployment_id: str) -> None:
-        """End the deployment's replicas and forget it."""
+        """End the deployment's replicas and forget it, its log included; waits for their ends.
+
+        Nothing, for one that is not known.
+        """
         ...
 
     async def call(
@@ -285,7 +302,8 @@ class Runtime(Protocol):
         Waits at most `wait_s` for a replica to be ready, then at most `timeout_s` for the answer.
         `on_progress` hears how much of it is done, 0 to 1, of work that takes many steps.
         Raises `ModelLoadingError`, `RateLimitError`, `InferenceTimeoutError`, `CapacityError`,
-        `InferenceError`, `InvalidRequestError`.
+        `InferenceError`, `InvalidRequestError`, `ConflictError` where the deployment is stopped,
+        and `NotFoundError` where it is not known.
         """
         ...
 
@@ -310,20 +328,23 @@ class Runtime(Protocol):
         """The observed state, or None for a deployment that is not known."""
         ...
 
-    def log_path(self, deployment_id: str) -> Path | None:
-        """Where the deployment's replicas write their output, if this runtime keeps it."""
+    async def log_lines(self, deployment_id: str, limit: int) -> list[str]:
+        """The last lines that the deployment's replicas wrote, oldest first, `limit` at most.
+
+        Empty for a deployment that is not known or whose replicas wrote nothing, and where this
+        runtime keeps no logs.
+        """
         ...
 
     @property
     def meter(self) -> Meter:
-        """What the replicas hold of memory."""
+        """What the replicas hold of memory, and for how long; the gateway bills by it."""
         ...
 
-    @property
-    def ready(self) -> bool:
-        """True once replicas can be started without delay."""
+    def why_not_ready(self) -> str | None:
+        """What keeps replicas from being started without delay, in words; None: nothing does."""
         ...
 
     def check(self) -> str | None:
-        """What keeps the runtime from making progress, or None while all is well."""
+        """What keeps the runtime from making progress, in words; None: all is well."""
         ...

@@ -47,6 +47,4 @@ async def health(platform: PlatformDep, response: Response) -> Health:
 async def ready(platform: PlatformDep, response: Response) -> Health:
     """The server can take work: models would start without delay."""
     problem = await _problem(platform)
-    if problem is None and not platform.runtime.ready:
-        problem = "The engine host is still importing its libraries."
-    return _answer(response, problem)
+    return _answer(response, problem or platform.runtime.why_not_ready())

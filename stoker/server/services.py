@@ -21,8 +21,8 @@ from stoker.keys.keyring import Keyring
 from stoker.keys.limits import RateLimits
 from stoker.media.collect import Collector
 from stoker.media.fetch import Fetcher
+from stoker.runtime import choose
 from stoker.runtime.interface import Runtime, RuntimeListener
-from stoker.runtime.local.runtime import LocalRuntime
 from stoker.server.janitor import Janitor
 from stoker.store.blobs import Blobs
 from stoker.store.db import Database
@@ -69,7 +69,8 @@ def build_services(settings: Settings) -> Services:
     database = Database(settings.resolved_database_url)
     blobs = Blobs(data_dir / "blobs")
     known, counts, directory, limits = Credits(), Counts(), Directory(), RateLimits()
-    runtime = LocalRuntime(settings, ModelFolders(settings, database, blobs), known.exhausted)
+    build = choose.builder(settings.runtime)
+    runtime = build(settings, ModelFolders(settings, database, blobs), known.exhausted)
     platform = Platform(
         settings=settings,
         database=database,

@@ -8,7 +8,7 @@ from stoker.ids import Prefix, new_id
 from stoker.runtime.interface import DeploymentSpec, LoadError, ModelLocator
 from stoker.runtime.local.conversions import Conversions
 from stoker.runtime.local.findings import Findings
-from stoker.runtime.local.log_files import Logs
+from stoker.runtime.local.log_files import LogFiles
 from stoker.runtime.local.memory import Memory
 from stoker.runtime.local.processes import Processes
 from stoker.runtime.local.residents import Resident
@@ -31,7 +31,7 @@ class ForkingLauncher:
         memory: Memory,
         processes: Processes,
         conversions: Conversions,
-        logs: Logs,
+        logs: LogFiles,
         threads: int,
     ) -> None:
         """

@@ -3,7 +3,6 @@
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Sequence
-from pathlib import Path
 from typing import Any
 
 from stoker.config import MIB, Settings
@@ -22,7 +21,7 @@ from stoker.runtime.interface import (
 from stoker.runtime.local.conversions import Conversions
 from stoker.runtime.local.engine_host import EngineHost
 from stoker.runtime.local.forking import ForkingLauncher
-from stoker.runtime.local.log_files import Logs
+from stoker.runtime.local.log_files import LogFiles
 from stoker.runtime.local.machine import machine_bytes
 from stoker.runtime.local.memory import SHARE, Memory
 from stoker.runtime.local.preparations import Preparations
@@ -59,7 +58,7 @@ class LocalRuntime:
         )
         self._listeners = Listeners()
         self._meter = Meter()
-        self._logs = Logs(data_dir / "logs")
+        self._logs = LogFiles(data_dir / "logs")
         self._pools = Pools()
         self._residents = Residents()
         self._memory = Memory(_budget(settings), self._residents)
@@ -144,7 +143,7 @@ class LocalRuntime:
             if all(other.spec.source != source for other in self._pools):
                 self._conversions.forget(source)
                 self._preparations.forget(source)
-        self._logs.path(deployment_id).unlink(missing_ok=True)
+        self._logs.remove(deployment_id)
 
     # --- calls ---
 
@@ -178,17 +177,17 @@ class LocalRuntime:
         pool = self._pools.get(deployment_id)
         return pool.stats() if pool else None
 
-    def log_path(self, deployment_id: str) -> Path | None:
-        path = self._logs.path(deployment_id)
-        return path if path.exists() else None
+    async def log_lines(self, deployment_id: str, limit: int) -> list[str]:
+        return await asyncio.to_thread(self._logs.tail, deployment_id, limit)
 
     @property
     def meter(self) -> Meter:
         return self._meter
 
-    @property
-    def ready(self) -> bool:
-        return self._host.ready or not self._host.started
+    def why_not_ready(self) -> str | None:
+        if self._host.ready or not self._host.started:
+            return None
+        return "The engine host is still importing its libraries."
 
     def check(self) -> str | None:
         return self._host.problem
