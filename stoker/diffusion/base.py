@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from stoker.stages.base import Sample, Stages
 
 if TYPE_CHECKING:
-    from stoker.engines.interface import Watch
+    from stoker.stages.watch import Watch
 
 
 class DiffusionStages(Stages):

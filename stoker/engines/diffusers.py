@@ -8,9 +8,10 @@ from typing import Any, cast
 import torch
 
 from stoker.diffusion.base import DiffusionStages
-from stoker.engines.interface import UNWATCHED, Progress, Watch
+from stoker.engines.interface import Progress
 from stoker.engines.torch import device_of, dtype_of
 from stoker.stages.base import Sample, Stages
+from stoker.stages.watch import UNWATCHED, Watch
 from stoker.wire.protocol import Execution
 
 MODEL_INDEX = "model_index.json"

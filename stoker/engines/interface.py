@@ -5,27 +5,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from stoker.stages.base import Sample, Stages
+from stoker.stages.watch import UNWATCHED, Watch
 from stoker.wire.protocol import Execution
 
 Progress = Callable[[float, str], None]
 """Called while loading with a fraction from 0 to 1 and the name of the step."""
-
-
-class AbandonedError(Exception):
-    """Nobody waits any more for what is being computed."""
-
-
-class Watch:
-    """Looks at a batch while it is computed in many steps. This one does not care."""
-
-    def step(self, fraction: float) -> None:
-        """So much of the batch is done, 0 to 1. Raises `AbandonedError`, which ends the batch."""
-
-    def part(self, row: int, output: Mapping[str, Any]) -> None:
-        """What there is of a sample, of which more is to come; for answers that are streamed."""
-
-
-UNWATCHED = Watch()
 
 
 class Engine(Protocol):

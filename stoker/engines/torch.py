@@ -7,9 +7,10 @@ from typing import Any
 import torch
 import transformers
 
-from stoker.engines.interface import UNWATCHED, Progress, Watch
+from stoker.engines.interface import Progress
 from stoker.engines.stateless import make_stateless
 from stoker.stages.base import Sample, Stages
+from stoker.stages.watch import UNWATCHED, Watch
 from stoker.wire.protocol import Execution
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

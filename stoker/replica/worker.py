@@ -14,10 +14,11 @@ from typing import Any
 
 import msgspec
 
-from stoker.engines.interface import AbandonedError, Engine, Watch
+from stoker.engines.interface import Engine
 from stoker.replica.batching import BatchQueue, Entry
 from stoker.replica.calibration import Calibration
 from stoker.stages.base import InputError, Sample, Stages, StreamWriter
+from stoker.stages.watch import AbandonedError, Watch
 from stoker.tasks.registry import WORKS
 from stoker.wire.flight import FlightRecord
 from stoker.wire.phases import Phases

@@ -13,10 +13,10 @@ import torch
 from PIL import Image
 
 from stoker.engines.diffusers import DiffusersEngine
-from stoker.engines.interface import AbandonedError, Watch
 from stoker.media.media import Media
 from stoker.runtime.interface import Call
 from stoker.stages.base import InputError
+from stoker.stages.watch import AbandonedError, Watch
 from stoker.tasks.registry import STAGES
 from stoker.wire.drawing import Images
 from tests.support import diffusion

@@ -13,12 +13,12 @@ import pytest
 from PIL import Image
 
 from stoker.demo.setup import MODELS as SHIPPED
-from stoker.engines.interface import AbandonedError, Watch
 from stoker.inspection import inspect
 from stoker.media import encode
 from stoker.media.media import Media
 from stoker.replica.calibration import Calibration
 from stoker.replica.worker import Worker
+from stoker.stages.watch import AbandonedError, Watch
 from stoker.tasks.registry import PIPELINES
 from stoker.wire.flight import FlightRecord
 from stoker.wire.protocol import Failure, Progress, Result, Work, pack, unpack

@@ -9,13 +9,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from stoker.engines.diffusers import DiffusersEngine
-from stoker.engines.interface import UNWATCHED, Watch
 from stoker.engines.openvino import OpenVinoEngine
 from stoker.engines.torch import TorchEngine
 from stoker.replica.calibration import Calibration
 from stoker.replica.worker import Worker
 from stoker.runtime.interface import Call
 from stoker.stages.base import Stages
+from stoker.stages.watch import UNWATCHED, Watch
 from stoker.tasks.registry import STAGES, TASKS
 from stoker.wire.flight import FlightRecord
 from stoker.wire.protocol import (

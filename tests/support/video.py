@@ -11,9 +11,9 @@ import torch
 import transformers
 
 from stoker.engines.diffusers import DiffusersEngine
-from stoker.engines.interface import UNWATCHED, Watch
 from stoker.media.media import Media
 from stoker.stages.base import InputError
+from stoker.stages.watch import UNWATCHED, Watch
 from stoker.tasks.registry import STAGES, WORKS
 from stoker.wire.video_request import VideoSpec
 

@@ -11,11 +11,11 @@ import numpy
 import pytest
 import torch
 
-from stoker.engines.interface import UNWATCHED, Watch
 from stoker.engines.torch import TorchEngine
 from stoker.replica.calibration import Calibration
 from stoker.replica.worker import Worker
 from stoker.stages.base import Sample
+from stoker.stages.watch import UNWATCHED, Watch
 from stoker.tasks.registry import STAGES
 from stoker.wire.flight import FlightRecord
 from stoker.wire.protocol import Cancelled, Failure, FromReplica, Parts, Result, Work

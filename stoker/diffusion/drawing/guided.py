@@ -18,7 +18,7 @@ from stoker.stages.base import InputError, Sample
 from stoker.wire.drawing import Drawing, DrawingOptions
 
 if TYPE_CHECKING:
-    from stoker.engines.interface import Watch
+    from stoker.stages.watch import Watch
 
 _NEEDS: dict[Drawing, str] = {
     "text": "a prompt alone",

@@ -13,7 +13,7 @@ from stoker.diffusion.drawing.stages import (
 from stoker.stages.base import InputError, Sample
 
 if TYPE_CHECKING:
-    from stoker.engines.interface import Watch
+    from stoker.stages.watch import Watch
 
 _STEPS = {"DDPMPipeline": 1000, "DDIMPipeline": 50}
 """By class: the defaults of diffusers' own calls."""

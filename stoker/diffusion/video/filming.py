@@ -15,8 +15,8 @@ from stoker.wire.video_request import VideoAnswer, VideoSpec
 if TYPE_CHECKING:
     from PIL import Image
 
-    from stoker.engines.interface import Watch
     from stoker.media.limits import MediaLimits
+    from stoker.stages.watch import Watch
     from stoker.wire.protocol import Work
 
 DRAWN = 0.95
