@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from stoker.media.limits import MediaLimits
+from stoker.media.media_limits import MediaLimits
 from stoker.origins import Origin
 
 MIB = 1024 * 1024

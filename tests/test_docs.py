@@ -11,7 +11,7 @@ from pydantic_core import PydanticUndefined
 from stoker import errors
 from stoker.config import Settings
 from stoker.demo.examples import EXAMPLES, MEDIA_CALLS, Example
-from stoker.llm.families import IMAGE_TEXT_TO_TEXT, TEXT, VISION
+from stoker.llm.model_types import IMAGE_TEXT_TO_TEXT, TEXT, VISION
 from stoker.openai.registry import CONVENTIONS
 from stoker.tasks.base import Task
 from stoker.tasks.registry import GENERATING, MEDIA, TASKS, TEXT_GENERATION

@@ -23,7 +23,7 @@ from stoker.usage.balances import Credits
 from stoker.web.context import Platform, part, part_of
 from stoker.web.dependencies import made
 from stoker.web.principal import Principal
-from stoker.wire.generation import Generation
+from stoker.wire.generation_request import Generation
 
 T = TypeVar("T")
 

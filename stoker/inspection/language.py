@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from stoker.inspection.config import CONFIG, ModelConfig
 from stoker.inspection.documents import Json
 from stoker.inspection.failure import FailureCode, InspectionError
-from stoker.llm.families import ENCODERS, TEXT, UNFIT
+from stoker.llm.model_types import ENCODERS, TEXT, UNFIT
 
 TEXT_GENERATION = "text-generation"
 

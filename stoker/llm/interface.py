@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from stoker.wire.generation import Sampling
+from stoker.wire.generation_request import Sampling
 
 if TYPE_CHECKING:
     import torch

@@ -14,7 +14,7 @@ import torch
 
 from stoker.llm.errors import DrawError
 from stoker.llm.interface import Logprob
-from stoker.wire.generation import Sampling
+from stoker.wire.generation_request import Sampling
 
 if TYPE_CHECKING:
     from stoker.llm.matcher import Matcher

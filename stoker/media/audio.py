@@ -10,9 +10,9 @@ import numpy
 from av.error import InvalidDataError
 from numpy.typing import NDArray
 
-from stoker.media import formats
+from stoker.media import containers
 from stoker.media.errors import MediaError, refusing
-from stoker.media.limits import MediaLimits
+from stoker.media.media_limits import MediaLimits
 
 MIN_RATE = 1_000
 """Lowest sampling rate taken, in Hz."""
@@ -45,11 +45,11 @@ def decode(data: bytes | memoryview, sampling_rate: int, limits: MediaLimits) ->
     header may lie), for a sound that is empty or not finite, and for a damaged file.
     """
     with refusing("audio"):
-        demuxer = formats.container(data, formats.AUDIO, "audio")
+        demuxer = containers.container(data, containers.AUDIO, "audio")
         opened: Any = av.open(
             io.BytesIO(data),
             format=demuxer,
-            options=formats.options(demuxer, _CODECS),
+            options=containers.options(demuxer, _CODECS),
             metadata_errors="ignore",
         )
         with opened as file:

@@ -10,9 +10,9 @@ import av
 import numpy
 from numpy.typing import NDArray
 
-from stoker.media import formats
+from stoker.media import containers
 from stoker.media.errors import MediaError, refusing
-from stoker.media.limits import MediaLimits
+from stoker.media.media_limits import MediaLimits
 
 _CODECS = (
     "h264,hevc,mpeg4,msmpeg4v3,mjpeg,mpeg2video,vp8,vp9,libvpx,libvpx-vp9,av1,libdav1d,gif,"
@@ -85,14 +85,14 @@ def _check_numbers(
 
 def _open(data: bytes | memoryview, limits: MediaLimits) -> Any:
     """The file, and in it a video stream that is confined as the file is."""
-    demuxer = formats.container(data, formats.VIDEO, "video")
+    demuxer = containers.container(data, containers.VIDEO, "video")
     # Should a frame be larger than the header says, the decoder must not allocate it. Decoders
     # round the size of a frame up, so twice the ceiling lets every frame within it pass.
     confined = {"codec_whitelist": _CODECS, "max_pixels": str(2 * limits.image_pixels)}
     file: Any = av.open(
         io.BytesIO(data),
         format=demuxer,
-        options=formats.options(demuxer, _CODECS) | confined,
+        options=containers.options(demuxer, _CODECS) | confined,
         metadata_errors="ignore",
     )
     if not file.streams.video:

@@ -25,8 +25,8 @@ from stoker.openai.sampling import (
 )
 from stoker.openai.unions import one_of
 from stoker.tasks.base import refusal
-from stoker.wire import generation as wire
-from stoker.wire.generation import Conversation, Generation, Guide, Tools
+from stoker.wire import generation_request as wire
+from stoker.wire.generation_request import Conversation, Generation, Guide, Tools
 
 EXAMPLE: dict[str, Any] = {
     "model": "tiny-chat",

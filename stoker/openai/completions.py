@@ -14,7 +14,7 @@ from stoker.openai.sampling import (
     Usage,
 )
 from stoker.tasks.base import refusal
-from stoker.wire.generation import Generation
+from stoker.wire.generation_request import Generation
 
 MAX_PROMPTS = 128
 DEFAULT_TOKENS = 16

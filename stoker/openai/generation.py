@@ -13,14 +13,14 @@ from stoker.deployments.directory import Entry
 from stoker.errors import InvalidRequestError, from_validation
 from stoker.inference.call import CallingDep, CallRoute
 from stoker.inference.convention import EVENTS, Convention, add_route, streamed
-from stoker.llm.families import IMAGE_TEXT_TO_TEXT
+from stoker.llm.model_types import IMAGE_TEXT_TO_TEXT
 from stoker.openai import chat, completions, response_object
 from stoker.openai import responses as responses_api
 from stoker.openai.messages import check_images
 from stoker.tasks.registry import GENERATING
 from stoker.web.http import require_json
 from stoker.wire import schema_limits as limits
-from stoker.wire.generation import Generation
+from stoker.wire.generation_request import Generation
 
 
 class Asked(Protocol):

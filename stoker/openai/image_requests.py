@@ -17,7 +17,7 @@ from stoker.openai import hub
 from stoker.openai.sampling import ModelRequest
 from stoker.tasks.base import refusal
 from stoker.tasks.inputs import Image
-from stoker.wire.drawing import ImageFormat
+from stoker.wire.image_answer import ImageFormat
 
 MIN_SIDE, MAX_SIDE = 8, 2048
 MAX_PROMPT_CHARS = 32_000

@@ -20,7 +20,7 @@ from stoker.runtime.interface import KEEP_ALIVE, Call
 from stoker.store.tables.files import Purpose
 from stoker.tasks.registry import MEDIA
 from stoker.tasks.text_to_image import EDITS, GENERATIONS
-from stoker.wire.drawing import ImageFormat, Images
+from stoker.wire.image_answer import ImageFormat, Images
 
 JSON = "application/json"
 _FILES = {f"image/{form}": None for form in get_args(ImageFormat)}

@@ -27,7 +27,7 @@ from stoker.openai.messages import (
 from stoker.openai.sampling import Name, OpenAIRequest
 from stoker.openai.unions import one_of, typed
 from stoker.tasks.base import refusal
-from stoker.wire.generation import image_part, text_part
+from stoker.wire.generation_request import image_part, text_part
 
 
 def served_only(*taken: Any, why: str) -> BeforeValidator:

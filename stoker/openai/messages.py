@@ -10,7 +10,7 @@ from stoker.errors import InvalidRequestError
 from stoker.media.media import Media
 from stoker.openai.sampling import MAX_TEXT_CHARS, Name, OpenAIRequest
 from stoker.openai.unions import attribute, one_of, type_of
-from stoker.wire.generation import image_part, text_part
+from stoker.wire.generation_request import image_part, text_part
 
 MAX_IMAGES = 64
 """Most images of a request."""

@@ -11,8 +11,8 @@ from stoker.openai.messages import FUNCTION_NAME, MAX_TOOLS, Text
 from stoker.openai.sampling import MAX_TOKENS, GenerationRequest, Name, OpenAIRequest
 from stoker.openai.unions import one_of
 from stoker.tasks.base import refusal
-from stoker.wire import generation as wire
-from stoker.wire.generation import Conversation, Generation, Guide, Tools
+from stoker.wire import generation_request as wire
+from stoker.wire.generation_request import Conversation, Generation, Guide, Tools
 
 EXAMPLE: dict[str, Any] = {"model": "tiny-chat", "input": "What is the capital of France?"}
 LOGPROBS = "message.output_text.logprobs"

@@ -6,8 +6,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from stoker.strictness import Strict
 from stoker.tasks.base import refusal
-from stoker.wire import generation as wire
-from stoker.wire.generation import Guide, Sampling
+from stoker.wire import generation_request as wire
+from stoker.wire.generation_request import Guide, Sampling
 
 MAX_TOKENS = 1 << 20
 MAX_TOKEN_ID = 2**31 - 1

@@ -11,13 +11,13 @@ from stoker.chat.prompts.pictures import architecture
 from stoker.chat.prompts.prompts import Prompts
 from stoker.engines.interface import Progress
 from stoker.engines.torch import device_of, dtype_of
-from stoker.llm import sharing
+from stoker.llm import batch_invariance
+from stoker.llm.checkpoint import load_tokenizer
 from stoker.llm.engines import openvino as openvino_engine
 from stoker.llm.engines import torch as torch_engine
+from stoker.llm.engines.vllm.channel import Load
 from stoker.llm.engines.vllm.model import Child, VllmModel
-from stoker.llm.engines.vllm.wire import Load
-from stoker.llm.families import IMAGE_TEXT_TO_TEXT
-from stoker.llm.files import load_tokenizer
+from stoker.llm.model_types import IMAGE_TEXT_TO_TEXT
 from stoker.llm.scheduler import Runner, Scheduler
 from stoker.replica.language_worker import LanguageWorker
 from stoker.wire.flight import FlightRecord
@@ -105,7 +105,7 @@ def _runner(spec: ReplicaSpec, progress: Progress) -> Runner:
     else:
         progress(0.9, "looking what may share a batch")
         runner.enter_thread()
-        sharing.find(runner)
+        batch_invariance.find(runner)
     return runner
 
 

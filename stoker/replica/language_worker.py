@@ -22,7 +22,7 @@ from stoker.chat.prompts.prompts import Prepared, Prompts
 from stoker.llm.interface import LanguageModel, Output, Submission
 from stoker.stages.base import InputError
 from stoker.wire.flight import FlightRecord
-from stoker.wire.generation import MAX_SCORED, TOOLS_FIELD, Conversation, Generation, Prompt
+from stoker.wire.generation_request import MAX_SCORED, TOOLS_FIELD, Conversation, Generation, Prompt
 from stoker.wire.protocol import (
     Batches,
     Cancelled,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from stoker.runtime.metering import Meter
-from stoker.wire.generation import Generation
+from stoker.wire.generation_request import Generation
 from stoker.wire.protocol import Batches
 
 

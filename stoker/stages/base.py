@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
-from stoker.media.limits import MediaLimits
 from stoker.media.media import Media
+from stoker.media.media_limits import MediaLimits
 from stoker.wire.protocol import Sharing
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
 from stoker.stages.base import InputError, Stages
-from stoker.wire.generation import MAX_PENALTY, MIN_PENALTY
+from stoker.wire.generation_request import MAX_PENALTY, MIN_PENALTY
 
 if TYPE_CHECKING:
     import torch

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 from stoker.stages.base import by_kind
 from stoker.stages.recognition import transcripts
+from stoker.stages.recognition.base import FIELD
 from stoker.stages.recognition.ctc import CtcStages
-from stoker.stages.recognition.seq2seq import Seq2SeqRecognitionStages
-from stoker.stages.recognition.stages import FIELD
+from stoker.stages.recognition.speech_seq2seq import Seq2SeqRecognitionStages
 from stoker.stages.recognition.whisper import WhisperStages
 from stoker.tasks.base import MediaPipeline
 

@@ -1,7 +1,7 @@
 """Image to image: edits of images by models that were saved for that, such as for inpainting."""
 
-from stoker.diffusion.drawing.families import IMAGE_CLASSES
 from stoker.diffusion.drawing.guided import DrawingStages
+from stoker.diffusion.drawing.pipeline_families import IMAGE_CLASSES
 from stoker.tasks.base import MediaPipeline
 from stoker.tasks.text_to_image import EDITS, finish
 

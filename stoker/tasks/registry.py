@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from stoker.llm.families import IMAGE_TEXT_TO_TEXT, VISION
+from stoker.llm.model_types import IMAGE_TEXT_TO_TEXT, VISION
 from stoker.stages.base import Stages
 from stoker.tasks import (
     audio_classification,

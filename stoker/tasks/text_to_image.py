@@ -5,10 +5,10 @@ from typing import Any
 
 import msgspec
 
-from stoker.diffusion.drawing.families import TEXT_CLASSES
 from stoker.diffusion.drawing.guided import DrawingStages
+from stoker.diffusion.drawing.pipeline_families import TEXT_CLASSES
 from stoker.tasks.base import MediaPipeline
-from stoker.wire.drawing import Images
+from stoker.wire.image_answer import Images
 from stoker.wire.protocol import Work
 
 GENERATIONS, EDITS = "/v1/images/generations", "/v1/images/edits"

@@ -115,7 +115,7 @@ class TextToSpeechStages(Stages):
         return super().counts(output) | {"audio_ms": spoken_ms}
 
     def writer(self, parameters: Mapping[str, Any], finishing: Mapping[str, Any]) -> "StreamWriter":
-        from stoker.stages.speech.writer import SpeechWriter
+        from stoker.stages.speech.speech_writer import SpeechWriter
 
         return SpeechWriter(rate=self._synthesizer.rate, **finishing)
 

@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from stoker.media.limits import MediaLimits
 from stoker.media.media import Media, MediaKind
-from stoker.wire.generation import Generation
+from stoker.media.media_limits import MediaLimits
+from stoker.wire.generation_request import Generation
 
 Frame = bytes | memoryview
 

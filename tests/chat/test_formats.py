@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from stoker.chat.answers.events import Event, Text, TokenLogprob
-from stoker.chat.answers.formats import FORMATS, format_of
+from stoker.chat.answers.answer_events import Event, Text, TokenLogprob
+from stoker.chat.answers.call_formats import FORMATS, format_of
 from stoker.chat.answers.reading import Dialect, Reader
 from tests.llm.support import CHATML, TEMPLATES, THINKING, Joined, joined, tokenizer
 

@@ -12,7 +12,7 @@ from stoker.chat.answers.reading import Dialect
 from stoker.chat.forms.forms import Forms
 from stoker.chat.prompts.prompts import Prompts
 from stoker.stages.base import InputError
-from stoker.wire.generation import Conversation, Generation, Guide, Sampling, Tools
+from stoker.wire.generation_request import Conversation, Generation, Guide, Sampling, Tools
 from tests.chat.test_grammar import UNIT, function
 from tests.llm.support import CHATML, HERMES, VOCABULARY, tokenizer
 

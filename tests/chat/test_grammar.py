@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 import torch
 
-from stoker.chat.answers.events import Event
-from stoker.chat.answers.formats import FORMATS, Format
+from stoker.chat.answers.answer_events import Event
+from stoker.chat.answers.call_formats import FORMATS, Format
 from stoker.chat.answers.reading import Dialect
 from stoker.chat.forms.grammar import Grammars, compiled
 from stoker.llm.errors import DrawError
 from stoker.llm.matcher import Matcher
 from stoker.llm.sampling import Draws, draw
 from stoker.stages.base import InputError
-from stoker.wire.generation import Guide, Sampling, Tools
+from stoker.wire.generation_request import Guide, Sampling, Tools
 from tests.chat.schemas import fits
 from tests.chat.test_formats import pieces
 from tests.llm.support import TEMPLATES, VOCABULARY, joined, tokenizer

@@ -6,7 +6,7 @@ import pytest
 
 from stoker.chat.prompts.prompts import Defaults, Prepared, Prompts
 from stoker.stages.base import InputError
-from stoker.wire.generation import Conversation, Generation, Prompt, Sampling, Tools
+from stoker.wire.generation_request import Conversation, Generation, Prompt, Sampling, Tools
 from tests.llm.support import CHATML, HERMES, tokenizer
 
 VOCABULARY = 400

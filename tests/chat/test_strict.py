@@ -14,7 +14,7 @@ from stoker.chat.forms.strict import closed
 from stoker.openai.chat import ChatRequest
 from stoker.openai.responses import ResponseRequest
 from stoker.stages.base import InputError
-from stoker.wire.generation import Guide
+from stoker.wire.generation_request import Guide
 from stoker.wire.schema_limits import MAX_NODES, excess
 from tests.chat.test_grammar import EMPTY, FIELD, Speaker, caller, compiled, function, tools
 from tests.llm.support import tokenizer

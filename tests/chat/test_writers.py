@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from stoker.chat.answers import writer
-from stoker.chat.answers.events import (
+from stoker.chat.answers.answer_events import (
     CallArguments,
     CallBegun,
     Echoed,
@@ -17,7 +17,7 @@ from stoker.chat.answers.events import (
     Usage,
     Writer,
 )
-from stoker.wire.generation import Conversation, Generation, Sampling
+from stoker.wire.generation_request import Conversation, Generation, Sampling
 
 HEAD = {"id": "chatcmpl-1", "created": 1_700_000_000, "model": "acme/tiny"}
 USAGE = Usage(prompt=12, cached=4, completion=30, reasoning=5)

@@ -18,7 +18,7 @@ from stoker.runtime.interface import Call
 from stoker.stages.base import InputError
 from stoker.stages.watch import AbandonedError, Watch
 from stoker.tasks.registry import STAGES
-from stoker.wire.drawing import Images
+from stoker.wire.image_answer import Images
 from tests.support import diffusion
 from tests.support.local import Local
 from tests.support.media import image, png

@@ -12,7 +12,7 @@ from stoker.inspection.config import (
     refuse_unspeakable,
 )
 from stoker.inspection.files import FileSet
-from stoker.llm.families import VISION
+from stoker.llm.model_types import VISION
 from stoker.tasks.registry import PIPELINES as SERVED
 
 from .builders import PIPELINES, MemoryFiles

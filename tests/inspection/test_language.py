@@ -6,7 +6,7 @@ import pytest
 
 from stoker.inspection import FailureCode, InspectionError, inspect
 from stoker.inspection.inspector import Inspection
-from stoker.llm.families import ENCODERS, TEXT, UNFIT
+from stoker.llm.model_types import ENCODERS, TEXT, UNFIT
 from stoker.tasks.registry import PIPELINES
 
 from .builders import MemoryFiles, dumps, model

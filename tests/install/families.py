@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from stoker.llm.families import VISION
+from stoker.llm.model_types import VISION
 from stoker.media.media import Media
 from stoker.tasks.registry import TASKS
 from tests.llm import vision

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.llm.families import TEXT
+from stoker.llm.model_types import TEXT
 from tests.install.conftest import RUNS
 from tests.support.server import INSTALLED
 

@@ -10,12 +10,12 @@ import torch
 import transformers
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from stoker.chat.answers.events import CallArguments, CallBegun, Event, Finished, Text
+from stoker.chat.answers.answer_events import CallArguments, CallBegun, Event, Finished, Text
 from stoker.llm import scheduler as scheduling
 from stoker.llm.blocks import BlockCache
 from stoker.llm.interface import Logprob, Output, Submission
 from stoker.llm.scheduler import Chunk, Scheduler
-from stoker.wire.generation import Sampling
+from stoker.wire.generation_request import Sampling
 
 library: Any = transformers
 

@@ -18,7 +18,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from stoker.llm import scheduler as scheduling
 from stoker.llm.engines.torch import TorchRunner, load
-from stoker.llm.families import ENCODERS, TEXT, UNFIT
+from stoker.llm.model_types import ENCODERS, TEXT, UNFIT
 from stoker.llm.scheduler import Chunk, Scheduler
 from stoker.tasks.registry import PIPELINES, TEXT_GENERATION
 from tests.llm.support import GREEDY, VOCABULARY, Answers, generated, submission

@@ -12,14 +12,14 @@ import transformers
 import stoker.demo
 from stoker.chat.prompts.prompts import Prompts
 from stoker.inspection import inspect
-from stoker.llm import gguf
+from stoker.llm import gguf_checkpoint
+from stoker.llm.checkpoint import load_generation_config, load_model, load_tokenizer
 from stoker.llm.engines.export import TOLERANCE, export
 from stoker.llm.engines.openvino import OpenVinoRunner
-from stoker.llm.files import load_generation_config, load_model, load_tokenizer
 from stoker.llm.scheduler import Scheduler
 from stoker.stages.base import InputError
 from stoker.tasks.registry import PIPELINES
-from stoker.wire.generation import Conversation
+from stoker.wire.generation_request import Conversation
 from tests.inspection.builders import FolderFiles
 from tests.llm.support import GREEDY, VOCABULARY, Answers, generated, submission, tokenizer
 from tests.support import gguf as writing
@@ -157,15 +157,15 @@ def test_a_missing_tensor_is_an_error(tmp_path: Path, monkeypatch: pytest.Monkey
         lambda *given: {k: v for k, v in whole(*given).items() if k != "blk.1.ffn_up.weight"},
     )
     folder = written(tmp_path / "a", tmp_path / "b")
-    with pytest.raises(gguf.GgufError, match=r"lacks 1 .*layers\.1\.mlp\.up_proj"):
+    with pytest.raises(gguf_checkpoint.GgufError, match=r"lacks 1 .*layers\.1\.mlp\.up_proj"):
         read(folder)
 
 
 def test_safetensors_come_first(llama: Path, tmp_path: Path) -> None:
     folder = written(llama, tmp_path / "b")
-    assert gguf.gguf_file(folder) == "model.gguf"
+    assert gguf_checkpoint.gguf_file(folder) == "model.gguf"
     (folder / "model.safetensors").touch()
-    assert gguf.gguf_file(folder) is None
+    assert gguf_checkpoint.gguf_file(folder) is None
 
 
 class TestTokenizer:

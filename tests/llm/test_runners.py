@@ -17,7 +17,7 @@ from stoker.llm.engines.openvino import BLOCK_TOKENS, OpenVinoRunner
 from stoker.llm.engines.torch import TorchRunner, load
 from stoker.llm.scheduler import Chunk, Runner, Scheduler
 from stoker.stages.stateful import NotExportableError
-from stoker.wire.generation import Sampling
+from stoker.wire.generation_request import Sampling
 from tests.llm.support import GREEDY, VOCABULARY, Answers, generated, submission
 
 library: Any = transformers

@@ -10,7 +10,7 @@ from stoker.llm import sampling as sampling_module
 from stoker.llm.errors import DrawError
 from stoker.llm.interface import Logprob
 from stoker.llm.sampling import Draws, draw
-from stoker.wire.generation import Sampling
+from stoker.wire.generation_request import Sampling
 
 library: Any = transformers
 

@@ -9,7 +9,7 @@ import torch
 from stoker.llm import scheduler as scheduling
 from stoker.llm.interface import Output
 from stoker.llm.scheduler import Scheduler
-from stoker.wire.generation import Sampling
+from stoker.wire.generation_request import Sampling
 from tests.llm.support import GREEDY, Answers, ToyRunner, submission, toy_answer, toy_logits
 
 

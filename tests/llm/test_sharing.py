@@ -7,7 +7,7 @@ import torch
 import transformers
 
 from stoker.engines.sharing import UnfitError
-from stoker.llm import probes, sharing
+from stoker.llm import batch_invariance, probes
 from stoker.llm.engines import torch as torch_engine
 from stoker.llm.engines.torch import TorchRunner
 from stoker.wire.protocol import Sharing
@@ -36,7 +36,7 @@ def differs(found: TorchRunner) -> float:
 
 def test_pieces_and_company_change_nothing() -> None:
     found = runner("LlamaConfig", **LLAMA)
-    assert sharing.find(found) is Sharing.PADDED
+    assert batch_invariance.find(found) is Sharing.PADDED
     assert differs(found) < 1e-5
 
 
@@ -49,7 +49,7 @@ def unlisted(monkeypatch: pytest.MonkeyPatch) -> TorchRunner:
 
 def test_pieces_change_it(unlisted: TorchRunner) -> None:
     assert differs(unlisted) > 1e-3, "it tells nothing"
-    assert sharing.find(unlisted) is Sharing.ONE_PIECE
+    assert batch_invariance.find(unlisted) is Sharing.ONE_PIECE
     assert differs(unlisted) < 1e-5
 
 
@@ -63,7 +63,7 @@ def test_state_in_the_model() -> None:
     """RecurrentGemma keeps it in its modules, so that sequences go on from one another's."""
     fields = {**SIZES, "lru_width": 64, "intermediate_size": 64, "attention_window_size": 16}
     with pytest.raises(UnfitError, match="other tokens when it is computed step by step"):
-        sharing.find(runner("RecurrentGemmaConfig", **fields))
+        batch_invariance.find(runner("RecurrentGemmaConfig", **fields))
 
 
 def test_company_changes_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +77,7 @@ def test_company_changes_it(monkeypatch: pytest.MonkeyPatch) -> None:
         return outputs
 
     monkeypatch.setattr(found.model, "forward", mixed)
-    assert sharing.find(found) is Sharing.ALONE
+    assert batch_invariance.find(found) is Sharing.ALONE
     assert differs(found) < 1e-5
 
 
@@ -94,4 +94,4 @@ def test_steps_change_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(found.model, "forward", forgetful)
     with pytest.raises(UnfitError, match="other tokens when it is computed step by step"):
-        sharing.find(found)
+        batch_invariance.find(found)

@@ -16,12 +16,12 @@ from stoker.chat.prompts.prompts import Prepared, Prompts
 from stoker.llm import scheduler as scheduling
 from stoker.llm.engines.openvino import OpenVinoRunner
 from stoker.llm.engines.torch import TorchRunner, load
-from stoker.llm.families import VISION
+from stoker.llm.model_types import VISION
 from stoker.llm.scheduler import Scheduler
-from stoker.media.limits import MediaLimits
 from stoker.media.media import Media
+from stoker.media.media_limits import MediaLimits
 from stoker.stages.base import InputError
-from stoker.wire.generation import Conversation, Sampling, text_part
+from stoker.wire.generation_request import Conversation, Sampling, text_part
 from tests.llm.support import VOCABULARY, Answers, submission
 from tests.llm.vision import KINDS, POSITIONS, TEMPLATE, generated, llava, messages
 from tests.support.media import image, png

@@ -23,8 +23,7 @@ import torch
 from stoker.chat.forms.grammar import Grammars, json_grammar
 from stoker.chat.prompts.prompts import Prompts
 from stoker.llm.engines.torch import TorchRunner, load
-from stoker.llm.engines.vllm.model import Child, ChildLostError, VllmModel
-from stoker.llm.engines.vllm.wire import (
+from stoker.llm.engines.vllm.channel import (
     MAX_BYTES,
     Abort,
     Begin,
@@ -37,11 +36,12 @@ from stoker.llm.engines.vllm.wire import (
     Submit,
     ToChild,
 )
+from stoker.llm.engines.vllm.model import Child, ChildLostError, VllmModel
 from stoker.llm.interface import Logprob, Output
 from stoker.llm.scheduler import Scheduler
 from stoker.replica.language_worker import LanguageWorker
 from stoker.wire.flight import FlightRecord
-from stoker.wire.generation import Generation, Sampling
+from stoker.wire.generation_request import Generation, Sampling
 from stoker.wire.protocol import Generate, OwnEnvironment
 from tests.llm.support import GREEDY, VOCABULARY, generated, submission, tiny_llama, tokenizer
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from stoker.media.audio import decode, from_samples
 from stoker.media.errors import MediaError
-from stoker.media.limits import MediaLimits
+from stoker.media.media_limits import MediaLimits
 
 LIMITS = MediaLimits()
 FILES = [

@@ -7,7 +7,7 @@ import pytest
 
 from stoker.media import audio
 from stoker.media.encode_audio import FORMATS, PCM_RATE, encoder
-from stoker.media.limits import MediaLimits
+from stoker.media.media_limits import MediaLimits
 from stoker.openai.speech import CONTENT_TYPES
 
 RATE = 22_050

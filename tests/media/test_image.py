@@ -15,7 +15,7 @@ from transformers.image_utils import load_image
 
 from stoker.media.errors import MediaError
 from stoker.media.image import FORMATS, decode
-from stoker.media.limits import MediaLimits
+from stoker.media.media_limits import MediaLimits
 
 LIMITS = MediaLimits()
 RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stoker.media.errors import MediaError
-from stoker.media.limits import MediaLimits
+from stoker.media.media_limits import MediaLimits
 from stoker.media.video import Frame, decode
 
 LIMITS = MediaLimits()

@@ -12,10 +12,10 @@ import pytest
 from openai.types.responses import Response
 from pydantic import BaseModel
 
-from stoker.chat.answers.events import CallArguments, CallBegun, Event, Finished, Text, Usage
-from stoker.chat.answers.responses import ResponseWriter
+from stoker.chat.answers.answer_events import CallArguments, CallBegun, Event, Finished, Text, Usage
+from stoker.chat.answers.response_writer import ResponseWriter
 from stoker.openai.response_object import ResponseObject
-from stoker.wire.generation import Generation, Sampling
+from stoker.wire.generation_request import Generation, Sampling
 from tests.openai.conftest import RANDOM as MODEL
 from tests.openai.support import events, generated
 

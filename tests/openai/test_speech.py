@@ -17,7 +17,7 @@ from huggingface_hub.errors import HfHubHTTPError
 
 from stoker.media import audio
 from stoker.media.encode_audio import PCM_RATE
-from stoker.media.limits import MediaLimits
+from stoker.media.media_limits import MediaLimits
 from stoker.openai.speech import CONTENT_TYPES, MAX_CHARACTERS
 from tests.support import sdk2, speech
 from tests.support.deploying import deploy

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 
 from stoker.engines.openvino import Verdict
-from stoker.media.limits import MediaLimits
+from stoker.media.media_limits import MediaLimits
 from stoker.replica import conversion, trial
 from stoker.wire.protocol import Conversion, Execution, Precision, Trial, TrialVerdict
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stoker.media import audio
-from stoker.media.limits import MediaLimits
+from stoker.media.media_limits import MediaLimits
 from tools.demo_models.grammar import entries
 
 RATE = 16_000

@@ -14,7 +14,7 @@ from transformers import (
 )
 
 from stoker.media import video
-from stoker.media.limits import MediaLimits
+from stoker.media.media_limits import MediaLimits
 from tools.demo_models import common, vision
 from tools.demo_models.motion import FRAMES, LABELS, Clip, Example, encode, held_out, training
 from tools.demo_models.shapes import COLOURS, KINDS

@@ -1,10 +1,10 @@
 """Writes answers down in the conventions of the clients. One file a convention."""
 
-from stoker.chat.answers.chat import ChatWriter
-from stoker.chat.answers.completions import CompletionWriter
-from stoker.chat.answers.events import Writer
-from stoker.chat.answers.responses import InputTokensWriter, ResponseWriter
-from stoker.wire.generation import Generation
+from stoker.chat.answers.answer_events import Writer
+from stoker.chat.answers.chat_writer import ChatWriter
+from stoker.chat.answers.completion_writer import CompletionWriter
+from stoker.chat.answers.response_writer import InputTokensWriter, ResponseWriter
+from stoker.wire.generation_request import Generation
 
 
 def writer(asked: Generation) -> Writer:

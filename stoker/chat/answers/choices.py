@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from stoker.chat.answers.answer_events import Event, Finished, Text, TokenLogprob, Usage, Writer
 from stoker.chat.answers.detokenizing import Detokenizer, Stops
 from stoker.chat.answers.echo import Echo
-from stoker.chat.answers.events import Event, Finished, Text, TokenLogprob, Usage, Writer
 from stoker.chat.answers.reading import Reader
 from stoker.llm.interface import Finish, Logprob, Output
-from stoker.wire.generation import Generation
+from stoker.wire.generation_request import Generation
 from stoker.wire.phases import Phases
 
 BytesOf = Callable[[int], bytes]

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from stoker.chat.answers.answer_events import Echoed, TokenLogprob
 from stoker.chat.answers.detokenizing import Detokenizer
-from stoker.chat.answers.events import Echoed, TokenLogprob
 
 
 @dataclass

@@ -10,8 +10,8 @@ from typing import Any, cast
 from transformers.utils import chat_parsing
 from transformers.utils.chat_parsing import response_templates
 
-from stoker.chat.answers.events import CallArguments, CallBegun, Event, Text, TokenLogprob
-from stoker.chat.answers.formats import (
+from stoker.chat.answers.answer_events import CallArguments, CallBegun, Event, Text, TokenLogprob
+from stoker.chat.answers.call_formats import (
     Call,
     Format,
     MalformedCallError,

@@ -9,7 +9,7 @@ from stoker.chat.forms.grammar import Grammars, compiled
 from stoker.chat.prompts.prompts import Prompts
 from stoker.llm.matcher import Matcher
 from stoker.stages.base import InputError
-from stoker.wire.generation import TOOLS_FIELD, Generation
+from stoker.wire.generation_request import TOOLS_FIELD, Generation
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,13 @@ from typing import Any
 
 import llguidance
 
-from stoker.chat.answers.formats import Body, Format, UnwritableCallError
+from stoker.chat.answers.call_formats import Body, Format, UnwritableCallError
 from stoker.chat.forms.strict import closed
 from stoker.llm.errors import FormError
 from stoker.llm.matcher import Matcher, Matchers, line
 from stoker.stages.base import InputError
 from stoker.wire import schema_limits as limits
-from stoker.wire.generation import Guide, Tools
+from stoker.wire.generation_request import Guide, Tools
 
 # As `json.dumps` writes: what a model may put between values, it may put there for ever.
 _JSON: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}

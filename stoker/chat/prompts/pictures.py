@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, cast
 import jinja2
 import transformers
 
-from stoker.llm.families import VISION
 from stoker.llm.interface import Features
+from stoker.llm.model_types import VISION
 from stoker.media import image
 from stoker.media.errors import MediaError
-from stoker.media.limits import MediaLimits
 from stoker.media.media import Media
+from stoker.media.media_limits import MediaLimits
 from stoker.stages.base import InputError
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ import msgspec
 
 from stoker.chat.prompts.pictures import Images, as_text
 from stoker.chat.prompts.truncation import Messages, shortened
-from stoker.llm.files import load_generation_config, load_tokenizer
+from stoker.llm.checkpoint import load_generation_config, load_tokenizer
 from stoker.llm.interface import Features
-from stoker.media.limits import MediaLimits
+from stoker.media.media_limits import MediaLimits
 from stoker.stages.base import ContextLengthError, InputError
-from stoker.wire.generation import Conversation, Generation, Prompt, Sampling
+from stoker.wire.generation_request import Conversation, Generation, Prompt, Sampling
 
 
 @dataclass(frozen=True)

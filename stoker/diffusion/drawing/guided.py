@@ -5,17 +5,17 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from stoker.diffusion.drawing import sizes
-from stoker.diffusion.drawing.families import FAMILIES, Family, family_of
-from stoker.diffusion.drawing.stages import (
+from stoker.diffusion.drawing.base import (
     DrawCall,
     ImageStages,
     generators,
     refuse_given,
     shown_rows,
 )
+from stoker.diffusion.drawing.pipeline_families import FAMILIES, Family, family_of
 from stoker.media.media import Media
 from stoker.stages.base import InputError, Sample
-from stoker.wire.drawing import Drawing, DrawingOptions
+from stoker.wire.image_answer import Drawing, DrawingOptions
 
 if TYPE_CHECKING:
     from stoker.stages.watch import Watch
@@ -29,7 +29,7 @@ _PROBE_STEPS = 2
 
 
 class DrawingStages(ImageStages):
-    """Pipelines of stoker/diffusion/drawing/families.py."""
+    """Pipelines of stoker/diffusion/drawing/pipeline_families.py."""
 
     classes: ClassVar[tuple[str, ...]] = tuple(
         name for family in FAMILIES for name in family.classes.values()

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from stoker.diffusion.drawing.stages import (
+from stoker.diffusion.drawing.base import (
     DrawCall,
     ImageStages,
     generators,

@@ -15,7 +15,7 @@ from stoker.wire.video_request import VideoAnswer, VideoSpec
 if TYPE_CHECKING:
     from PIL import Image
 
-    from stoker.media.limits import MediaLimits
+    from stoker.media.media_limits import MediaLimits
     from stoker.stages.watch import Watch
     from stoker.wire.protocol import Work
 
@@ -162,9 +162,9 @@ def _still(data: bytes | memoryview, limits: "MediaLimits") -> "Image.Image":
     """An image, or the first frame of a video. Raises `MediaError`."""
     from PIL import Image
 
-    from stoker.media import formats, image, video
+    from stoker.media import containers, image, video
 
-    if not formats.is_video(data):
+    if not containers.is_video(data):
         return image.decode(data, limits)
     frames = video.decode(data, num_frames=1, frame_sampling_rate=None, limits=limits)
     return Image.fromarray(frames[0])

@@ -18,9 +18,9 @@ import transformers
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from stoker.llm import probes
+from stoker.llm.checkpoint import load_config, load_model
 from stoker.llm.engines.ir import IR, Facts
 from stoker.llm.engines.positions import long_borders, longest
-from stoker.llm.files import load_config, load_model
 from stoker.llm.probes import Probes
 from stoker.stages.stateful import NotExportableError, cache_of, make_stateful, parts_of
 from stoker.wire.protocol import WeightFormat

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from stoker.llm.checkpoint import TEXT, load_model
 from stoker.llm.engines.caches import Caches, Footprint, footprint, kept, merged, shareable
 from stoker.llm.engines.positions import Positions, longest
-from stoker.llm.files import TEXT, load_model
 from stoker.llm.interface import Features
 from stoker.wire.protocol import Sharing
 

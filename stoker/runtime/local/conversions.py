@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 from stoker.ids import Prefix, new_id
-from stoker.media.limits import MediaLimits
+from stoker.media.media_limits import MediaLimits
 from stoker.runtime.interface import DeploymentSpec
 from stoker.runtime.local.engine_host import EngineHost
 from stoker.runtime.local.trials import Trials

@@ -32,7 +32,7 @@ from stoker.runtime.metering import Meter
 from stoker.runtime.pool.deployment_pool import Pool
 from stoker.runtime.pool.launcher import Limits
 from stoker.runtime.pool.registry import Pools
-from stoker.wire.generation import Generation
+from stoker.wire.generation_request import Generation
 
 TICK_S = 0.5
 

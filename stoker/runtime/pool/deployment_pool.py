@@ -26,7 +26,7 @@ from stoker.runtime.pool.routing import Router
 from stoker.runtime.pool.sizes import in_words
 from stoker.runtime.pool.starts import Starts
 from stoker.runtime.pool.state import State
-from stoker.wire.generation import Generation
+from stoker.wire.generation_request import Generation
 from stoker.wire.protocol import Batches
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from stoker.runtime.interface import Call, LoadError, OnProgress, Reason, Status
 from stoker.runtime.pool.answers import Answer, Told
 from stoker.runtime.pool.transport import Channel
 from stoker.wire import flight
-from stoker.wire.generation import Generation
+from stoker.wire.generation_request import Generation
 from stoker.wire.protocol import (
     Adopt,
     Batches,

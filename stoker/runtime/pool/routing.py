@@ -10,7 +10,7 @@ from stoker.runtime.pool.handle import Replica, WorkerLostError
 from stoker.runtime.pool.queue import CallQueue
 from stoker.runtime.pool.starts import Starts
 from stoker.runtime.pool.state import State
-from stoker.wire.generation import Generation
+from stoker.wire.generation_request import Generation
 
 # Outstanding requests on the least busy replica from which on another one is started.
 SCALE_UP_AT = 16

@@ -7,8 +7,8 @@ included, and take no attention mask. Recordings of one length, and full windows
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
+from stoker.stages.recognition.base import RecognitionStages, segments_of
 from stoker.stages.recognition.joining import CtcJoining
-from stoker.stages.recognition.stages import RecognitionStages, segments_of
 from stoker.stages.recognition.transcripts import Transcript, Word
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from stoker.stages.recognition.transcript_writer import Joined
 from stoker.stages.recognition.transcripts import Logprob
-from stoker.stages.recognition.writer import Joined
 
 _BROKEN = "\ufffd"
 """Stands at the end of a text whose last character lacks bytes."""

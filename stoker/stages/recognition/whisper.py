@@ -4,15 +4,15 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from stoker.stages.base import Sample
+from stoker.stages.recognition.base import RecognitionStages, refuse, whole
 from stoker.stages.recognition.joining import WhisperJoining
-from stoker.stages.recognition.stages import RecognitionStages, refuse, whole
 from stoker.stages.recognition.transcripts import Segment, Transcript, Word
 
 if TYPE_CHECKING:
     import torch
 
     from stoker.stages.recognition.decoder import Asked, Heard
-    from stoker.stages.recognition.openvino import WhisperSteps
+    from stoker.stages.recognition.openvino_network import WhisperSteps
 
 _PROBE_TOKENS = 16
 """Enough for the encoder not to hide what batches gain."""
@@ -119,7 +119,7 @@ class WhisperStages(RecognitionStages):
 
     @property
     def steps(self) -> "WhisperSteps":
-        from stoker.stages.recognition.openvino import WhisperSteps
+        from stoker.stages.recognition.openvino_network import WhisperSteps
 
         return WhisperSteps()
 

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from stoker import sandbox
-from stoker.llm.engines.vllm.engine import Engine
-from stoker.llm.engines.vllm.wire import (
+from stoker.llm.engines.vllm.channel import (
     Abort,
     Begin,
     Channel,
@@ -28,6 +27,7 @@ from stoker.llm.engines.vllm.wire import (
     Submit,
     ToChild,
 )
+from stoker.llm.engines.vllm.engine import Engine
 from stoker.llm.interface import Output
 
 log = logging.getLogger(__name__)

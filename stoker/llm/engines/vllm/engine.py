@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stoker.llm.engines.vllm.wire import Load, Ready, Submit
+from stoker.llm.engines.vllm.channel import Load, Ready, Submit
 from stoker.llm.interface import Finish, Logprob, Output
 
 BLOCK_TOKENS = 32
@@ -172,7 +172,7 @@ def _engine(load: Load) -> tuple[Any, dict[int, Answer]]:
         os.environ["TORCHDYNAMO_DISABLE"] = "1"
     arguments: Any = importlib.import_module("vllm.engine.arg_utils")
     engine: Any = importlib.import_module("vllm.v1.engine.llm_engine").LLMEngine
-    forms: Any = importlib.import_module("stoker.llm.engines.vllm.forms")
+    forms: Any = importlib.import_module("stoker.llm.engines.vllm.logits_processor")
     answers: dict[int, Answer] = {}
     made = engine.from_engine_args(
         arguments.EngineArgs(

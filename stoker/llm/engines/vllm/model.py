@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import stoker
-from stoker.llm.engines.vllm.wire import (
+from stoker.llm.engines.vllm.channel import (
     Abort,
     Begin,
     Channel,

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from stoker.stages.base import Sample
 from stoker.stages.generating import DEFAULT_NEW_TOKENS
-from stoker.stages.recognition.stages import RecognitionStages, whole
+from stoker.stages.recognition.base import RecognitionStages, whole
+from stoker.stages.recognition.transcript_writer import JoinedAtEnd
 from stoker.stages.recognition.transcripts import Transcript
-from stoker.stages.recognition.writer import JoinedAtEnd
 
 if TYPE_CHECKING:
     import torch

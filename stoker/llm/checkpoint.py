@@ -7,15 +7,15 @@ from typing import Any
 
 import transformers
 
-from stoker.llm import gguf
+from stoker.llm import gguf_checkpoint
 
 TEXT = "AutoModelForCausalLM"
 
 
 def load_config(folder: Path) -> Any:
     """The configuration, of transformers."""
-    if name := gguf.gguf_file(folder):
-        return gguf.load_config(folder, name)
+    if name := gguf_checkpoint.gguf_file(folder):
+        return gguf_checkpoint.load_config(folder, name)
     library: Any = transformers
     return library.AutoConfig.from_pretrained(str(folder), local_files_only=True)
 
@@ -27,8 +27,8 @@ def load_model(folder: Path, kind: str = TEXT, **options: Any) -> Any:
         kind: transformers' class that loads it, where it is no GGUF.
         options: `from_pretrained`'s.
     """
-    if name := gguf.gguf_file(folder):
-        return gguf.load_model(folder, name, **options)
+    if name := gguf_checkpoint.gguf_file(folder):
+        return gguf_checkpoint.load_model(folder, name, **options)
     library: Any = transformers
     return getattr(library, kind).from_pretrained(
         str(folder), local_files_only=True, use_safetensors=True, **options
@@ -37,16 +37,16 @@ def load_model(folder: Path, kind: str = TEXT, **options: Any) -> Any:
 
 def load_tokenizer(folder: Path) -> Any:
     """The tokenizer, with its chat template."""
-    if name := gguf.gguf_file(folder):
-        return gguf.load_tokenizer(folder, name)
+    if name := gguf_checkpoint.gguf_file(folder):
+        return gguf_checkpoint.load_tokenizer(folder, name)
     library: Any = transformers
     return library.AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
 
 
 def load_generation_config(folder: Path) -> Mapping[str, Any]:
     """generation_config.json, over what a GGUF file says of itself; empty without either."""
-    name = gguf.gguf_file(folder)
-    of_file: Mapping[str, Any] = gguf.generation_config(folder, name) if name else {}
+    name = gguf_checkpoint.gguf_file(folder)
+    of_file: Mapping[str, Any] = gguf_checkpoint.generation_config(folder, name) if name else {}
     path = folder / "generation_config.json"
     own: Mapping[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     return {**of_file, **own}

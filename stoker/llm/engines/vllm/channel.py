@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from stoker.llm.interface import Output
-from stoker.wire.generation import Sampling
+from stoker.wire.generation_request import Sampling
 
 MAX_BYTES = 256 << 20
 _LENGTH = struct.Struct("<I")

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stoker.wire.drawing import Drawing
+from stoker.wire.image_answer import Drawing
 
 MAX_SIDE = 2048
 """Of an image that is made, pixels."""

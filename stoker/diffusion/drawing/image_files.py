@@ -3,7 +3,7 @@
 import io
 from typing import TYPE_CHECKING, Any
 
-from stoker.wire.drawing import ImageFormat
+from stoker.wire.image_answer import ImageFormat
 
 if TYPE_CHECKING:
     import torch

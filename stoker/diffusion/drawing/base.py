@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from stoker.diffusion.base import DiffusionStages
-from stoker.diffusion.drawing.encoding import encode, to_picture
-from stoker.diffusion.drawing.streaming import EventWriter
+from stoker.diffusion.drawing.event_writer import EventWriter
+from stoker.diffusion.drawing.image_files import encode, to_picture
 from stoker.stages.base import InputError, Sample
-from stoker.wire.drawing import Drawing, DrawingOptions, Images, StreamHead
+from stoker.wire.image_answer import Drawing, DrawingOptions, Images, StreamHead
 
 _PIXELS_A_UNIT = 512
 """Of the batch budget: before it is measured, a batch holds one image of 512 by 512 pixels."""

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from stoker.chat.answers.chat import logprob
-from stoker.chat.answers.events import (
+from stoker.chat.answers.answer_events import (
     CallArguments,
     CallBegun,
     Echoed,
@@ -21,8 +20,9 @@ from stoker.chat.answers.events import (
     TokenLogprob,
     Usage,
 )
+from stoker.chat.answers.chat_writer import logprob
 from stoker.wire import sse
-from stoker.wire.generation import Generation
+from stoker.wire.generation_request import Generation
 
 Kind = Literal["message", "reasoning", "function_call"]
 

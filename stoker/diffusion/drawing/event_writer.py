@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from stoker.diffusion.drawing.encoding import encode, to_picture
+from stoker.diffusion.drawing.image_files import encode, to_picture
 from stoker.stages.base import Sample
 from stoker.wire import sse
-from stoker.wire.drawing import DrawingOptions, StreamHead
+from stoker.wire.image_answer import DrawingOptions, StreamHead
 
 # Lets the client know that the request was found good, before there is an image.
 _BEGUN = b": drawing\n\n"

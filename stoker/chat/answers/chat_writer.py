@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from stoker.chat.answers.events import (
+from stoker.chat.answers.answer_events import (
     CallArguments,
     CallBegun,
     Echoed,
@@ -18,7 +18,7 @@ from stoker.chat.answers.events import (
     Usage,
 )
 from stoker.wire import sse
-from stoker.wire.generation import Generation
+from stoker.wire.generation_request import Generation
 
 
 @dataclass

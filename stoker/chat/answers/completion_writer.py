@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from stoker.chat.answers.chat import counts, finite
-from stoker.chat.answers.events import Echoed, Event, Finished, Text, TokenLogprob, Usage
+from stoker.chat.answers.answer_events import Echoed, Event, Finished, Text, TokenLogprob, Usage
+from stoker.chat.answers.chat_writer import counts, finite
 from stoker.wire import sse
-from stoker.wire.generation import Generation
+from stoker.wire.generation_request import Generation
 
 
 @dataclass

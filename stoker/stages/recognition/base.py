@@ -10,8 +10,8 @@ from typing import Any, ClassVar, NoReturn
 
 from stoker.stages.base import InputError, Sample
 from stoker.stages.pipelines import AudioPipelineStages, Outputs
+from stoker.stages.recognition.transcript_writer import Joining, TranscriptWriter
 from stoker.stages.recognition.transcripts import Segment, Transcript, Word
-from stoker.stages.recognition.writer import Joining, TranscriptWriter
 
 FIELD = "file"
 WINDOW_S = 30.0
