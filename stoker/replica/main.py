@@ -14,6 +14,7 @@ import msgspec
 import zmq
 
 from stoker import sandbox
+from stoker.replica.failures import load_failure
 from stoker.replica.serving import Serving, serving
 from stoker.wire.flight import FlightRecord
 from stoker.wire.protocol import (
@@ -24,7 +25,6 @@ from stoker.wire.protocol import (
     Generate,
     Heartbeat,
     Loaded,
-    LoadFailed,
     Loading,
     ReplicaSpec,
     Shutdown,
@@ -39,11 +39,6 @@ HEARTBEAT_S = 1.0
 WEIGHING_S = 5.0
 """Between measurements of memory: the kernel walks every page, 12 ms of a core for BERT-base."""
 _COPY_BELOW = 65536
-_REASON_CHARACTERS = 600
-_LASTING = (ImportError, AttributeError, LookupError, NotImplementedError, TypeError, ValueError)
-"""What a load fails with again, however long one waits: a package is missing, a class or a value
-does not fit. Files that cannot be read, memory and devices may be there the next time.
-"""
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -68,9 +63,7 @@ def _serve(spec: ReplicaSpec, link: "Link") -> int:
         worker = _load(spec, link)
     except Exception as error:
         log.exception("the model could not be loaded")
-        out_of_memory = _is_out_of_memory(error)
-        is_lasting = not out_of_memory and isinstance(error, _LASTING)
-        link.send_now(LoadFailed(_reason(error), out_of_memory, is_lasting))
+        link.send_now(load_failure(error))
         return 0
     worker.start()
     link.send_now(Loaded(time.perf_counter() - started, worker.convertible, worker.sharing))
@@ -106,14 +99,14 @@ def _serve(spec: ReplicaSpec, link: "Link") -> int:
 
 def _heartbeat(worker: Serving, memory: "Weight") -> Heartbeat:
     return Heartbeat(
-        worker.progress,
+        worker.counters.progress,
         worker.accepted,
         memory.proportional,
         memory.own,
-        worker.busy_s,
+        worker.counters.busy_s,
         worker.engine,
         worker.cache_usage,
-        worker.batches,
+        worker.counters.batches,
     )
 
 
@@ -187,21 +180,6 @@ def configure_log(name: str, path: str) -> None:
         format=f"%(asctime)s {name} %(levelname)s %(name)s: %(message)s",
     )
     logging.info("starting, pid %d", os.getpid())
-
-
-def _reason(error: Exception) -> str:
-    """An error in one line, without paths of this machine; a long one ends with a word."""
-    words = ["…" if "/" in word else word for word in str(error).split()]
-    line = " ".join(words)
-    if len(line) > _REASON_CHARACTERS:
-        line = line[:_REASON_CHARACTERS].rpartition(" ")[0] + " …"
-    line = f"{type(error).__name__}: {line}" if line else f"{type(error).__name__}"
-    return line if line.endswith((".", "!", "?", "…")) else f"{line}."
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    # torch raises a plain RuntimeError, "DefaultCPUAllocator: can't allocate memory".
-    return isinstance(error, MemoryError) or "allocate memory" in str(error)
 
 
 class Weight(NamedTuple):

@@ -5,21 +5,18 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from stoker.engines.interface import Progress
+from stoker.replica.counters import Counters
 from stoker.wire.flight import FlightRecord
-from stoker.wire.protocol import Batches, Execution, ReplicaSpec, Send, Sharing
+from stoker.wire.protocol import Execution, ReplicaSpec, Send, Sharing
 
 
 class Serving(Protocol):
     """Works on requests in threads of its own; answers go out by the `Send` that it was given."""
 
-    progress: int
-    """Grows with every step of work done."""
-    busy_s: float
-    """Time spent in forward passes."""
+    counters: Counters
+    """What was done since the start."""
     sharing: Sharing | None
     """What may share a forward pass, where that was looked for."""
-    batches: Batches
-    """The passes that worked for requests; of language models, those that gave them tokens."""
 
     @property
     def accepted(self) -> int:

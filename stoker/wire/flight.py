@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 SLOTS = 2
-"""0: being prepared or finished; 1: in the engine."""
+PREPARING, RUNNING = range(SLOTS)
+"""The slots: of what is being prepared or finished, and of what is in the engine."""
 CAPACITY = 255
 _SLOT = struct.Struct(f"<{CAPACITY + 1}Q")
 
@@ -20,6 +21,8 @@ class FlightRecord:
         path.write_bytes(bytes(_SLOT.size * SLOTS))
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), 0)
+        self.preparing = Slot(self, PREPARING)
+        self.running = Slot(self, RUNNING)
 
     def set(self, slot: int, request_ids: Iterable[int]) -> None:
         """Note what the slot's thread starts on; nothing: it is done."""
@@ -31,6 +34,25 @@ class FlightRecord:
         self._map[start : start + 8] = struct.pack("<Q", len(ids))
 
 
+class Slot:
+    """One thread's part of the record: `with slot.of(ids):` it is working on these requests."""
+
+    __slots__ = ("_number", "_record")
+
+    def __init__(self, record: FlightRecord, number: int) -> None:
+        self._record = record
+        self._number = number
+
+    def of(self, request_ids: Iterable[int]) -> "Slot":
+        self._record.set(self._number, request_ids)
+        return self
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None:
+        self._record.set(self._number, ())
+
+
 def read(path: Path) -> set[int]:
     """The requests that were being worked on, as the last process of this file left them."""
     preparing, running = read_slots(path)
@@ -38,7 +60,7 @@ def read(path: Path) -> set[int]:
 
 
 def read_slots(path: Path) -> tuple[set[int], set[int]]:
-    """Those that were being prepared or finished, and those in the engine."""
+    """The requests that were being prepared or finished, and those in the engine."""
     try:
         data = path.read_bytes()
     except OSError:

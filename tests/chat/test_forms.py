@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from stoker.chat.answers.choices import Choice, Request
+from stoker.chat.answers.choices import Choice, TextRequest
 from stoker.chat.answers.detokenizing import Detokenizer, Stops
 from stoker.chat.answers.reading import Dialect
 from stoker.chat.forms.forms import Forms
@@ -141,7 +141,7 @@ class TestFaults:
         reader = made._dialect.reader("", tools=[GET_IT], either=True)
         text = Detokenizer(made._prompts.tokenizer.backend_tokenizer, frozenset())
         writer: Any = None
-        choice = Choice(Request(1, given, writer), 0, 1, text, Stops([]), reader, made.bytes_of)
+        choice = Choice(TextRequest(1, given, writer), 0, 1, text, Stops([]), reader, made.bytes_of)
         assert reader is not None
         for character in said:
             reader.add(character)

@@ -290,13 +290,13 @@ class TestWorker:
         """Else a child that hangs would never be noticed while clients come and go."""
         submitted = peer.channel.receive()
         assert isinstance(submitted, Submit) and submitted.prompt == [5, 6]
-        before = worker.progress
+        before = worker.counters.progress
         for _ in range(5):
             peer.model.wake()
             time.sleep(0.01)
-        assert worker.progress == before
+        assert worker.counters.progress == before
         peer.says()
-        peer.until(lambda: worker.progress == before + 1)
+        peer.until(lambda: worker.counters.progress == before + 1)
 
     def test_a_client_that_leaves_does_not_wait_for_a_step(
         self, peer: Peer, worker: LanguageWorker

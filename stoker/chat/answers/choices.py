@@ -19,7 +19,7 @@ BytesOf = Callable[[int], bytes]
 class Choice:
     """One of a request's answers."""
 
-    request: "Request"
+    request: "TextRequest"
     index: int
     sequence: int
     """Its number with the language model."""
@@ -55,7 +55,7 @@ class Choice:
         if output.finish and not self.stopped:
             text += self.stops.finish()
         events += self._read(text)
-        if output.end and self.request.asked.api == "completions" and not self.stopped:
+        if output.end and self.request.generation.api == "completions" and not self.stopped:
             # As OpenAI told of it in these: evaluations count on a row for each token drawn.
             self.logprobs.append(self._logprob(output.end))
         if output.finish or self.stopped:
@@ -96,24 +96,27 @@ class Choice:
 
 
 @dataclass(eq=False)
-class Request:
+class TextRequest:
     id: int
-    asked: Generation
+    """The gateway's number of it."""
+    generation: Generation
     writer: Writer
     choices: list[Choice] = field(default_factory=list[Choice])
     missing: int = 0
+    """Choices that have not ended."""
     usage: Usage = field(default_factory=Usage)
-    begun: bool = False
+    streaming: bool = False
     """Whether a part of the stream was sent."""
-    heard: bool = False
+    has_output: bool = False
     """Whether the model has given something."""
     done: bool = False
+    """Whether it was answered or cancelled."""
     phases: Phases = field(default_factory=lambda: Phases("prepare"))
 
     @property
     def counts(self) -> dict[str, int]:
         """As `Result.counts`."""
-        if self.asked.api == "input_tokens":
+        if self.generation.api == "input_tokens":
             # They were counted, not read.
             return {}
         return {"input_tokens": self.usage.prompt, "output_tokens": self.usage.completion}

@@ -1,0 +1,154 @@
+"""The thread that owns an engine: takes batches, runs them, calibrates and adopts between them."""
+
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from stoker.engines.interface import Engine
+from stoker.replica.adoption import Adoption
+from stoker.replica.batching import BatchQueue, Entry
+from stoker.replica.calibration import Calibration
+from stoker.replica.counters import Counters
+from stoker.replica.replies import Replies
+from stoker.replica.task_request import TaskRequest
+from stoker.stages.base import Stages
+from stoker.stages.watch import AbandonedError, Watch
+from stoker.wire.flight import FlightRecord
+from stoker.wire.protocol import Execution
+
+log = logging.getLogger(__name__)
+
+_IDLE_S = 0.25
+
+
+class Listener(Protocol):
+    """Gets what comes of samples, on the engine's thread: it must not keep that."""
+
+    def finished(self, batch: Sequence[Entry], outputs: Sequence[Mapping[str, Any]]) -> None:
+        """A batch has its outputs, one a sample."""
+        ...
+
+    def partial(self, entry: Entry, output: Mapping[str, Any]) -> None:
+        """There is something of a sample to be sent on, of which more is to come."""
+        ...
+
+    def failed(self, entry: Entry) -> None:
+        """The model fails on a sample, which was run alone. The error is logged."""
+        ...
+
+
+class EngineThread:
+    """Runs the batches of a queue until that is closed and empty."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        stages: Stages,
+        queue: BatchQueue,
+        calibration: Calibration,
+        flight: FlightRecord,
+        *,
+        counters: Counters,
+        replies: Replies,
+        listener: Listener,
+    ) -> None:
+        self._engine = engine
+        self._stages = stages
+        self._queue = queue
+        self._calibration = calibration
+        self._flight = flight
+        self._counters = counters
+        self._replies = replies
+        self._listener = listener
+        self._adoption = Adoption(engine.adopt)
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Run what is queued, then end the thread. Waits for the queue to be closed."""
+        self._thread.join()
+
+    def adopt(self, execution: Execution) -> None:
+        """From any thread: go on with the converted model after the batch that runs."""
+        self._adoption.offer(execution)
+
+    def _run(self) -> None:
+        self._engine.enter_thread()
+        while (batch := self._queue.take(_IDLE_S)) is not None:
+            if batch:
+                self._run_batch(batch)
+                self._counters.progress += 1
+            if self._adoption.pending:
+                self._take_over()
+            elif not batch and self._calibration.step(self._engine, self._stages):
+                self._queue.budget = self._calibration.budget
+
+    def _take_over(self) -> None:
+        if self._adoption.adopt():
+            self._calibration.begin(self._engine.name)
+            self._queue.budget = self._calibration.budget
+            self._counters.progress += 1
+
+    def _run_batch(self, batch: Sequence[Entry]) -> None:
+        with self._flight.running.of(entry.request_id for entry in batch):
+            _enter(batch, "forward")
+            watch = _BatchWatch(batch, self._counters, self._replies, self._listener)
+            started = time.perf_counter()
+            try:
+                outputs = self._engine.forward([entry.sample for entry in batch], watch)
+            except AbandonedError:
+                log.info("nobody waits for a batch any more", extra={"size": len(batch)})
+                return
+            except Exception:
+                log.exception("a batch failed", extra={"size": len(batch)})
+                self._isolate(batch)
+                return
+        self._counters.passed(len(batch), seconds := time.perf_counter() - started)
+        _enter(batch, "finish")
+        log.debug("batch of %d in %.1f ms", len(batch), seconds * 1e3)
+        self._listener.finished(batch, outputs)
+
+    def _isolate(self, batch: Sequence[Entry]) -> None:
+        """Run a failed batch's entries one by one, so that only the bad one fails."""
+        if len(batch) == 1:
+            self._listener.failed(batch[0])
+            return
+        for entry in batch:
+            if not entry.owner.done:
+                self._run_batch([entry])
+
+
+def _enter(batch: Sequence[Entry], phase: str) -> None:
+    for request in dict.fromkeys(entry.owner for entry in batch):
+        request.phases.enter(phase)
+
+
+class _BatchWatch(Watch):
+    """Listens to the engine while it computes one batch."""
+
+    def __init__(
+        self, batch: Sequence[Entry], counters: Counters, replies: Replies, listener: Listener
+    ) -> None:
+        self._batch = batch
+        self._counters = counters
+        self._replies = replies
+        self._listener = listener
+
+    def step(self, fraction: float) -> None:
+        self._counters.progress += 1
+        waiting = [entry for entry in self._batch if not entry.owner.done]
+        if not waiting:
+            raise AbandonedError
+        for entry in waiting:
+            request: TaskRequest = entry.owner
+            request.fractions[entry.item, entry.position] = fraction
+        for request in dict.fromkeys(entry.owner for entry in waiting):
+            if (share := request.progress()) is not None:
+                self._replies.progress(request.id, share)
+
+    def part(self, row: int, output: Mapping[str, Any]) -> None:
+        self._listener.partial(self._batch[row], output)

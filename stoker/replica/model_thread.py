@@ -1,0 +1,116 @@
+"""The thread that owns a language model: takes sequences in and runs steps while there are any."""
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from stoker.llm.interface import LanguageModel, Output, Submission
+from stoker.replica.adoption import Adoption
+from stoker.replica.counters import Counters
+from stoker.replica.sequences import Sequences
+from stoker.wire.flight import FlightRecord
+from stoker.wire.protocol import Execution
+
+log = logging.getLogger(__name__)
+
+_IDLE_S = 0.25
+
+
+class ModelThread:
+    """Other threads leave sequences here, and those to be forgotten."""
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        sequences: Sequences,
+        flight: FlightRecord,
+        counters: Counters,
+        *,
+        adopt: Callable[[Execution], None] | None,
+        stepped: Callable[[list[Output]], None],
+    ) -> None:
+        """
+        Args:
+            adopt: has the model go on as it was converted; None: it cannot.
+            stepped: gets the outputs of each step that has some, on this thread.
+        """
+        self._model = model
+        self._sequences = sequences
+        self._adoption = Adoption(adopt)
+        self._flight = flight
+        self._counters = counters
+        self._stepped = stepped
+        self._inbox: deque[Submission | int] = deque()
+        """Sequences to continue, numbers of those to forget."""
+        self._news = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="model", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Run what was submitted to its end, then end the thread."""
+        self._stopping = True
+        self._wake()
+        self._thread.join()
+
+    def submit(self, submissions: Iterable[Submission]) -> None:
+        """From any thread: they take part from the next step on."""
+        self._inbox.extend(submissions)
+        self._wake()
+
+    def forget(self, sequences: Iterable[int]) -> None:
+        """From any thread: free what sequences hold, at the latest after the step that runs."""
+        self._inbox.extend(sequences)
+        self._wake()
+
+    def adopt(self, execution: Execution) -> None:
+        """From any thread: go on with the converted model after the step that runs."""
+        self._adoption.offer(execution)
+        self._wake()
+
+    def _wake(self) -> None:
+        """There is news for the thread, whether it waits for work or for a step."""
+        self._news.set()
+        self._model.wake()
+
+    def _run(self) -> None:
+        self._model.enter_thread()
+        while True:
+            if not self._model.running and not self._inbox:
+                if self._stopping:
+                    return
+                self._news.wait(_IDLE_S)
+            self._news.clear()
+            self._take_in()
+            if self._adoption.pending:
+                self._adoption.adopt()
+            if self._model.running:
+                self._step()
+
+    def _take_in(self) -> None:
+        while self._inbox:
+            message = self._inbox.popleft()
+            if isinstance(message, int):
+                self._model.cancel(message)
+            else:
+                self._model.submit(message)
+
+    def _step(self) -> None:
+        with self._flight.running.of(self._sequences.request_ids()):
+            started = time.perf_counter()
+            try:
+                outputs = self._model.step()
+            except Exception:
+                log.exception("a step failed")
+                outputs = self._model.abandon("The model failed while it wrote this answer.")
+        self._counters.busy_s += time.perf_counter() - started
+        if outputs is None:
+            return
+        self._counters.progress += 1
+        if outputs:
+            self._counters.batches.count(len(outputs))
+            self._stepped(outputs)

@@ -1,0 +1,131 @@
+"""What a language model is to continue for a request, and the choices that read what it gives."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from stoker.chat.answers.choices import Choice, TextRequest
+from stoker.chat.answers.detokenizing import Detokenizer, Stops
+from stoker.chat.answers.echo import Echo, placed
+from stoker.chat.answers.reading import Dialect, Reader
+from stoker.chat.forms.forms import Forms
+from stoker.chat.prompts.prompts import Prepared, Prompts
+from stoker.llm.interface import Submission
+from stoker.stages.base import InputError
+from stoker.wire.generation_request import MAX_SCORED, Conversation, Generation, Prompt
+
+
+class Sequences:
+    """Numbers sequences and keeps the choice of each until it ends.
+
+    One thread makes them, others look them up and drop them.
+    """
+
+    def __init__(self, prompts: Prompts, vocabulary: int) -> None:
+        """
+        Args:
+            vocabulary: width of the model's logits.
+        """
+        self._prompts = prompts
+        self._dialect = Dialect(prompts.tokenizer)
+        self._forms = Forms(prompts, self._dialect, vocabulary)
+        self._choices: dict[int, Choice] = {}
+        self._last = 0
+
+    def choice(self, sequence: int) -> Choice | None:
+        """The choice of a sequence that has not ended."""
+        return self._choices.get(sequence)
+
+    def drop(self, sequence: int) -> None:
+        self._choices.pop(sequence, None)
+
+    def request_ids(self) -> set[int]:
+        """The requests whose sequences have not ended."""
+        return {choice.request.id for choice in list(self._choices.values())}
+
+    def prepare(self, request: TextRequest) -> list[Submission]:
+        """One sequence for each answer to each prompt, and a choice in the request for each.
+
+        Raises `InputError`. None are made where only tokens are to be counted.
+        """
+        generation = request.generation
+        if generation.sampling.logprobs is not None:
+            # They are reported with tokens' bytes, of which a table is made here, before any step.
+            _ = self._forms.grammars
+        submissions: list[Submission] = []
+        for place, prompt in enumerate(generation.prompts):
+            field = generation.place(place)
+            prepared = self._prompts.prepare(prompt, field, generation.sampling.max_tokens)
+            request.usage.prompt += len(prepared.tokens)
+            if generation.api == "input_tokens":
+                continue
+            _check_scored(request)
+            submissions += self._answers(request, place, prompt, prepared)
+        return submissions
+
+    def _answers(
+        self, request: TextRequest, place: int, prompt: Prompt, prepared: Prepared
+    ) -> Iterator[Submission]:
+        """The sequences of one prompt. Those after the first share its computation."""
+        generation = request.generation
+        sampling = self._prompts.limited(prepared, generation, generation.place(place))
+        after = self._dialect.end_of_reasoning(prepared.text)
+        form = self._forms.form(generation, after)
+        echo = self._echo(generation, prompt, prepared)
+        first: int | None = None
+        for number in range(generation.n):
+            choice = self._choice(request, place * generation.n + number, prompt, prepared)
+            choice.echo = echo and replace(echo, logprobs=[])
+            yield Submission(
+                id=choice.sequence,
+                prompt=prepared.tokens,
+                sampling=sampling.of(number),
+                matcher=self._forms.matcher(form, after) if form else None,
+                after=first,
+                media=prepared.media,
+            )
+            first = choice.sequence if first is None else first
+
+    def _choice(
+        self, request: TextRequest, index: int, prompt: Prompt, prepared: Prepared
+    ) -> Choice:
+        generation = request.generation
+        reader: Reader | None = None
+        if isinstance(prompt, Conversation):
+            tools, either = generation.tools, generation.guide is not None
+            offered = tools.offered() if tools else []
+            reader = self._dialect.reader(prepared.text, tools=offered, either=either)
+        self._last += 1
+        choice = Choice(
+            request,
+            index,
+            self._last,
+            Detokenizer(self._prompts.tokenizer.backend_tokenizer, self._prompts.hidden),
+            Stops(generation.sampling.stop),
+            reader,
+            self._forms.bytes_of,
+        )
+        request.choices.append(choice)
+        self._choices[choice.sequence] = choice
+        return choice
+
+    def _echo(self, generation: Generation, prompt: Prompt, prepared: Prepared) -> Echo | None:
+        if not generation.echo or isinstance(prompt, Conversation):
+            return None
+        text, offsets = placed(self._prompts.tokenizer, prompt)
+        if generation.sampling.prompt_logprobs is None:
+            return Echo(text)
+        tokens = [self._forms.bytes_of(token) for token in prepared.tokens]
+        return Echo(text, [one.decode("utf-8", "replace") for one in tokens], offsets)
+
+
+def _check_scored(request: TextRequest) -> None:
+    """Raise `InputError` where more tokens of prompts are to be scored than an answer may hold."""
+    generation = request.generation
+    tokens = request.usage.prompt * generation.n
+    if generation.sampling.prompt_logprobs is not None and tokens > MAX_SCORED:
+        raise InputError(
+            f"'echo' with 'logprobs' tells of each of the prompts' tokens: here {tokens} or more. "
+            f"A request may have at most {MAX_SCORED}: send fewer prompts at once.",
+            field="prompt",
+            of_item=False,
+        )

@@ -1,0 +1,69 @@
+"""What is said of a failure, by the step that failed and by what it raised."""
+
+import logging
+
+import pytest
+
+from stoker.replica import failures
+from stoker.replica.failures import Step
+from stoker.stages.base import ContextLengthError, InputError
+from stoker.wire.protocol import Failure, LoadFailed
+
+
+def place(error: InputError | None) -> str:
+    return error.field if error else "inputs"
+
+
+class TestFailure:
+    @pytest.mark.parametrize(
+        "step", [failures.PREPARE_INPUT, failures.PREPARE_PROMPT, failures.READ_OUTPUT]
+    )
+    def test_an_input_is_told_what_is_wrong(self, step: Step) -> None:
+        error = InputError("It is empty.", field="table", code="invalid_media")
+        found = failures.failure(3, step, error, place)
+        assert found == Failure(3, "invalid_media", "It is empty.", "table")
+
+    def test_a_long_prompt_keeps_its_code(self) -> None:
+        error = ContextLengthError(8, "there are 9.", field="prompt")
+        found = failures.failure(3, failures.PREPARE_PROMPT, error, place)
+        assert (found.code, found.param) == ("context_length_exceeded", "prompt")
+
+    @pytest.mark.parametrize("step", [failures.ENCODE_RESULT, failures.WRITE_ANSWER])
+    def test_what_reads_no_input_blames_none(self, step: Step) -> None:
+        found = failures.failure(3, step, InputError("It is empty.", field="table"), place)
+        assert found == Failure(3, "inference_failed", step.message, "inputs")
+
+    def test_the_model_s_failure_is_logged_and_kept_from_the_client(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with caplog.at_level(logging.ERROR):
+            found = failures.failure(3, failures.READ_OUTPUT, RuntimeError("/secret"), place)
+        assert found.code == "inference_failed"
+        assert found.message == "The model's output could not be read."
+        assert "an output could not be read" in caplog.text
+        assert "/secret" in caplog.text
+
+
+class TestLoadFailure:
+    @pytest.mark.parametrize(
+        ("error", "expected"),
+        [
+            (MemoryError(), LoadFailed("MemoryError.", out_of_memory=True)),
+            (
+                RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes"),
+                LoadFailed(
+                    "RuntimeError: DefaultCPUAllocator: can't allocate memory: 9 bytes.",
+                    out_of_memory=True,
+                ),
+            ),
+            (ValueError("no such head"), LoadFailed("ValueError: no such head.", lasting=True)),
+            (OSError("cannot read /data/model"), LoadFailed("OSError: cannot read …")),
+        ],
+    )
+    def test_says_whether_waiting_helps(self, error: Exception, expected: LoadFailed) -> None:
+        assert failures.load_failure(error) == expected
+
+    def test_a_long_one_ends_with_a_word(self) -> None:
+        message = failures.load_failure(RuntimeError("word " * 500)).message
+        assert len(message) < 650
+        assert message.endswith("word …")
