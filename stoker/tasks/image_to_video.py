@@ -1,6 +1,6 @@
 """Image to video: what follows an image, as a prompt tells it."""
 
-from stoker.diffusion.video.filming import ImageToVideoStages, finish
+from stoker.diffusion.video.video_stages import ImageToVideoStages, finish
 from stoker.tasks.base import MediaPipeline
 
 PIPELINE = MediaPipeline(

@@ -1,6 +1,6 @@
 """Text to video: frames of a prompt."""
 
-from stoker.diffusion.video.filming import TextToVideoStages, finish
+from stoker.diffusion.video.video_stages import TextToVideoStages, finish
 from stoker.tasks.base import MediaPipeline
 
 PIPELINE = MediaPipeline(
