@@ -41,7 +41,7 @@ class Output:
     """One a token, where they were asked for."""
     finish: Finish | None = None
     cached: int = 0
-    """Tokens of the prompt that were found computed; told once, with the first output."""
+    """Tokens of the prompt that were found computed; reported once, with the first output."""
     error: str = ""
     """Why it failed; nothing more will come."""
     form: bool = False

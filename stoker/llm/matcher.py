@@ -67,13 +67,13 @@ class Matcher:
         logits[: allowed.numel()].masked_fill_(~allowed, -torch.inf)
         logits[allowed.numel() :] = -torch.inf
 
-    def took(self, token: int) -> bool:
+    def consume(self, token: int) -> bool:
         """Note the token that was drawn; whether the form is complete and nothing can follow."""
         if self._waiting:
             self._waiting = token != self.after
             return False
         self._matcher.consume_token(token)
-        # After an error it has stopped too; the next mask tells of that.
+        # After an error it has stopped too; the next mask raises it.
         return self._matcher.is_stopped() and not self._matcher.is_error()
 
 

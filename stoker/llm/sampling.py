@@ -75,7 +75,7 @@ class Draws:
     def uniform(self) -> float:
         return self._random.random()
 
-    def took(self, token: int) -> None:
+    def count(self, token: int) -> None:
         self._count += 1
         self._generated[token] += 1
         if self._seen is not None:
@@ -113,7 +113,7 @@ def draw(logits: torch.Tensor, rows: Sequence[Draws]) -> list[Drawn | DrawError]
 
     Args:
         logits: (rows, vocabulary), float32.
-        rows: how each is to be drawn; those that took a token count it.
+        rows: how each is to be drawn; each counts the token that was drawn.
 
     Returns:
         For a row that nothing can be drawn from, the error; the others are unaffected.
@@ -128,7 +128,7 @@ def draw(logits: torch.Tensor, rows: Sequence[Draws]) -> list[Drawn | DrawError]
         found = [_attempted(logits[place], one) for place, one in enumerate(rows)]
     for one, drawn in zip(rows, found, strict=True):
         if not isinstance(drawn, DrawError):
-            one.took(drawn[0])
+            one.count(drawn[0])
     return found
 
 
@@ -199,7 +199,7 @@ def scored(logits: torch.Tensor, tokens: Sequence[int], top: int) -> list[Logpro
 
     Args:
         logits: (rows, vocabulary), float32.
-        top: how many of the likeliest tokens to tell beside each.
+        top: how many of the likeliest tokens to report beside each.
     """
     totals = torch.logsumexp(logits, dim=-1, keepdim=True)
     places = torch.tensor(tokens, dtype=torch.long)[:, None]

@@ -76,8 +76,8 @@ class Runner(Protocol):
         None where there is no room for it now.
 
         Args:
-            media: what the placeholders among the tokens stand for. The tokens do not tell such
-                sequences apart: none is computed already.
+            media: what the placeholders among the tokens stand for. Tokens alone do not distinguish
+                such sequences: none is computed already.
             anew: none is to be taken as computed: its logits are wanted.
         """
         ...
@@ -124,8 +124,8 @@ class Running:
     """Of the prompt's, those that were computed for another sequence before."""
     begun: bool = False
     """Whether it was admitted before."""
-    told: int = 1
-    """Leading tokens of the prompt whose log probabilities were told; the first has none."""
+    reported: int = 1
+    """Leading tokens of the prompt whose log probabilities were reported; the first has none."""
 
     @property
     def id(self) -> int:
@@ -136,21 +136,21 @@ class Running:
         return len(self.tokens) - len(self.submission.prompt)
 
     @property
-    def sees(self) -> bool:
+    def at_images(self) -> bool:
         """Whether images are what is to be computed next."""
         return self.submission.media is not None and self.computed == 0
 
     @property
     def scored(self) -> bool:
-        """Whether log probabilities of the prompt's tokens are still to be told."""
+        """Whether log probabilities of the prompt's tokens are still to be reported."""
         wanted = self.submission.sampling.prompt_logprobs is not None
-        return wanted and self.told < len(self.submission.prompt)
+        return wanted and self.reported < len(self.submission.prompt)
 
     def next(self, budget: int) -> int:
         """How many tokens to compute next."""
         # A prompt's images attend to one another in both directions: they are never in two pieces.
         # What was drawn is left to the next one: a placeholder among it stands for nothing.
-        if self.sees:
+        if self.at_images:
             return len(self.submission.prompt)
         return min(budget, len(self.tokens) - self.computed)
 
@@ -236,11 +236,11 @@ class Scheduler:
         outputs: list[Output] = []
         for runner in {id(one.runner): one.runner for one, _ in chunks}.values():
             own = [pair for pair in chunks if pair[0].runner is runner]
-            if texts := [pair for pair in own if not pair[0].sees]:
+            if texts := [pair for pair in own if not pair[0].at_images]:
                 outputs += self._forward(runner, texts)
             for pair in own:
-                if pair[0].sees:
-                    outputs += self._see(runner, pair)
+                if pair[0].at_images:
+                    outputs += self._prefill_images(runner, pair)
         return outputs
 
     def abandon(self, why: str) -> list[Output]:
@@ -304,20 +304,20 @@ class Scheduler:
         while not one.runner.reserve(one.id, length):
             others = [other for other in self._active if other.runner is one.runner]
             youngest = others[-1]
-            self._put_back(youngest)
+            self._preempt(youngest)
             log.info("the cache is full: a sequence of %d tokens waits", len(youngest.tokens))
             if youngest is one:
                 return False
         return True
 
-    def _put_back(self, one: Running) -> None:
+    def _preempt(self, one: Running) -> None:
         """Have a sequence wait, first in line, to be computed again from its first token."""
         self._active.remove(one)
         one.runner.release(one.id)
         one.computed = 0
         self._waiting.appendleft(one)
 
-    def _see(self, runner: Runner, pair: tuple[Running, Chunk]) -> list[Output]:
+    def _prefill_images(self, runner: Runner, pair: tuple[Running, Chunk]) -> list[Output]:
         """Compute a prompt with its images. They are the client's: a failure is theirs alone."""
         try:
             return self._forward(runner, [pair])
@@ -336,7 +336,7 @@ class Scheduler:
             one.computed += len(chunk.tokens)
             start, end = end, end + chunk.rows
             if chunk.scored:
-                outputs.append(_told(one, chunk, logits[start:end]))
+                outputs.append(_prompt_logprobs(one, chunk, logits[start:end]))
             if not chunk.sampled:
                 continue
             if one.submission.sampling.max_tokens == 0:
@@ -354,10 +354,10 @@ class Scheduler:
                 form = isinstance(found, FormError)
                 outputs.append(Output(one.id, [], [], error=str(found), form=form))
             else:
-                outputs.append(self._took(one, *found))
+                outputs.append(self._append(one, *found))
         return outputs
 
-    def _took(self, one: Running, token: int, logprob: Logprob | None) -> Output:
+    def _append(self, one: Running, token: int, logprob: Logprob | None) -> Output:
         cached, one.cached = one.cached, 0
         if token in one.ends:
             self.cancel(one.id)
@@ -365,7 +365,7 @@ class Scheduler:
         one.tokens.append(token)
         matcher = one.submission.matcher
         finish: Finish | None = None
-        if matcher is not None and matcher.took(token):
+        if matcher is not None and matcher.consume(token):
             finish = "stop"
         elif (
             one.generated == one.submission.sampling.max_tokens
@@ -375,7 +375,7 @@ class Scheduler:
         if finish:
             self.cancel(one.id)
         elif one.runner.outgrown(one.id, len(one.tokens)):
-            self._put_back(one)
+            self._preempt(one)
         return Output(one.id, [token], [logprob] if logprob else [], finish, cached)
 
 
@@ -384,11 +384,11 @@ def _chunk(one: Running, end: int) -> Chunk:
     return Chunk(one.id, one.tokens[start:end], start, end == len(one.tokens), one.scored)
 
 
-def _told(one: Running, chunk: Chunk, logits: "torch.Tensor") -> Output:
+def _prompt_logprobs(one: Running, chunk: Chunk, logits: "torch.Tensor") -> Output:
     """The log probabilities of the prompt's tokens that come after each of a chunk's."""
     prompt, start = one.submission.prompt, chunk.start
-    first, last = max(one.told, start + 1), min(start + len(logits), len(prompt) - 1)
+    first, last = max(one.reported, start + 1), min(start + len(logits), len(prompt) - 1)
     rows = logits[first - start - 1 : last - start]
     top = one.submission.sampling.prompt_logprobs or 0
-    one.told = max(one.told, last + 1)
+    one.reported = max(one.reported, last + 1)
     return Output(one.id, [], [], prompt=scored(rows, prompt[first : last + 1], top))

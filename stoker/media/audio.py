@@ -37,9 +37,9 @@ Samples = NDArray[numpy.float32]
 def decode(data: bytes | memoryview, sampling_rate: int, limits: MediaLimits) -> Samples:
     """The first sound of a file: float32 of shape (samples,), from -1 to 1, at `sampling_rate` Hz.
 
-    WAV, FLAC, Ogg, MP3, AAC, MP4 and WebM, told by content. Channels are averaged; FFmpeg's own mix
-    to mono would add up to 3 dB. A file that ends early gives what it holds, where its format can
-    tell: WAV, MP3, AAC.
+    WAV, FLAC, Ogg, MP3, AAC, MP4 and WebM, recognised by content. Channels are averaged; FFmpeg's
+    own mix to mono would add up to 3 dB. A file that ends early gives what it holds, where its
+    format shows that: WAV, MP3, AAC.
 
     Raises `MediaError` for another format, for more than `limits.audio_s` seconds (as decoded: a
     header may lie), for a sound that is empty or not finite, and for a damaged file.

@@ -1,4 +1,4 @@
-"""Which container a file is, told by its first bytes.
+"""Which container a file is, recognised by its first bytes.
 
 FFmpeg's own probing also knows playlists, session descriptions and image lists, whose demuxers
 open the files and addresses that they name. So a container is named before the file is opened,

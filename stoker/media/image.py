@@ -33,7 +33,7 @@ def decode(data: bytes | memoryview, limits: MediaLimits) -> Image.Image:
     """The image in a file, upright, in mode RGB; of an animation, the first frame.
 
     Raises `MediaError` for a format not in `FORMATS`, for more than `limits.image_pixels` pixels
-    (told from the header, before anything is decoded), for none, and for a damaged or short file.
+    (read from the header, before anything is decoded), for none, and for a damaged or short file.
     """
     with refusing("image"):
         return _to_rgb(_upright(data, limits))

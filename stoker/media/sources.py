@@ -63,7 +63,7 @@ async def load(
 
 
 def _decode_data_uri(text: str, limit_bytes: int) -> bytes:
-    """RFC 2397. The type is not believed: what the bytes are is told from the bytes."""
+    """RFC 2397. The type is not believed: what the bytes are, the bytes show."""
     header, comma, payload = text.partition(",")
     if not comma or not payload.isascii():
         raise InvalidMediaError(

@@ -36,8 +36,8 @@ def decode(
 ) -> list[Frame]:
     """Frames of the first video stream: upright RGB, each uint8 of shape (height, width, 3).
 
-    MP4, QuickTime, WebM, Matroska, AVI and GIF, told by content. Frames are picked by their index,
-    whatever the time between them:
+    MP4, QuickTime, WebM, Matroska, AVI and GIF, recognised by content. Frames are picked by
+    their index, whatever the time between them:
 
     - without a rate, frame i of n is index `i * total // n`, over the whole clip, as in
       transformers' `default_sample_indices_fn`. That one refuses a clip of fewer than n frames;
@@ -69,7 +69,7 @@ def decode(
 @dataclass(frozen=True)
 class _Clip:
     frames: int
-    """Frames to expect, told by the packets."""
+    """Frames to expect, counted from the packets."""
     width: int
     height: int
 

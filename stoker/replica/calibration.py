@@ -58,7 +58,7 @@ class Calibration:
         return True
 
     def news(self) -> tuple[str, int] | None:
-        """An engine and the budget found for it, told once."""
+        """An engine and the budget found for it, given once."""
         news, self._news = self._news, None
         return news
 
@@ -91,7 +91,7 @@ def _timed(engine: Engine, samples: list[Sample]) -> float:
     """Seconds of a forward pass; infinite where it takes too long, or more memory than there is."""
     started = time.perf_counter()
     try:
-        engine.forward(samples, _Hurry())
+        engine.forward(samples, _Deadline())
     except AbandonedError:
         return math.inf
     except Exception:
@@ -100,7 +100,7 @@ def _timed(engine: Engine, samples: list[Sample]) -> float:
     return time.perf_counter() - started
 
 
-class _Hurry(Watch):
+class _Deadline(Watch):
     """Ends a pass of many steps that takes too long."""
 
     def __init__(self) -> None:

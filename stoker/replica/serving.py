@@ -57,7 +57,7 @@ class Serving(Protocol):
     def submit(self, message: Any) -> None: ...
 
     def cancel(self, request_id: int) -> None:
-        """Drop a request and tell what was done for it; one that has ended is no error."""
+        """Drop a request and report what was done for it; one that has ended is no error."""
         ...
 
     def adopt(self, execution: Execution) -> None:

@@ -177,7 +177,7 @@ class Stages(ABC):
         """
 
     def counts(self, output: Mapping[str, Any]) -> dict[str, int]:
-        """What a sample comes to, told from its output; as `Result.counts`."""
+        """What was worked on for a sample, read from its output; as `Result.counts`."""
         tokens = output.get("input_ids")
         return {} if tokens is None else {"input_tokens": tokens.shape[1]}
 

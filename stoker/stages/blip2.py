@@ -44,17 +44,17 @@ class Blip2Stages(ImageStages, GenerateStages):
         import torch
 
         places = [self.config.image_token_index] * self.config.num_query_tokens
-        asked: list[int] = (
+        prompt_tokens: list[int] = (
             [self.config.text_config.bos_token_id]
             if text is None
             else self.tokenizer(text)["input_ids"]
         )
-        tokens = torch.tensor([places + asked])
+        tokens = torch.tensor([places + prompt_tokens])
         length, limit = tokens.shape[1], self._positions()
         if length > limit:
             raise InputError(
-                f"The text has {len(asked)} tokens; beside an image this model takes at most "
-                f"{limit - len(places)}.",
+                f"The text has {len(prompt_tokens)} tokens; beside an image this model takes at "
+                f"most {limit - len(places)}.",
                 field=field,
                 of_item=False,
             )

@@ -23,7 +23,7 @@ def resize(image: torch.Tensor, size: tuple[int, int], interpolation: str) -> to
     )
 
 
-def lend() -> None:
+def patch_processor() -> None:
     """Give the processor's module what it asks of torchvision, where there is none."""
     module: Any = image_processing_pil_oneformer
     if not hasattr(module, "tvF"):

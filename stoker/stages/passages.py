@@ -45,14 +45,15 @@ class ReadingStages(TextStages):
         if size is not None and size > limit:
             raise _refusal("max_seq_len", f"is {size}; this model takes at most {limit} tokens.")
         size = size or min(WINDOW, limit)
-        asked = self.tokenizer(question, add_special_tokens=False)["input_ids"]
+        question_tokens = self.tokenizer(question, add_special_tokens=False)["input_ids"]
         special = self.tokenizer.num_special_tokens_to_add(pair=True)
-        room = size - special - len(asked)
+        room = size - special - len(question_tokens)
         if room < 1:
             raise _refusal(
                 "max_seq_len",
-                f"must be more than {special + len(asked)}: the question alone has {len(asked)} "
-                f"tokens. At most {limit}; 'max_question_len' cuts the question.",
+                f"must be more than {special + len(question_tokens)}: the question alone has "
+                f"{len(question_tokens)} tokens. At most {limit}; 'max_question_len' cuts the "
+                "question.",
             )
         if overlap is not None and overlap >= room:
             raise _refusal(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from stoker.media.video import Frame
 
 _WINDOW_S = 0.025
-"""Length of the window that every served model of sound hears in."""
+"""Length of the window that every served model of sound takes."""
 _HOP_S = 0.01
 _NORMALISED = frozenset({"SeamlessM4TFeatureExtractor", "Speech2TextFeatureExtractor"})
 """They divide by the deviation of windows from each other, which one window does not have."""
@@ -175,8 +175,8 @@ class AudioStages(Stages):
 
     def counts(self, output: Mapping[str, Any]) -> dict[str, int]:
         """A sample that has `audio_ms` among its extras stands for so much of a recording."""
-        heard: int | None = output.get("audio_ms")
-        return super().counts(output) | ({} if heard is None else {"audio_ms": heard})
+        milliseconds: int | None = output.get("audio_ms")
+        return super().counts(output) | ({} if milliseconds is None else {"audio_ms": milliseconds})
 
 
 class AudioPipelineStages(AudioStages, PipelineStages):
@@ -187,10 +187,10 @@ class AudioPipelineStages(AudioStages, PipelineStages):
     def read(self, item: Any, parameters: Mapping[str, Any]) -> Any:
         return self.sound(item, self._parts["feature_extractor"].sampling_rate)
 
-    def heard_ms(self, sound: "Samples") -> int:
+    def sound_ms(self, sound: "Samples") -> int:
         return len(sound) * 1000 // self._parts["feature_extractor"].sampling_rate
 
-    def hearable(self, sound: "Samples", field: str = "inputs") -> "Samples":
+    def long_enough(self, sound: "Samples", field: str = "inputs") -> "Samples":
         """The recording, if it is long enough for the model. Raises `InputError`."""
         rate = self._parts["feature_extractor"].sampling_rate
         shortest = max(_receptive_field(self.config), int(rate * self._shortest_s))

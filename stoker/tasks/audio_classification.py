@@ -26,12 +26,12 @@ class AudioClassificationStages(AudioPipelineStages):
     auto_class = "AutoModelForAudioClassification"
 
     def read(self, item: Any, parameters: Mapping[str, Any]) -> Any:
-        return self.hearable(super().read(item, parameters))
+        return self.long_enough(super().read(item, parameters))
 
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
         samples = super().preprocess(item, parameters)
         # It is not decoded a second time.
-        samples[0].extras["audio_ms"] = self.heard_ms(self.read(item, parameters))
+        samples[0].extras["audio_ms"] = self.sound_ms(self.read(item, parameters))
         return samples
 
 

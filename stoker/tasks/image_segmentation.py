@@ -133,9 +133,9 @@ class OneFormerStages(ImageSegmentationStages):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        from stoker.stages.oneformer import lend
+        from stoker.stages.oneformer import patch_processor
 
-        lend()
+        patch_processor()
         # The names of classes, which this file would be fetched for, are of use in training.
         self._parts["image_processor"] = load_image_processor(folder, class_info_file="")
 

@@ -215,7 +215,7 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
-    """Nobody waits for the answer any more. `Cancelled` tells what was done for it."""
+    """Nobody waits for the answer any more. `Cancelled` reports what was done for it."""
 
     id: int
 

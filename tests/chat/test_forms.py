@@ -56,7 +56,7 @@ def allowed(forms: Forms, given: Generation, text: str, after: int | None = None
         matcher.mask(row)
         if not torch.isfinite(row[token]):
             return False
-        if matcher.took(token):
+        if matcher.consume(token):
             return True
     return True
 

@@ -59,7 +59,7 @@ class Speaker:
                 if found[0] == self.end:
                     return self.tokenizer.decode(tokens), "stop"
                 tokens.append(found[0])
-                if matcher.took(found[0]):
+                if matcher.consume(found[0]):
                     return self.tokenizer.decode(tokens), "stop"
         except DrawError:
             return self.tokenizer.decode(tokens), "error"
@@ -75,7 +75,7 @@ class Speaker:
             if not torch.isfinite(row[token]):
                 break
             said.append(token)
-            if token != self.end and matcher.took(token):
+            if token != self.end and matcher.consume(token):
                 return self.tokenizer.decode(said), True
         ends = said[-1:] == [self.end]
         return self.tokenizer.decode(said[:-1] if ends else said), ends
@@ -304,7 +304,7 @@ class TestRefusals:
             return
         (token,) = speaker.tokenizer("a", add_special_tokens=False)["input_ids"]
         try:
-            ended = matcher.took(token)
+            ended = matcher.consume(token)
         except DrawError:
             return
         assert not ended

@@ -224,7 +224,7 @@ class TestPenalties:
         prompt, given = (3, 5, 5, 8), (13, 5, 21)
         one = draws(prompt=prompt, repetition_penalty=1.3)
         for place in given:
-            one.took(place)
+            one.count(place)
         row = logits(1)
         processor = library.RepetitionPenaltyLogitsProcessor(penalty=1.3)
         expected = processor(torch.tensor([[*prompt, *given]]), row[None].clone())[0]
@@ -234,7 +234,7 @@ class TestPenalties:
     def test_frequency_counts_what_was_generated(self) -> None:
         one = draws(prompt=(1, 2, 3), frequency_penalty=0.5)
         for place in (7, 7, 7, 9):
-            one.took(place)
+            one.count(place)
         row = logits(2)
         expected = row.clone()
         expected[7] -= 1.5
@@ -244,7 +244,7 @@ class TestPenalties:
     def test_presence_counts_once(self) -> None:
         one = draws(prompt=(1, 2, 3), presence_penalty=0.75)
         for place in (7, 7, 7, 9):
-            one.took(place)
+            one.count(place)
         row = logits(2)
         expected = row.clone()
         expected[[7, 9]] -= 0.75
@@ -253,7 +253,7 @@ class TestPenalties:
     def test_both_and_negative_ones(self) -> None:
         one = draws(frequency_penalty=-1.0, presence_penalty=2.0)
         for place in (4, 4, 6):
-            one.took(place)
+            one.count(place)
         row = torch.zeros(10)
         assert listed(one.shaped(row)[:8]) == [0, 0, 0, 0, 0, 0, -1, 0]
 

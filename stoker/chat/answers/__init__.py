@@ -7,7 +7,7 @@ from stoker.chat.answers.response_writer import InputTokensWriter, ResponseWrite
 from stoker.wire.generation_request import Generation
 
 
-def writer(asked: Generation) -> Writer:
+def writer(generation: Generation) -> Writer:
     """What writes the answers to a request."""
     writers = {
         "chat": ChatWriter,
@@ -15,4 +15,4 @@ def writer(asked: Generation) -> Writer:
         "responses": ResponseWriter,
         "input_tokens": InputTokensWriter,
     }
-    return writers[asked.api](asked)
+    return writers[generation.api](generation)

@@ -1,4 +1,4 @@
-"""The ways in which models write tool calls and reasoning, told from their chat templates.
+"""The ways in which models write tool calls and reasoning, found from their chat templates.
 
 A format says how calls are read (a response template of `transformers.utils.chat_parsing`, or what
 the tokenizer brings itself) and how they are enforced (tags for llguidance).
@@ -64,7 +64,7 @@ class Format:
     """Whether an answer may hold more than one such tag."""
     whole: "Body | None" = None
     """A call with its trigger, where that is no mark but what any JSON may begin with; None: it is
-    told from other forms of an answer by the trigger."""
+    distinguished from other forms of an answer by the trigger."""
 
     @property
     def template(self) -> Template:
@@ -197,7 +197,7 @@ def _llama_body(name: str, schema: Mapping[str, Any], rule: Rule) -> str:
 
 
 def _llama_whole(name: str, schema: Mapping[str, Any], rule: Rule) -> str:
-    """The same as one JSON value: only of such can it be told whether it is a call."""
+    """The same as one JSON value: only of such is it known whether it is a call."""
     parameters = moved(schema, "#/properties/parameters")
     return rule(
         {

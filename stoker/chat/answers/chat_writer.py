@@ -61,15 +61,15 @@ class _Message:
 class ChatWriter:
     """See `Writer`."""
 
-    def __init__(self, asked: Generation) -> None:
+    def __init__(self, generation: Generation) -> None:
         self._head: dict[str, Any] = {
-            name: asked.answer[name] for name in ("id", "created", "model")
+            name: generation.answer[name] for name in ("id", "created", "model")
         }
-        self._stream = asked.stream
-        self._counts = bool(asked.answer.get("include_usage"))
-        self._wants_logprobs = asked.sampling.logprobs is not None
-        number = len(asked.prompts) * asked.n
-        self._messages = [_Message() for _ in range(0 if asked.stream else number)]
+        self._stream = generation.stream
+        self._counts = bool(generation.answer.get("include_usage"))
+        self._wants_logprobs = generation.sampling.logprobs is not None
+        number = len(generation.prompts) * generation.n
+        self._messages = [_Message() for _ in range(0 if generation.stream else number)]
         self._number = number
 
     def begin(self) -> bytes:

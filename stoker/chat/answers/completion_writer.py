@@ -60,15 +60,15 @@ def _top(one: TokenLogprob) -> dict[str, float]:
 class CompletionWriter:
     """See `Writer`."""
 
-    def __init__(self, asked: Generation) -> None:
+    def __init__(self, generation: Generation) -> None:
         self._head: dict[str, Any] = {
-            name: asked.answer[name] for name in ("id", "created", "model")
+            name: generation.answer[name] for name in ("id", "created", "model")
         }
         self._head["object"] = "text_completion"
-        self._stream = asked.stream
-        self._counts = bool(asked.answer.get("include_usage"))
-        self._wants_logprobs = asked.sampling.logprobs is not None
-        self._answers = [_Answer() for _ in range(len(asked.prompts) * asked.n)]
+        self._stream = generation.stream
+        self._counts = bool(generation.answer.get("include_usage"))
+        self._wants_logprobs = generation.sampling.logprobs is not None
+        self._answers = [_Answer() for _ in range(len(generation.prompts) * generation.n)]
 
     def begin(self) -> bytes:
         # Nothing is known yet; a comment lets the client see that it was heard.

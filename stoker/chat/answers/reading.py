@@ -33,7 +33,7 @@ _MARK, _END_MARK = "<think>", "</think>"
 
 
 class Dialect:
-    """How a model writes answers, told once from its tokenizer."""
+    """How a model writes answers, read once from its tokenizer."""
 
     def __init__(self, tokenizer: Any) -> None:
         chat_template: Any = getattr(tokenizer, "chat_template", None) or ""

@@ -66,15 +66,15 @@ class _Held:
 class ResponseWriter:
     """See `Writer`."""
 
-    def __init__(self, asked: Generation) -> None:
+    def __init__(self, generation: Generation) -> None:
         self._head: dict[str, Any] = {
-            "id": asked.answer["id"],
+            "id": generation.answer["id"],
             "object": "response",
-            "created_at": asked.answer["created"],
-            "model": asked.answer["model"],
-            **asked.answer["settings"],
+            "created_at": generation.answer["created"],
+            "model": generation.answer["model"],
+            **generation.answer["settings"],
         }
-        self._stream = asked.stream
+        self._stream = generation.stream
         self._number = 0
         """Of the next event."""
         self._output: list[dict[str, Any]] = []
@@ -194,8 +194,8 @@ class ResponseWriter:
         else:
             part = item.part()
             item.body["content"] = [part]
-            said = {name: part[name] for name in ("text", "logprobs") if name in part}
-            written = self._event(done, **item.place, **said)
+            texts = {name: part[name] for name in ("text", "logprobs") if name in part}
+            written = self._event(done, **item.place, **texts)
             written += self._event("response.content_part.done", **item.place, part=part)
         item.body["status"] = status
         index = item.place["output_index"]
@@ -227,7 +227,7 @@ class ResponseWriter:
 class InputTokensWriter:
     """See `Writer`. Of what a response would read: nothing is answered."""
 
-    def __init__(self, asked: Generation) -> None:
+    def __init__(self, generation: Generation) -> None:
         pass
 
     def begin(self) -> bytes:

@@ -45,13 +45,13 @@ class Forms:
     def bytes_of(self, token: int) -> bytes:
         return self.grammars.bytes_of(token)
 
-    def form(self, asked: Generation, after: int | None) -> Form | None:
+    def form(self, generation: Generation, after: int | None) -> Form | None:
         """What an answer has to be. Raises `InputError`.
 
         Args:
             after: the token that ends the reasoning, where the prompt has begun it.
         """
-        guide, tools = asked.guide, asked.tools
+        guide, tools = generation.guide, generation.tools
         text = Form(compiled(guide, guide.field), guide.field) if guide else None
         if tools is None or tools.choice == "none":
             return text

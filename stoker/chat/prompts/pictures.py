@@ -53,7 +53,7 @@ def architecture(folder: Path) -> str:
     return name
 
 
-class Images:
+class ImagePrompts:
     """The images of one model's prompts."""
 
     def __init__(self, folder: Path, tokenizer: Any, limits: MediaLimits) -> None:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import jinja2
 import msgspec
 
-from stoker.chat.prompts.pictures import Images, as_text
+from stoker.chat.prompts.pictures import ImagePrompts, as_text
 from stoker.chat.prompts.truncation import Messages, shortened
 from stoker.llm.checkpoint import load_generation_config, load_tokenizer
 from stoker.llm.interface import Features
@@ -83,7 +83,7 @@ class Prompts:
         """
         self.tokenizer = tokenizer or load_tokenizer(folder)
         self.defaults = Defaults.read(folder, self.tokenizer)
-        self._images = Images(folder, self.tokenizer, images) if images else None
+        self._images = ImagePrompts(folder, self.tokenizer, images) if images else None
         self._max_length = max_length
         self._vocabulary = vocabulary
         self.hidden = frozenset(self._unseen())
@@ -114,13 +114,13 @@ class Prompts:
             raise _refusal("is empty: the model needs at least one token to go on from.", place)
         return Prepared(tokens, text[-64:], media)
 
-    def limited(self, prompt: Prepared, asked: Generation, place: str) -> Sampling:
+    def limited(self, prompt: Prepared, generation: Generation, place: str) -> Sampling:
         """The sampling with its number of tokens settled.
 
         Raises `ContextLengthError` on an overflow, `InputError` for unknown tokens.
         """
         size, most = len(prompt.tokens), self._max_length
-        sampling = asked.sampling
+        sampling = generation.sampling
         wished = sampling.max_tokens
         name = place.partition("[")[0]
         if size >= most:
@@ -134,8 +134,9 @@ class Prompts:
             raise ContextLengthError(
                 most,
                 f"you requested {size + wished} tokens ({size} in the {name}, {wished} in the "
-                f"completion). Please reduce the length of the {name}, or '{asked.limit_field}'.",
-                field=asked.limit_field,
+                f"completion). Please reduce the length of the {name}, or "
+                f"'{generation.limit_field}'.",
+                field=generation.limit_field,
             )
         self._known(sampling.logit_bias, "logit_bias")
         self._known(sampling.stop_token_ids, "stop_token_ids")

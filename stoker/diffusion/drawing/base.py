@@ -37,7 +37,7 @@ class DrawCall:
     """Whether there are negative prompts."""
 
 
-class ImageStages(DiffusionStages):
+class ImageGenerationStages(DiffusionStages):
     """One input gives n samples, each of which is an image with a seed of its own.
 
     With a seed in the request an image is drawn alone: the last bits of floating point depend on

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from stoker.diffusion.drawing import sizes
 from stoker.diffusion.drawing.base import (
     DrawCall,
-    ImageStages,
+    ImageGenerationStages,
     generators,
     refuse_given,
     shown_rows,
@@ -28,7 +28,7 @@ _NEEDS: dict[Drawing, str] = {
 _PROBE_STEPS = 2
 
 
-class DrawingStages(ImageStages):
+class DrawingStages(ImageGenerationStages):
     """Pipelines of stoker/diffusion/drawing/pipeline_families.py."""
 
     classes: ClassVar[tuple[str, ...]] = tuple(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from stoker.diffusion.drawing.base import (
     DrawCall,
-    ImageStages,
+    ImageGenerationStages,
     generators,
     refuse_given,
     shown_rows,
@@ -20,7 +20,7 @@ _STEPS = {"DDPMPipeline": 1000, "DDIMPipeline": 50}
 _PROBE_STEPS = 2
 
 
-class UnconditionalStages(ImageStages):
+class UnconditionalStages(ImageGenerationStages):
     """The loop of steps is ours: diffusers' pipelines for this know no callback."""
 
     classes: ClassVar[tuple[str, ...]] = tuple(_STEPS)

@@ -1,4 +1,4 @@
-"""Which sizes and numbers of frames a video model can draw, told by its pipeline's configuration.
+"""Which sizes and numbers of frames a video model can draw, read from its pipeline's configuration.
 
 A VAE of video makes a first frame of the first latent frame and `temporal compression` frames of
 every other, so numbers of frames are multiples of that and one. Widths and heights are multiples of
@@ -44,7 +44,7 @@ class Rules:
     prompt_tokens: int
     """What is longer its pipeline would cut."""
     takes_rate: bool = False
-    """The pipeline is told the frames per second."""
+    """The pipeline takes the frames per second."""
 
     def shape(self, spec: VideoSpec) -> Shape:
         """The video that is asked for, with the nearest number of frames. Raises `InputError`."""
@@ -124,7 +124,7 @@ def check_amount(shape: Shape) -> None:
 
 
 def rules_of(read: Reading) -> Rules:
-    """The rules of a pipeline of one of the families, told by its files.
+    """The rules of a pipeline of one of the families, read from its files.
 
     Raises KeyError, OSError and ValueError where those are not as they should be.
     """

@@ -49,7 +49,7 @@ def _border(parameters: Any) -> int | None:
 
 
 class Positions:
-    """A model's rotary embeddings, which are told how long the sequence is that a pass is of."""
+    """A model's rotary embeddings, which get the length of the sequence that a pass is of."""
 
     def __init__(self, model: Any) -> None:
         self._length = 0

@@ -15,7 +15,7 @@ from stoker.stages.recognition.transcripts import Segment, Transcript, Word
 
 FIELD = "file"
 WINDOW_S = 30.0
-"""Longer recordings are heard in windows that overlap by a third, as transformers does it."""
+"""Longer recordings are transcribed in windows that overlap by a third, as transformers does it."""
 PAUSE_S = 0.6
 LONGEST_SEGMENT_S = 10.0
 
@@ -48,7 +48,7 @@ class RecognitionStages(AudioPipelineStages):
 
     @property
     def window_s(self) -> float:
-        """Seconds that are heard at once."""
+        """Seconds of one window."""
         return WINDOW_S
 
     @property
@@ -72,7 +72,7 @@ class RecognitionStages(AudioPipelineStages):
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
         self._check(parameters)
         call = self.call(parameters)
-        sound = self.hearable(self.read(item, parameters), FIELD)
+        sound = self.long_enough(self.read(item, parameters), FIELD)
         rate = self._parts["feature_extractor"].sampling_rate
         is_long = len(sound) > self.window_s * rate
         windows = self._pipe.preprocess(sound, **(self._windows if is_long else {}))
@@ -84,7 +84,7 @@ class RecognitionStages(AudioPipelineStages):
             sample.extras |= {"start_s": begin / rate, "sound_s": len(sound) / rate}
             begin += size - after
         # Windows overlap: the first one stands for all of it.
-        samples[0].extras["audio_ms"] = self.heard_ms(sound)
+        samples[0].extras["audio_ms"] = self.sound_ms(sound)
         return samples
 
     def postprocess(
@@ -110,7 +110,7 @@ class RecognitionStages(AudioPipelineStages):
     def read_by_pipeline(
         self, outputs: Sequence[Mapping[str, Any]], **options: Any
     ) -> dict[str, Any]:
-        """`text` and, where times are asked for, `chunks`, as transformers reads them."""
+        """`text` and, where times are wanted, `chunks`, as transformers reads them."""
         # It takes the tokens out of what it is given.
         return self._pipe.postprocess([Outputs(output) for output in outputs], **options)
 

@@ -1,7 +1,7 @@
 """Whisper's decoding: what `generate` of transformers does greedily, in fewer passes.
 
 The encoder runs once a window, where `generate` runs it again to detect the language, and twice to
-tell silence; rows that have ended leave the batch; words are aligned after the decoding, in one
+detect silence; rows that have ended leave the batch; words are aligned after the decoding, in one
 pass, each row by itself, where `generate` has padding take part. The tokens are the same.
 
 Radford et al., Robust Speech Recognition via Large-Scale Weak Supervision, 2022.
@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers.generation.logits_process import WhisperTimeStampLogitsProcessor
 from transformers.models.whisper import generation_whisper
 
-from stoker.stages.recognition.network import Hearing, Network, TorchHearing
+from stoker.stages.recognition.network import DecoderState, Network, TorchDecoderState
 
 STRIDE = 2
 """Frames of features, of 10 ms, that one position of the encoder is made of."""
@@ -28,7 +28,7 @@ MOST_PASSES = 32
 
 
 @dataclass(frozen=True)
-class Asked:
+class DecodingOptions:
     """How windows are to be transcribed; those with equal ones share a batch."""
 
     language: int | None = None
@@ -37,7 +37,7 @@ class Asked:
     """Its token; None: the model knows one task only."""
     timestamps: bool = False
     words: bool = False
-    """Whether to tell when each token is spoken."""
+    """Whether to find when each token is spoken."""
     prompt: tuple[int, ...] = ()
     """Tokens of text that came before, `<|startofprev|>` first."""
     temperature: float = 0.0
@@ -45,12 +45,12 @@ class Asked:
 
 
 @dataclass
-class Heard:
-    """What a window was found to say."""
+class DecodingResult:
+    """The transcript of a window, as far as it was decoded."""
 
     tokens: list[int] = field(default_factory=list[int])
     times: list[float] = field(default_factory=list[float])
-    """Of each token, seconds from the window's start, where words were asked for."""
+    """Of each token, seconds from the window's start, where words were wanted."""
     logprobs: list[float] = field(default_factory=list[float])
     """Natural logarithms, of each token."""
     total: float = 0.0
@@ -88,59 +88,63 @@ class Decoder:
         )
 
     def __call__(
-        self, network: Network, features: Tensor, frames: Tensor, asked: Asked
-    ) -> list[Heard]:
+        self, network: Network, features: Tensor, frames: Tensor, options: DecodingOptions
+    ) -> list[DecodingResult]:
         """Transcribe windows.
 
         Args:
-            network: torch's, where words are asked for.
+            network: torch's, where words are wanted.
             features: (windows, mels, frames), log-mel, each window as long as the model takes.
             frames: (windows,), int64: how many of them are sound and not padding.
-            asked: what for.
+            options: how; the same for all of them.
         """
-        rows = [Heard() for _ in features]
+        rows = [DecodingResult() for _ in features]
         size = features.shape[-1]
         waiting = list(range(len(rows)))
         for _ in range(MOST_PASSES):
             seen = torch.stack([_from(features[row], rows[row].seek) for row in waiting])
-            hearing = network.hear(seen)
-            parts = self._pass(hearing, [rows[row] for row in waiting], asked)
-            if asked.words:
+            state = network.encode(seen)
+            parts = self._pass(state, [rows[row] for row in waiting], options)
+            if options.words:
                 left = [int(frames[row]) - rows[row].seek for row in waiting]
-                self._align(cast("TorchHearing", hearing), parts, left)
+                self._align(cast("TorchDecoderState", state), parts, left)
             for row, part in zip(waiting, parts, strict=True):
-                self._settle(rows[row], part, size, asked)
+                self._settle(rows[row], part, size, options)
             waiting = [row for row in waiting if rows[row].seek < size]
             if not waiting:
                 break
         return rows
 
-    def _settle(self, row: Heard, part: "_Part", size: int, asked: Asked) -> None:
+    def _settle(
+        self, row: DecodingResult, part: "_Part", size: int, options: DecodingOptions
+    ) -> None:
         """Take a pass's finished segments, and go on behind the last of them."""
         kept, ahead = _finished(part.tokens, self._first, size - row.seek)
         row.tokens += part.tokens[:kept]
         row.logprobs += part.logprobs[:kept]
-        if asked.words:
+        if options.words:
             offset = row.seek / STRIDE * POSITION_S
             row.times += [time + offset for time in part.times[:kept]]
         row.total += part.total
         row.count += part.count
         row.seek += ahead
 
-    def _pass(self, hearing: Hearing, rows: Sequence[Heard], asked: Asked) -> "list[_Part]":
-        first = hearing.step(torch.full((len(rows), 1), self._own.decoder_start_token_id))
-        for row, spoken, scores in zip(rows, self._spoken(first, asked), first, strict=True):
+    def _pass(
+        self, state: DecoderState, rows: Sequence[DecodingResult], options: DecodingOptions
+    ) -> "list[_Part]":
+        first = state.step(torch.full((len(rows), 1), self._own.decoder_start_token_id))
+        for row, spoken, scores in zip(rows, self._spoken(first, options), first, strict=True):
             if row.seek == 0:
                 row.language, row.silence = spoken, self._silence(scores)
-        hearing.restart()
-        parts = [_Part(self._begin(row.language, asked)) for row in rows]
-        self._write(parts, hearing, asked)
+        state.restart()
+        parts = [_Part(self._begin(row.language, options)) for row in rows]
+        self._write(parts, state, options)
         return parts
 
-    def _spoken(self, first: Tensor, asked: Asked) -> list[int]:
+    def _spoken(self, first: Tensor, options: DecodingOptions) -> list[int]:
         """Each row's token of language; -1 where the model has none."""
-        if asked.language is not None:
-            return [asked.language] * len(first)
+        if options.language is not None:
+            return [options.language] * len(first)
         if not self._languages:
             return [-1] * len(first)
         likeliest = _listed(first[:, self._languages].argmax(-1))
@@ -149,33 +153,35 @@ class Decoder:
     def _silence(self, first: Tensor) -> float:
         return 0.0 if self._plain is None else float(first.softmax(-1)[self._plain - 1])
 
-    def _begin(self, language: int, asked: Asked) -> list[int]:
+    def _begin(self, language: int, options: DecodingOptions) -> list[int]:
         """What stands before the transcript."""
-        begin = [*asked.prompt, int(self._own.decoder_start_token_id)]
+        begin = [*options.prompt, int(self._own.decoder_start_token_id)]
         begin += [language] if language >= 0 else []
-        begin += [asked.task] if asked.task is not None else []
-        if not asked.timestamps and self._plain is not None:
+        begin += [options.task] if options.task is not None else []
+        if not options.timestamps and self._plain is not None:
             begin.append(self._plain)
         return begin
 
-    def _write(self, parts: "Sequence[_Part]", hearing: Hearing, asked: Asked) -> None:
+    def _write(
+        self, parts: "Sequence[_Part]", state: DecoderState, options: DecodingOptions
+    ) -> None:
         """Write tokens to all parts until each has ended."""
         begin = len(parts[0].begin)
-        timing: Any = asked.timestamps and WhisperTimeStampLogitsProcessor(self._own, begin)
+        timing: Any = options.timestamps and WhisperTimeStampLogitsProcessor(self._own, begin)
         most = min(
-            asked.most,
-            self._own.max_new_tokens or asked.most,
+            options.most,
+            self._own.max_new_tokens or options.most,
             self._config.max_target_positions - begin,
         )
         tokens = fed = torch.tensor([part.begin for part in parts])
         open_: list[_Part] = list(parts)
         for step in range(most):
-            scores = hearing.step(fed)
+            scores = state.step(fed)
             barred = self._never if step else self._never | self._never_first
             scores = scores.masked_fill(barred, -torch.inf)
             if timing:
                 scores = timing(tokens, scores)
-            chosen = _chosen(scores, asked.temperature)
+            chosen = _chosen(scores, options.temperature)
             logprobs = scores.log_softmax(-1).gather(-1, chosen[:, None])[:, 0]
             for part, token, logprob in zip(open_, _listed(chosen), _listed(logprobs), strict=True):
                 part.take(token, logprob, self.end)
@@ -186,18 +192,18 @@ class Decoder:
                 break
             # Taking rows out copies what is known of the others, so it waits until it pays.
             if 2 * len(going) <= len(open_):
-                hearing.keep(going)
+                state.keep(going)
                 tokens, fed = tokens[going], fed[going]
                 open_ = [open_[at] for at in going]
 
     def _align(
-        self, hearing: TorchHearing, parts: "Sequence[_Part]", frames: Sequence[int]
+        self, state: TorchDecoderState, parts: "Sequence[_Part]", frames: Sequence[int]
     ) -> None:
         """Find when each token is spoken, by what the decoder attends to as it is read."""
         rows = [[*part.begin, *part.written] for part in parts]
         longest = max(len(row) for row in rows)
         padded = torch.tensor([row + [self.end] * (longest - len(row)) for row in rows])
-        weights = hearing.attention(padded, self._own.alignment_heads)
+        weights = state.attention(padded, self._own.alignment_heads)
         for part, row, sound in zip(parts, weights, frames, strict=True):
             # The last token leaves no attention behind, since nothing is written after it.
             read = row[:, len(part.begin) : len(part.begin) + len(part.written) - 1]

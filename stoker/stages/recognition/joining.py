@@ -1,4 +1,4 @@
-"""Makes one text of windows that overlap, before the last of them was heard."""
+"""Makes one text of windows that overlap, before the last of them is transcribed."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -31,7 +31,7 @@ class WhisperJoining:
     def add(self, output: Mapping[str, Any]) -> Joined:
         count = int(output["count"][0])
         self.tokens += count
-        heard = [
+        found = [
             _Token(token, logprob)
             for token, logprob in zip(
                 output["tokens"][0, :count].tolist(),
@@ -40,7 +40,7 @@ class WhisperJoining:
             )
             if token < self._first_timestamp and token not in self._ignored
         ]
-        settled, self._open = _joined(self._open, heard)
+        settled, self._open = _joined(self._open, found)
         return self._read(settled)
 
     def end(self) -> Joined:
@@ -48,7 +48,7 @@ class WhisperJoining:
         if not self._unread:
             return Joined(rest.text.rstrip(), rest.logprobs)
         left = self._decoded(self._unread)
-        return Joined((rest.text + left).rstrip(), [*rest.logprobs, *self._told(self._unread)])
+        return Joined((rest.text + left).rstrip(), [*rest.logprobs, *self._logprobs(self._unread)])
 
     def _read(self, tokens: Sequence[_Token]) -> Joined:
         self._unread += tokens
@@ -56,16 +56,16 @@ class WhisperJoining:
         if text.endswith(_BROKEN):
             return Joined("")
         read, self._unread = self._unread, []
-        return Joined(text, self._told(read))
+        return Joined(text, self._logprobs(read))
 
     def _decoded(self, tokens: Sequence[_Token]) -> str:
         return self._tokenizer.decode([token.id for token in tokens])
 
-    def _told(self, tokens: Sequence[_Token]) -> list[Logprob]:
-        return [told(self._tokenizer, token.id, token.logprob) for token in tokens]
+    def _logprobs(self, tokens: Sequence[_Token]) -> list[Logprob]:
+        return [token_logprob(self._tokenizer, token.id, token.logprob) for token in tokens]
 
 
-def told(tokenizer: Any, token: int, logprob: float) -> Logprob:
+def token_logprob(tokenizer: Any, token: int, logprob: float) -> Logprob:
     """A token of byte-level BPE as clients read it."""
     from transformers.convert_slow_tokenizer import bytes_to_unicode
 

@@ -8,8 +8,8 @@ from torch import Tensor
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 
 
-class Hearing(Protocol):
-    """Windows that were heard, and the tokens that follow."""
+class DecoderState(Protocol):
+    """Encoded windows, and the tokens of each that the decoder has read."""
 
     def step(self, tokens: Tensor) -> Tensor:
         """Read the next tokens of every window.
@@ -32,9 +32,9 @@ class Hearing(Protocol):
 
 
 class Network(Protocol):
-    """A Whisper. One hearing at a time."""
+    """A Whisper model. It decodes one batch of windows at a time."""
 
-    def hear(self, features: Tensor) -> Hearing:
+    def encode(self, features: Tensor) -> DecoderState:
         """Encode windows: (windows, mels, frames), log-mel, as long as the model takes."""
         ...
 
@@ -43,14 +43,14 @@ class TorchNetwork:
     def __init__(self, model: Any) -> None:
         self._model = model
 
-    def hear(self, features: Tensor) -> "TorchHearing":
-        return TorchHearing(self._model, self._model.model.encoder(features).last_hidden_state)
+    def encode(self, features: Tensor) -> "TorchDecoderState":
+        return TorchDecoderState(self._model, self._model.model.encoder(features).last_hidden_state)
 
 
-class TorchHearing:
+class TorchDecoderState:
     def __init__(self, model: Any, encoded: Tensor) -> None:
         self._model = model
-        self._heard = self._encoded = encoded
+        self._all_encoded = self._encoded = encoded
         self._cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
 
     def step(self, tokens: Tensor) -> Tensor:
@@ -74,7 +74,7 @@ class TorchHearing:
         """What some heads of the decoder attend to as it reads whole transcripts.
 
         Args:
-            tokens: (windows, tokens), int64, of all windows that were heard.
+            tokens: (windows, tokens), int64, of all windows that were encoded.
             heads: layer and head of each.
 
         Returns:
@@ -82,12 +82,12 @@ class TorchHearing:
         """
         config = self._model.config
         used = config._attn_implementation
-        # No other implementation tells the weights.
+        # No other implementation returns the weights.
         config._attn_implementation = "eager"
         try:
             found = self._model.model.decoder(
-                input_ids=tokens.to(self._heard.device),
-                encoder_hidden_states=self._heard,
+                input_ids=tokens.to(self._all_encoded.device),
+                encoder_hidden_states=self._all_encoded,
                 use_cache=False,
                 output_attentions=True,
             ).cross_attentions

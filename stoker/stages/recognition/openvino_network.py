@@ -18,7 +18,7 @@ from stoker.stages.stateful import cache_of, make_stateful, parts_of
 if TYPE_CHECKING:
     from openvino import CompiledModel
 
-    from stoker.stages.recognition.decoder import Asked
+    from stoker.stages.recognition.decoder import DecodingOptions
 
 _ENCODER, _DECODER = "encoder.xml", "decoder.xml"
 _BATCH, _LENGTH, _PAST = 2, 3, 5
@@ -29,8 +29,8 @@ class WhisperSteps:
     """How a Whisper is converted: `stoker.stages.base.Steps`."""
 
     def takes(self, call: Hashable) -> bool:
-        """All but words, which need the weights of attention: these only torch tells."""
-        return not cast("Asked", call).words
+        """All but words, which need the weights of attention: these only torch returns."""
+        return not cast("DecodingOptions", call).words
 
     @torch.no_grad()
     def export(self, model: Any, folder: Path) -> None:
@@ -115,18 +115,18 @@ class OpenVinoNetwork:
         self._encoder = encoder.create_infer_request()
         self._decoder = decoder
 
-    def hear(self, features: Tensor) -> "OpenVinoHearing":
-        heard = [self._heard(features[row : row + 1]) for row in range(len(features))]
-        memory = [numpy.concatenate(parts) for parts in zip(*heard, strict=True)]
-        # A request of its own, so that what it holds goes with the hearing.
-        return OpenVinoHearing(self._decoder.create_infer_request(), memory, len(features))
+    def encode(self, features: Tensor) -> "OpenVinoDecoderState":
+        encoded = [self._encoded(features[row : row + 1]) for row in range(len(features))]
+        memory = [numpy.concatenate(parts) for parts in zip(*encoded, strict=True)]
+        # A request of its own, so that what it holds goes with its state.
+        return OpenVinoDecoderState(self._decoder.create_infer_request(), memory, len(features))
 
-    def _heard(self, window: Tensor) -> list[Any]:
+    def _encoded(self, window: Tensor) -> list[Any]:
         found = self._encoder.infer([window.numpy()], share_inputs=True)
         return [found[place] for place in range(len(found))]
 
 
-class OpenVinoHearing:
+class OpenVinoDecoderState:
     def __init__(self, decoder: Any, memory: list[Any], rows: int) -> None:
         self._decoder = decoder
         self._place(memory)

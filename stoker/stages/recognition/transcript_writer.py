@@ -22,7 +22,7 @@ class Joining(Protocol):
     """Written so far."""
 
     def add(self, output: Mapping[str, Any]) -> Joined:
-        """What is settled now that the next window was heard."""
+        """What is settled now that the next window is transcribed."""
         ...
 
     def end(self) -> Joined:

@@ -20,11 +20,11 @@ class Segment(TypedDict):
     text: str
     tokens: list[int]
     seek: int
-    """Where the window begins in which it was heard, in frames of 10 ms."""
+    """Where the window begins in which it was spoken, in frames of 10 ms."""
     avg_logprob: float
     """Of that window's tokens."""
     no_speech_prob: float
-    """Of that window; 0.0 where the model does not tell."""
+    """Of that window; 0.0 where the model gives none."""
 
 
 class Word(TypedDict):
@@ -74,13 +74,13 @@ def delta(text: str, logprobs: Sequence[Logprob] | None = None) -> bytes:
 
 def done(transcript: Transcript) -> bytes:
     """The last event of a stream: the whole transcript, and what it took."""
-    heard, wrote = round(transcript["duration"] / TOKEN_S), transcript["output_tokens"]
+    audio, written_tokens = round(transcript["duration"] / TOKEN_S), transcript["output_tokens"]
     usage = {
         "type": "tokens",
-        "input_tokens": heard,
-        "input_token_details": {"audio_tokens": heard, "text_tokens": 0},
-        "output_tokens": wrote,
-        "total_tokens": heard + wrote,
+        "input_tokens": audio,
+        "input_token_details": {"audio_tokens": audio, "text_tokens": 0},
+        "output_tokens": written_tokens,
+        "total_tokens": audio + written_tokens,
     }
     event = {"type": "transcript.text.done", "text": transcript["text"], "usage": usage}
     logprobs = transcript.get("logprobs")
@@ -172,7 +172,7 @@ _FORMS: Mapping[str, Callable[[Transcript, Finishing], Any]] = {
     "vtt": _vtt,
 }
 TIMED = ("srt", "vtt", "verbose_json")
-"""The forms that tell times."""
+"""The forms that show times."""
 
 
 def as_finishing(given: Mapping[str, Any]) -> Finishing:

@@ -11,7 +11,7 @@ from stoker.stages.recognition.transcripts import Segment, Transcript, Word
 if TYPE_CHECKING:
     import torch
 
-    from stoker.stages.recognition.decoder import Asked, Heard
+    from stoker.stages.recognition.decoder import DecodingOptions, DecodingResult
     from stoker.stages.recognition.openvino_network import WhisperSteps
 
 _PROBE_TOKENS = 16
@@ -42,8 +42,8 @@ class WhisperStages(RecognitionStages):
     def window_s(self) -> float:
         return float(self._parts["feature_extractor"].chunk_length)
 
-    def call(self, parameters: Mapping[str, Any]) -> "Asked":
-        from stoker.stages.recognition.decoder import Asked
+    def call(self, parameters: Mapping[str, Any]) -> "DecodingOptions":
+        from stoker.stages.recognition.decoder import DecodingOptions
 
         task = parameters.get("task", "transcribe")
         if task not in self._tasks and task != "transcribe":
@@ -51,7 +51,7 @@ class WhisperStages(RecognitionStages):
         is_timed = bool(parameters.get("timed")) and self._first_timestamp is not None
         if parameters.get("words") and not (is_timed and self._aligning):
             refuse("timestamp_granularities", f"This model {self.OPTIONAL['words']}.")
-        return Asked(
+        return DecodingOptions(
             language=self._language(parameters.get("language")),
             task=self._tasks.get(task),
             timestamps=is_timed,
@@ -103,7 +103,9 @@ class WhisperStages(RecognitionStages):
 
         network = TorchNetwork(model) if isinstance(model, torch.nn.Module) else model
         frames = batch["attention_mask"].sum(-1)
-        rows = self._decoder(network, batch["input_features"], frames, cast("Asked", call))
+        rows = self._decoder(
+            network, batch["input_features"], frames, cast("DecodingOptions", call)
+        )
         return {
             "tokens": _padded([row.tokens for row in rows], self._decoder.end),
             "logprobs": _padded([row.logprobs for row in rows], 0.0),
@@ -124,12 +126,14 @@ class WhisperStages(RecognitionStages):
         return WhisperSteps()
 
     def probe(self, length: int) -> Sample | None:
-        from stoker.stages.recognition.decoder import Asked
+        from stoker.stages.recognition.decoder import DecodingOptions
 
         sample = super().probe(length)
         if sample is not None:
             languages = list(self._languages.values())
-            sample.call = Asked(language=languages[0] if languages else None, most=_PROBE_TOKENS)
+            sample.call = DecodingOptions(
+                language=languages[0] if languages else None, most=_PROBE_TOKENS
+            )
         return sample
 
     def joining(self, parameters: Mapping[str, Any]) -> WhisperJoining:
@@ -208,7 +212,7 @@ class WhisperStages(RecognitionStages):
         return LANGUAGES.get(code.strip("<|>"), "")
 
 
-def _average(row: "Heard") -> float:
+def _average(row: "DecodingResult") -> float:
     return row.total / max(1, row.count)
 
 

@@ -1,4 +1,4 @@
-"""What a model's folder must hold to be spoken with, told without loading it."""
+"""What a model's folder must hold to be spoken with, checked without loading it."""
 
 from collections.abc import Collection, Mapping
 from typing import Any

@@ -27,19 +27,19 @@ class Answer:
 
     stops: frozenset[int]
     top: int
-    """How many of the likeliest tokens to tell in each place."""
+    """How many of the likeliest tokens to report in each place."""
     prompt: Sequence[int] = ()
-    """Its tokens, where theirs are to be told."""
+    """Its tokens, where their log probabilities are wanted."""
     silent: bool = False
     """Whether no answer is wanted: vLLM draws at least one token."""
     matcher: Any = None
     error: Exception | None = None
     """Why no token can be drawn for it."""
-    told: bool = False
-    """Whether the tokens that were found computed have been told."""
+    cached_reported: bool = False
+    """Whether the tokens that were found computed have been reported."""
 
 
-class Engine:
+class VllmEngine:
     """vLLM's engine, and what it does not do: forms with our limits, ends without their token."""
 
     def __init__(self, load: Load) -> None:
@@ -137,10 +137,10 @@ def _output(identifier: int, answer: Answer, found: Any) -> Output:
     if finish == "stop" and tokens and tokens[-1] in answer.stops:
         tokens.pop()
         end = logprobs.pop() if logprobs else None
-    elif answer.matcher and any(answer.matcher.took(token) for token in tokens):
+    elif answer.matcher and any(answer.matcher.consume(token) for token in tokens):
         finish = "stop"
-    cached = 0 if answer.told else int(found.num_cached_tokens or 0)
-    answer.told = True
+    cached = 0 if answer.cached_reported else int(found.num_cached_tokens or 0)
+    answer.cached_reported = True
     return Output(identifier, tokens, logprobs, finish, cached, prompt=prompt, end=end)
 
 
