@@ -1,0 +1,222 @@
+"""A second runtime: models run in threads of the server's own process. No fork, no socket, no pid.
+
+`STOKER_RUNTIME=tests.runtime.in_process:InProcessRuntime` chooses it; no file of the package knows
+it. One replica a deployment, loaded by its first call and kept until the deployment is stopped.
+"""
+
+import asyncio
+import itertools
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from dataclasses import dataclass, field
+
+from stoker.config import Settings
+from stoker.errors import ConflictError, InvalidRequestError, NotFoundError
+from stoker.runtime.interface import (
+    KEEP_ALIVE,
+    OK,
+    Call,
+    DeploymentSpec,
+    DeploymentStats,
+    Listeners,
+    ModelLocator,
+    OnProgress,
+    Reason,
+    ReplicaStats,
+    RuntimeListener,
+    Served,
+    Status,
+)
+from stoker.runtime.metering import Meter
+from stoker.wire.generation import Generation
+from tests.support.local import Local, RefusedError
+
+_numbers = itertools.count(1)
+
+
+@dataclass(eq=False)
+class _Deployment:
+    spec: DeploymentSpec
+    running: bool
+    status: Status = Status.IDLE
+    reason: Reason = Reason.CREATED
+    message: str = "Waiting for its first request."
+    replica_id: str = ""
+    model: Local | None = None
+    calls: int = 0
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by the one who loads, calls or ends the model."""
+    lines: deque[str] = field(default_factory=lambda: deque(maxlen=1000))
+
+
+class InProcessRuntime:
+    def __init__(
+        self,
+        settings: Settings,
+        folders: ModelLocator,
+        unfunded: Callable[[], Collection[str]],
+    ) -> None:
+        self._folders = folders
+        self._listeners = Listeners()
+        self._deployments: dict[str, _Deployment] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        self.meter = Meter()
+
+    async def start(self, listeners: Sequence[RuntimeListener]) -> None:
+        self._listeners.add(*listeners)
+
+    async def stop(self) -> None:
+        for one in self._deployments.values():
+            await self._end(one, Reason.SERVER_STOPPING)
+        await asyncio.gather(*self._ending)
+
+    def apply(self, spec: DeploymentSpec, *, running: bool) -> None:
+        one = self._deployments.setdefault(spec.id, _Deployment(spec, running))
+        is_other = not one.spec.runs_like(spec)
+        one.spec, one.running = spec, running
+        if not running:
+            self._end_later(one, Reason.STOPPED_BY_USER)
+        elif is_other:
+            self._end_later(one, Reason.CHANGED)
+        elif one.status is Status.STOPPED:
+            self._observe(one, Status.IDLE, Reason.CREATED, "Waiting for its first request.")
+
+    def check_fits(self, spec: DeploymentSpec) -> None:
+        """There is no budget of memory."""
+
+    async def remove(self, deployment_id: str) -> None:
+        if one := self._deployments.pop(deployment_id, None):
+            one.running = False
+            await self._end(one, Reason.STOPPED_BY_USER)
+
+    async def call(
+        self,
+        deployment_id: str,
+        call: Call | Generation,
+        *,
+        wait_s: float,
+        timeout_s: float,
+        on_progress: OnProgress | None = None,
+    ) -> bytes:
+        one = self._deployments.get(deployment_id)
+        if one is None:
+            raise NotFoundError("Deployment not found", code="deployment_not_found")
+        if isinstance(call, Generation):
+            raise InvalidRequestError("This runtime runs no language models.")
+        begun = time.monotonic()
+        one.calls += 1
+        try:
+            async with one.lock:
+                model = await self._loaded(one)
+                given = time.monotonic()
+                outcome, answer = await asyncio.to_thread(_answer, model, call)
+        finally:
+            one.calls -= 1
+        self._listeners.served(
+            Served(
+                account_id=one.spec.account_id,
+                deployment_id=one.spec.id,
+                model=one.spec.model,
+                outcome=outcome,
+                waited_s=given - begun,
+                seconds=time.monotonic() - given,
+                counts={},
+            )
+        )
+        if isinstance(answer, InvalidRequestError):
+            raise answer
+        return answer
+
+    async def stream(
+        self,
+        deployment_id: str,
+        call: Call | Generation,
+        *,
+        wait_s: float,
+        timeout_s: float,
+        keep_alive: bytes = KEEP_ALIVE,
+    ) -> AsyncGenerator[bytes]:
+        yield await self.call(deployment_id, call, wait_s=wait_s, timeout_s=timeout_s)
+
+    def stats(self, deployment_id: str) -> DeploymentStats | None:
+        one = self._deployments.get(deployment_id)
+        if one is None:
+            return None
+        replica = ReplicaStats(
+            id=one.replica_id,
+            status=one.status,
+            pid=None,
+            outstanding=one.calls,
+            memory_bytes=None,
+            progress=1.0,
+            engine=one.model.engine if one.model else "",
+        )
+        return DeploymentStats(
+            status=one.status,
+            reason=one.reason,
+            message=one.message,
+            replicas=[replica] if one.model else [],
+            calls=one.calls,
+        )
+
+    async def log_lines(self, deployment_id: str, limit: int) -> list[str]:
+        one = self._deployments.get(deployment_id)
+        return list(one.lines)[-limit:] if one else []
+
+    def why_not_ready(self) -> str | None:
+        return None
+
+    def check(self) -> str | None:
+        return None
+
+    async def _loaded(self, one: _Deployment) -> Local:
+        if not one.running:
+            raise ConflictError(
+                f"The deployment '{one.spec.model}' is stopped: start it first.",
+                code="deployment_stopped",
+            )
+        if one.model is None:
+            asked = time.monotonic()
+            one.replica_id = f"thread_{next(_numbers)}"
+            self._observe(one, Status.STARTING, Reason.REQUEST, "A replica is starting.")
+            folder = await self._folders.folder(one.spec)
+            one.model = await asyncio.to_thread(Local, one.spec.pipeline, folder)
+            one.lines.append(f"{one.replica_id} has loaded {one.spec.model}")
+            self.meter.begin(
+                one.replica_id,
+                account_id=one.spec.account_id,
+                deployment_id=one.spec.id,
+                model=one.spec.model,
+                memory_bytes=one.spec.memory_bytes,
+            )
+            self._listeners.loaded(one.spec.id, time.monotonic() - asked)
+            self._observe(one, Status.READY, Reason.LOADED, "Ready.")
+        return one.model
+
+    def _end_later(self, one: _Deployment, reason: Reason) -> None:
+        task = asyncio.create_task(self._end(one, reason))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def _end(self, one: _Deployment, reason: Reason) -> None:
+        async with one.lock:
+            if model := one.model:
+                one.model = None
+                await asyncio.to_thread(model.close)
+                self.meter.end(one.replica_id)
+            status = Status.IDLE if one.running else Status.STOPPED
+            self._observe(one, status, reason, "" if one.running else "Stopped.")
+
+    def _observe(self, one: _Deployment, status: Status, reason: Reason, message: str) -> None:
+        one.status, one.reason, one.message = status, reason, message
+        self._listeners.changed(one.spec.id, status, reason, message)
+
+
+def _answer(model: Local, call: Call) -> tuple[str, bytes | InvalidRequestError]:
+    try:
+        return OK, model.answers([call])[0]
+    except RefusedError as error:
+        failure = error.failure
+        refused = InvalidRequestError(failure.message, code=failure.code, param=failure.param)
+        return refused.code, refused

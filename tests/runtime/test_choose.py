@@ -1,0 +1,53 @@
+import pytest
+
+from stoker.config import Settings
+from stoker.runtime import choose
+from stoker.runtime.choose import RUNTIMES, UnknownRuntimeError
+from stoker.runtime.local.runtime import LocalRuntime
+from stoker.server.app import create_app
+from tests.cli.support import Cli
+
+
+def test_this_machine_is_the_default():
+    assert choose.builder(Settings.model_fields["runtime"].default) is LocalRuntime
+
+
+@pytest.mark.parametrize("name", RUNTIMES)
+def test_each_of_the_table_is_there(name: str):
+    assert choose.builder(name)
+
+
+def test_one_that_is_installed_beside_the_server():
+    from tests.runtime.in_process import InProcessRuntime
+
+    assert choose.builder("tests.runtime.in_process:InProcessRuntime") is InProcessRuntime
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("ray", "There is no runtime 'ray'. There are: local; one of your own"),
+        ("no_such_module:Runtime", "cannot be imported: No module named 'no_such_module'"),
+        ("stoker.config:Runtime", "cannot be imported: module 'stoker.config' has no attribute"),
+        ("no module:Runtime", "cannot be imported: invalid format"),
+        ("stoker.config:MIB", "is nothing that builds one"),
+    ],
+)
+def test_a_wrong_name_says_what_is_right(name: str, why: str):
+    with pytest.raises(UnknownRuntimeError) as caught:
+        choose.builder(name)
+    assert why in str(caught.value)
+
+
+def test_no_server_starts_without_one(tmp_path):
+    with pytest.raises(UnknownRuntimeError, match="There are: local"):
+        create_app(Settings(data_dir=tmp_path, runtime="ray"))
+
+
+@pytest.mark.parametrize("command", ["serve", "demo"])
+def test_the_command_says_so_in_a_line(tmp_path, command: str):
+    cli = Cli("", settings={"STOKER_RUNTIME": "ray", "STOKER_DATA_DIR": str(tmp_path)})
+    done = cli.run(command, "--port", "0")
+    assert done.returncode == 2
+    assert "STOKER_RUNTIME: There is no runtime 'ray'. There are: local" in done.stderr
+    assert not list(tmp_path.iterdir()), "nothing was begun"
