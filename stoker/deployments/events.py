@@ -27,7 +27,7 @@ class _Change:
 
 
 @dataclass(frozen=True)
-class _Weighed:
+class _Measured:
     spec: DeploymentSpec
 
     @property
@@ -40,15 +40,15 @@ class EventLog(RuntimeListener):
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._observed: asyncio.Queue[_Change | _Weighed] = asyncio.Queue(maxsize=10_000)
+        self._observed: asyncio.Queue[_Change | _Measured] = asyncio.Queue(maxsize=10_000)
 
     def changed(self, deployment_id: str, status: Status, reason: Reason, message: str) -> None:
         self._put(_Change(deployment_id, status, reason, message, db.now()))
 
-    def weighed(self, spec: DeploymentSpec) -> None:
-        self._put(_Weighed(spec))
+    def measured(self, spec: DeploymentSpec) -> None:
+        self._put(_Measured(spec))
 
-    def _put(self, observed: "_Change | _Weighed") -> None:
+    def _put(self, observed: "_Change | _Measured") -> None:
         try:
             self._observed.put_nowait(observed)
         except asyncio.QueueFull:
@@ -67,9 +67,9 @@ class EventLog(RuntimeListener):
             except Exception:
                 log.exception("a deployment event could not be written")
 
-    async def _write(self, observed: "_Change | _Weighed") -> None:
+    async def _write(self, observed: "_Change | _Measured") -> None:
         async with self._database.transaction() as session:
-            if isinstance(observed, _Weighed):
+            if isinstance(observed, _Measured):
                 await repository.weighed(session, observed.spec)
             else:
                 session.add(

@@ -54,7 +54,7 @@ class Reason(StrEnum):
     WORKER_LOST = "worker_lost"
     STALLED = "stalled"
     ENGINE_SET_ASIDE = "engine_set_aside"
-    """An engine crashed, hung or was wrong with this model on this machine: another one serves."""
+    """An engine crashed, hung or was wrong with this model, and is quarantined: another serves."""
     ENGINE_FAILED = "engine_failed"
     """And no other one may take its place."""
     INSUFFICIENT_MEMORY = "insufficient_memory"
@@ -101,17 +101,17 @@ class LoadError(Exception):
         *,
         out_of_memory: bool = False,
         lasting: bool = False,
-        has_another_way: bool = False,
+        has_fallback: bool = False,
     ) -> None:
         """
         Args:
             lasting: waiting changes nothing.
-            has_another_way: what it was loaded with was set aside, the next start takes another.
+            has_fallback: what it was loaded with is quarantined, the next start goes without it.
         """
         super().__init__(message)
         self.out_of_memory = out_of_memory
         self.lasting = lasting
-        self.has_another_way = has_another_way
+        self.has_fallback = has_fallback
 
 
 class ModelLocator(Protocol):
@@ -172,9 +172,9 @@ class DeploymentStats:
     """What one replica needs of memory, as far as is known."""
     replicas: Sequence[ReplicaStats] = ()
     calls: int = 0
-    """Those that wait or are worked on."""
+    """Calls that wait or are worked on."""
     batches: Batches = field(default_factory=Batches)
-    """Of all its replicas, those that have ended included."""
+    """Of all its replicas, also of those that have ended."""
 
 
 OnProgress = Callable[[float], None]
@@ -206,7 +206,7 @@ class Served:
 
 
 class RuntimeListener:
-    """Hears of what happens. Called on the event loop; must not block."""
+    """Is notified of what happens. Called on the event loop; must not block."""
 
     def changed(self, deployment_id: str, status: Status, reason: Reason, message: str) -> None:
         """A deployment's observed state changed."""
@@ -216,15 +216,15 @@ class RuntimeListener:
 
     def served(self, call: Served) -> None:
         """A call has ended. Called in the context of its task; of one that was cancelled, as soon
-        as the replica has told what it came to.
+        as the replica has reported what it came to.
         """
 
-    def weighed(self, spec: DeploymentSpec) -> None:
+    def measured(self, spec: DeploymentSpec) -> None:
         """What one replica needs, `spec.memory_bytes`, was measured."""
 
 
 class Listeners(RuntimeListener):
-    """Tells all of them."""
+    """Notifies all of them."""
 
     def __init__(self) -> None:
         self._listeners: list[RuntimeListener] = []
@@ -244,9 +244,9 @@ class Listeners(RuntimeListener):
         for listener in self._listeners:
             listener.served(call)
 
-    def weighed(self, spec: DeploymentSpec) -> None:
+    def measured(self, spec: DeploymentSpec) -> None:
         for listener in self._listeners:
-            listener.weighed(spec)
+            listener.measured(spec)
 
 
 class Runtime(Protocol):
@@ -258,7 +258,7 @@ class Runtime(Protocol):
     async def start(self, listeners: Sequence[RuntimeListener]) -> None:
         """Begin to work; called once, on the event loop that all else is called on.
 
-        Waits for no replica, nor for what `why_not_ready` tells of.
+        Waits for no replica, nor for what `why_not_ready` names.
         """
         ...
 
@@ -300,7 +300,7 @@ class Runtime(Protocol):
         """The answer's bytes: JSON, or what the task makes.
 
         Waits at most `wait_s` for a replica to be ready, then at most `timeout_s` for the answer.
-        `on_progress` hears how much of it is done, 0 to 1, of work that takes many steps.
+        `on_progress` is notified of how much is done, 0 to 1, of work that takes many steps.
         Raises `ModelLoadingError`, `RateLimitError`, `InferenceTimeoutError`, `CapacityError`,
         `InferenceError`, `InvalidRequestError`, `ConflictError` where the deployment is stopped,
         and `NotFoundError` where it is not known.

@@ -12,8 +12,8 @@ HOUR_MS = 3_600_000
 class Holding:
     """The memory that one worker held during one hour, so far.
 
-    It grows until the hour or the worker is over: the same one told again takes the place of what
-    was told before, and nothing is counted twice.
+    It grows until the hour or the worker is over: taken again, it replaces what was taken before,
+    and nothing is counted twice.
     """
 
     worker_id: str
@@ -38,8 +38,8 @@ class _Hour:
     end_ms: int
     mib_ms: int = 0
     peak_mib: int = 0
-    told: tuple[int, bool] | None = None
-    """As of `Holding.mib_ms` and `is_final`, when it was last acknowledged."""
+    acknowledged: tuple[int, bool] | None = None
+    """`Holding.mib_ms` and `is_final` as last acknowledged."""
 
 
 @dataclass(eq=False)
@@ -109,7 +109,7 @@ class Meter:
                 self._advance(worker)
             for hour, held in worker.hours.items():
                 is_final = worker.is_over or hour < this_hour
-                if held.told != (held.mib_ms, is_final):
+                if held.acknowledged != (held.mib_ms, is_final):
                     found.append(
                         Holding(
                             worker_id=worker_id,
@@ -133,9 +133,9 @@ class Meter:
             hour = worker.hours.get(holding.hour) if worker else None
             if worker is None or hour is None:
                 continue
-            hour.told = (holding.mib_ms, holding.is_final)
+            hour.acknowledged = (holding.mib_ms, holding.is_final)
             if worker.is_over and all(
-                one.told == (one.mib_ms, True) for one in worker.hours.values()
+                one.acknowledged == (one.mib_ms, True) for one in worker.hours.values()
             ):
                 del self._workers[holding.worker_id]
 

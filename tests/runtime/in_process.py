@@ -29,7 +29,7 @@ from stoker.runtime.interface import (
     Status,
 )
 from stoker.runtime.metering import Meter
-from stoker.wire.generation import Generation
+from stoker.wire.generation_request import Generation
 from tests.support.local import Local, RefusedError
 
 _numbers = itertools.count(1)

@@ -23,7 +23,7 @@ from stoker.runtime.interface import DeploymentSpec
 from stoker.runtime.local.engine_host import EngineHost
 from stoker.runtime.local.trials import Trials
 from stoker.runtime.pool.exit_status import how_it_ended, is_crash
-from stoker.runtime.pool.handle import Replica
+from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.pool.launcher import Limits
 from stoker.tasks.registry import GENERATING
 from stoker.wire.protocol import (
@@ -60,7 +60,7 @@ _PRECISIONS: Mapping[str, Sequence[Precision]] = {
 """A deployment's `dtype` → what a language model may be computed in, the preferred one first."""
 _NAMES: Mapping[Precision, str] = {"bf16": "bfloat16", "f32": "float32"}
 
-SetAside = Callable[[str, str], None]
+OnQuarantined = Callable[[str, str], None]
 """Hears that a deployment goes without something on OpenVINO, and why."""
 
 
@@ -96,7 +96,7 @@ class Conversions:
     media: MediaLimits
     threads: int
     limits: Limits
-    on_set_aside: SetAside
+    on_quarantined: OnQuarantined
     clock: Callable[[], float] = time.monotonic
     _job: _Job | None = field(default=None, init=False)
     _given_up: dict[Path, str] = field(default_factory=dict[Path, str], init=False)
@@ -162,7 +162,9 @@ class Conversions:
         other = other if spec.pipeline in GENERATING else _OTHER_ENGINE
         return f"OpenVINO cannot run it on this machine. {' '.join(found)} {other}."
 
-    def offer(self, replica: Replica, spec: DeploymentSpec, model_dir: Path, folder: Path) -> None:
+    def offer(
+        self, replica: ReplicaHandle, spec: DeploymentSpec, model_dir: Path, folder: Path
+    ) -> None:
         """Give a ready replica the best that has passed its trial of a `folder` that `place` named
         when it was started, or have it made and tried where that is worth it.
         """
@@ -189,7 +191,7 @@ class Conversions:
             return
         replica.convertible = False
 
-    def set_aside(self, execution: Execution, reason: str) -> str:
+    def quarantine(self, execution: Execution, reason: str) -> str:
         """Have later replicas go without it. Returns that in words."""
         self._trials.fail(execution, reason)
         return (
@@ -221,9 +223,9 @@ class Conversions:
     # --- processes ---
 
     def _convert(
-        self, replica: Replica, spec: DeploymentSpec, model_dir: Path, folder: Path
+        self, replica: ReplicaHandle, spec: DeploymentSpec, model_dir: Path, folder: Path
     ) -> None:
-        is_worth_it = _is_asked_for(spec) or replica.busy_s >= self.after_s
+        is_worth_it = _is_asked_for(spec) or replica.vitals.busy_s >= self.after_s
         if folder in self._given_up or not is_worth_it or not _fits(model_dir):
             return
         shutil.rmtree(folder, ignore_errors=True)
@@ -270,7 +272,7 @@ class Conversions:
         self._job = _Job(new_id(Prefix.REPLICA), folder, now, now, execution, spec.id)
         return self._job
 
-    def tend(self) -> None:
+    def kill_hung(self) -> None:
         """End what hangs."""
         job = self._job
         if job is None or job.late:
@@ -306,7 +308,7 @@ class Conversions:
         if verdict is None:
             self._given_up[self._trials.path(execution)] = ""
         elif not verdict.passed:
-            self.on_set_aside(
+            self.on_quarantined(
                 job.deployment_id,
                 f"OpenVINO in {_NAMES[execution.precision]} is not used on this machine. "
                 f"{verdict.reason}",

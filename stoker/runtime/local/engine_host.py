@@ -1,4 +1,4 @@
-"""The gateway's end of an engine host: starts it, tells it to fork, hears of exits."""
+"""The gateway's end of an engine host: starts it, has it fork, is notified of exits."""
 
 import asyncio
 import contextlib
@@ -92,17 +92,17 @@ class EngineHost:
         await self._ready.wait()
 
     def fork(self, spec: ReplicaSpec) -> None:
-        """Fork a replica. Its end, however soon, is told through `on_exit`."""
+        """Fork a replica. Its end, however soon, is reported through `on_exit`."""
         self._pids[spec.id] = 0
         self._send(Fork(spec))
 
     def convert(self, job: Conversion) -> None:
-        """Convert a model for OpenVINO. The end is told through `on_exit`, under the job's id."""
+        """Convert a model for OpenVINO. Its end is reported through `on_exit`, by the job's id."""
         self._pids[job.id] = 0
         self._send(Convert(job))
 
     def try_out(self, job: Trial) -> None:
-        """Try a converted model. The end is told through `on_exit`, under the job's id."""
+        """Try a converted model. Its end is reported through `on_exit`, by the job's id."""
         self._pids[job.id] = 0
         self._send(Try(job))
 
@@ -155,12 +155,12 @@ class EngineHost:
         if output is None:
             return
         while line := await output.readline():
-            self._heard(_decode(line))
+            self._handle(_decode(line))
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
         await self._process.wait()
 
-    def _heard(self, event: HostEvent) -> None:
+    def _handle(self, event: HostEvent) -> None:
         match event:
             case HostReady():
                 _warn_of_threads(event.threads)

@@ -1,4 +1,4 @@
-"""What replicas have found out about a model, kept with it for those that come."""
+"""What replicas have calibrated of a model, kept for the next ones."""
 
 import hashlib
 import importlib.metadata

@@ -12,8 +12,8 @@ from stoker.runtime.local.log_files import LogFiles
 from stoker.runtime.local.memory import Memory
 from stoker.runtime.local.processes import Processes
 from stoker.runtime.local.residents import Resident
-from stoker.runtime.pool.handle import Replica
-from stoker.runtime.pool.registry import Pools
+from stoker.runtime.pool.handle import ReplicaHandle
+from stoker.runtime.pool.registry import PoolRegistry
 from stoker.tasks.registry import GENERATING
 from stoker.wire.protocol import Execution, OwnEnvironment, ReplicaSpec
 
@@ -27,7 +27,7 @@ class ForkingLauncher:
         *,
         folders: ModelLocator,
         unfunded: Callable[[], Collection[str]],
-        pools: Pools,
+        pools: PoolRegistry,
         memory: Memory,
         processes: Processes,
         conversions: Conversions,
@@ -53,7 +53,7 @@ class ForkingLauncher:
 
     async def claim(self, spec: DeploymentSpec, *, is_needed: bool) -> str | None:
         replica_id = new_id(Prefix.REPLICA)
-        self._pools.attend(spec.id)
+        self._pools.mark_due(spec.id)
         if is_needed:
             await self._memory.claim(replica_id, spec.id, spec.memory_bytes)
         elif not self._memory.take(replica_id, spec.id, spec.memory_bytes):
@@ -66,15 +66,15 @@ class ForkingLauncher:
     def shortage(self, spec: DeploymentSpec) -> str:
         return self._memory.shortage(spec.id, spec.memory_bytes)
 
-    def leaving(self, replica_id: str) -> None:
-        self._memory.leaving(replica_id)
+    def ending(self, replica_id: str) -> None:
+        self._memory.ending(replica_id)
 
     def is_funded(self, spec: DeploymentSpec) -> bool:
         return spec.account_id not in self._unfunded()
 
     # --- processes ---
 
-    async def launch(self, spec: DeploymentSpec, generation: int, replica_id: str) -> Replica:
+    async def launch(self, spec: DeploymentSpec, generation: int, replica_id: str) -> ReplicaHandle:
         try:
             return await self._launch(spec, generation, replica_id)
         except BaseException:
@@ -82,7 +82,9 @@ class ForkingLauncher:
                 self._memory.release(replica_id)
             raise
 
-    async def _launch(self, spec: DeploymentSpec, generation: int, replica_id: str) -> Replica:
+    async def _launch(
+        self, spec: DeploymentSpec, generation: int, replica_id: str
+    ) -> ReplicaHandle:
         folder = await self._folders.folder(spec)
         environment = self._environment(spec)
         budget_key = f"{spec.device}-{spec.dtype}-{self._threads}"
@@ -112,7 +114,7 @@ class ForkingLauncher:
                 model_dir=str(folder),
                 address=self._processes.address(replica_id),
                 log_path=str(self._logs.rotated(spec.id)),
-                flight_path=str(replica.flight_path),
+                flight_path=str(self._processes.flight_path(replica_id)),
                 engine=spec.engine,
                 device=spec.device,
                 dtype=spec.dtype,
@@ -126,8 +128,8 @@ class ForkingLauncher:
         )
         return replica
 
-    def set_aside(self, execution: Execution, reason: str) -> str:
-        return self._conversions.set_aside(execution, reason)
+    def quarantine(self, execution: Execution, reason: str) -> str:
+        return self._conversions.quarantine(execution, reason)
 
     def kill(self, replica_id: str) -> None:
         self._processes.kill(replica_id)

@@ -1,4 +1,4 @@
-"""The machine's memory and processor, as the kernel tells of them."""
+"""The machine's memory and processor, as the kernel shows them."""
 
 import math
 import os
@@ -25,7 +25,7 @@ def machine_bytes() -> int:
 
 
 def _cgroup_limits() -> list[int]:
-    """The limits of this process' control group and of those around it, of either version."""
+    """The limits of this process' control group and its parents, of either version."""
     found: list[int] = []
     for folder in _cgroup_folders():
         for name in _CGROUP_LIMITS:
@@ -57,7 +57,7 @@ def _cgroup_folders() -> list[Path]:
 def kernel_kills() -> int:
     """How many processes the kernel has killed for want of memory, here and around.
 
-    Counted by this process' control group and by the whole machine: growth tells that there was
+    Counted by this process' control group and by the whole machine: growth means that there was
     one, not which.
     """
     counted = [Path("/proc/vmstat"), *(one / "memory.events" for one in _cgroup_folders())]
@@ -74,7 +74,7 @@ def kernel_kills() -> int:
 class KernelKills:
     """Whether the kernel has killed a process for want of memory just now.
 
-    A kill tells nothing of what ends long after it, however that ends: others are ended by their
+    A kill says nothing of what ends long after it, however that ends: others are ended by their
     users, and run beside us.
     """
 

@@ -1,9 +1,9 @@
-"""How much memory replicas may hold together, who gets it next and who gives way.
+"""How much memory replicas may hold together, who gets it next and who is evicted.
 
-Admission goes by bytes and first come, first served. Where there is no room, replicas with nothing
-to do end, first those of `cold` deployments, then of `warm` ones, each by the time of their last
-request. One that works is never ended; but where requests have waited for `PATIENCE_S`, it takes no
-further ones, so that it ends once it has finished, and the deployments take turns.
+Admission goes by bytes and first come, first served. Where there is no room, idle replicas are
+evicted: of `cold` deployments first, then of `warm` ones, least recently used first. One that works
+is never killed for it; but where claims have waited for `PATIENCE_S`, it is drained, so that it
+ends once it has finished, and the deployments take turns.
 """
 
 import asyncio
@@ -16,15 +16,15 @@ from stoker.errors import CapacityError
 from stoker.runtime.pool.sizes import in_words
 
 PATIENCE_S = 3.0
-"""For so long a replica that works keeps its place before others who wait."""
+"""Seconds that a claim waits before replicas that work are drained for it."""
 SHARE = 0.8
 """Of the machine's memory, what replicas may take where no setting says so: the rest is for the
 server, the engines' shared code, conversions and the files that the kernel keeps."""
 
 
 @dataclass(frozen=True)
-class Tenant:
-    """A ready replica that may be ended for others."""
+class Candidate:
+    """A ready replica that may be evicted for others."""
 
     replica_id: str
     is_warm: bool
@@ -32,12 +32,12 @@ class Tenant:
     """An idle one: its last request; one that works: since when it is ready. Monotonic, seconds."""
 
 
-class Tenants(Protocol):
+class Candidates(Protocol):
     """The replicas, as the runtime knows them; none of `hot` deployments is among them."""
 
-    def idle(self) -> Iterable[Tenant]: ...
+    def idle(self) -> Iterable[Candidate]: ...
 
-    def working(self) -> Iterable[Tenant]: ...
+    def working(self) -> Iterable[Candidate]: ...
 
     def evict(self, replica_id: str) -> None:
         """Give it no further requests; once it has finished what it has, it ends."""
@@ -48,7 +48,7 @@ class Tenants(Protocol):
 class _Claim:
     deployment_id: str
     size: int
-    is_leaving: bool = False
+    is_ending: bool = False
 
 
 @dataclass(eq=False)
@@ -64,10 +64,10 @@ class Memory:
     """A budget of bytes and the claims on it. All of it runs on the event loop."""
 
     def __init__(
-        self, total: int, tenants: Tenants, clock: Callable[[], float] = time.monotonic
+        self, total: int, candidates: Candidates, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.total = total
-        self._tenants = tenants
+        self._candidates = candidates
         self._clock = clock
         self._claims: dict[str, _Claim] = {}
         self._reserved: dict[str, int] = {}
@@ -80,7 +80,7 @@ class Memory:
         return sum(claim.size for claim in self._claims.values())
 
     def room(self, deployment_id: str) -> int:
-        """What a deployment could take now without anyone giving way; may be negative."""
+        """What a deployment could take now without an eviction, bytes; may be negative."""
         return self.total - self._kept_from(deployment_id) - self._held_by(deployment_id)
 
     def reserve(self, deployment_id: str, need: int) -> None:
@@ -107,7 +107,7 @@ class Memory:
     # --- claims ---
 
     async def claim(self, replica_id: str, deployment_id: str, need: int) -> None:
-        """Wait until a replica may take `need` bytes, making others give way.
+        """Wait until a replica may take `need` bytes, evicting others for it.
 
         Raises `CapacityError` where it can never fit.
         """
@@ -132,7 +132,7 @@ class Memory:
                 self._waiters.remove(waiter)
 
     def take(self, replica_id: str, deployment_id: str, need: int) -> bool:
-        """Claim what is free, before nobody who waits; False where that is too little.
+        """Claim what is free without passing a claim that waits; False where that is too little.
 
         Raises `CapacityError` where it can never fit.
         """
@@ -149,17 +149,17 @@ class Memory:
             claim.size = size
             self.settle()
 
-    def leaving(self, replica_id: str) -> None:
+    def ending(self, replica_id: str) -> None:
         """A replica is about to end: its memory will be free."""
         if claim := self._claims.get(replica_id):
-            claim.is_leaving = True
+            claim.is_ending = True
 
     def release(self, replica_id: str) -> None:
         if self._claims.pop(replica_id, None):
             self.settle()
 
     def shortage(self, deployment_id: str, need: int) -> str:
-        """Why a deployment waits, for those who wait for it."""
+        """Why a deployment's claim waits, in words."""
         room = max(0, self.room(deployment_id))
         return (
             f"The model needs about {in_words(need)} of memory and {in_words(room)} of "
@@ -168,7 +168,7 @@ class Memory:
 
     def settle(self) -> None:
         """Grant what fits, and make room for the one that has waited longest."""
-        self._relieve()
+        self._evict_excess()
         first: _Waiter | None = None
         for waiter in list(self._waiters):
             if waiter.granted.done():
@@ -187,46 +187,46 @@ class Memory:
         waiter.granted.set_result(None)
 
     def _make_room(self, waiter: _Waiter) -> None:
-        missing = waiter.need - self.room(waiter.deployment_id) - self._leaving()
+        missing = waiter.need - self.room(waiter.deployment_id) - self._ending()
         if missing <= 0:
             return
-        candidates = sorted(self._tenants.idle(), key=_preference)
+        candidates = sorted(self._candidates.idle(), key=_eviction_order)
         if self._clock() - waiter.since >= PATIENCE_S:
-            candidates += sorted(self._tenants.working(), key=_preference)
-        chosen: list[Tenant] = []
-        for tenant in candidates:
+            candidates += sorted(self._candidates.working(), key=_eviction_order)
+        chosen: list[Candidate] = []
+        for candidate in candidates:
             if missing <= 0:
                 break
-            chosen.append(tenant)
-            missing -= self._size(tenant)
+            chosen.append(candidate)
+            missing -= self._size(candidate)
         if missing > 0:
             # Not even all of them would do: it waits until others have finished.
             return
-        for tenant in reversed(chosen):
-            if missing + self._size(tenant) <= 0:
-                missing += self._size(tenant)
+        for candidate in reversed(chosen):
+            if missing + self._size(candidate) <= 0:
+                missing += self._size(candidate)
             else:
-                self._evict(tenant)
+                self._evict(candidate)
 
-    def _relieve(self) -> None:
-        """Replicas may grow: have idle ones give way until the rest fits again."""
-        excess = self.held - self._leaving() - self.total
-        for tenant in sorted(self._tenants.idle(), key=_preference) if excess > 0 else ():
+    def _evict_excess(self) -> None:
+        """Replicas may grow: evict idle ones until the rest fits again."""
+        excess = self.held - self._ending() - self.total
+        for candidate in sorted(self._candidates.idle(), key=_eviction_order) if excess > 0 else ():
             if excess <= 0:
                 return
-            excess -= self._size(tenant)
-            self._evict(tenant)
+            excess -= self._size(candidate)
+            self._evict(candidate)
 
-    def _evict(self, tenant: Tenant) -> None:
-        self.leaving(tenant.replica_id)
-        self._tenants.evict(tenant.replica_id)
+    def _evict(self, candidate: Candidate) -> None:
+        self.ending(candidate.replica_id)
+        self._candidates.evict(candidate.replica_id)
 
-    def _size(self, tenant: Tenant) -> int:
-        claim = self._claims.get(tenant.replica_id)
-        return claim.size if claim and not claim.is_leaving else 0
+    def _size(self, candidate: Candidate) -> int:
+        claim = self._claims.get(candidate.replica_id)
+        return claim.size if claim and not claim.is_ending else 0
 
-    def _leaving(self) -> int:
-        return sum(claim.size for claim in self._claims.values() if claim.is_leaving)
+    def _ending(self) -> int:
+        return sum(claim.size for claim in self._claims.values() if claim.is_ending)
 
     def _held_by(self, deployment_id: str) -> int:
         return sum(
@@ -245,5 +245,5 @@ class Memory:
         return sum(held.values())
 
 
-def _preference(tenant: Tenant) -> tuple[bool, float]:
-    return tenant.is_warm, tenant.since
+def _eviction_order(candidate: Candidate) -> tuple[bool, float]:
+    return candidate.is_warm, candidate.since

@@ -39,7 +39,7 @@ class Preparations:
                 self._host.preload(await asyncio.to_thread(_code_of, folder))
                 await asyncio.to_thread(read_ahead, folder)
             except Exception:
-                # The load itself will meet the same fault, and tells the owner.
+                # The load itself will meet the same fault, and report it to the owner.
                 log.debug("nothing to prepare", exc_info=True, extra={"deployment": spec.id})
 
 

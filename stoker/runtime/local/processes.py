@@ -12,12 +12,26 @@ from stoker.runtime.local.engine_host import EngineHost
 from stoker.runtime.local.machine import KernelKills
 from stoker.runtime.local.memory import Memory
 from stoker.runtime.local.residents import Resident, Residents
-from stoker.runtime.local.sizing import Weighing
+from stoker.runtime.local.sizing import Sizing
 from stoker.runtime.metering import Meter
-from stoker.runtime.pool.deployment_pool import Pool
-from stoker.runtime.pool.handle import Replica
+from stoker.runtime.pool.deployment_pool import DeploymentPool
+from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.pool.transport import Channel
+from stoker.wire import flight
 from stoker.wire.protocol import ReplicaSpec
+
+
+class FlightFile:
+    """A flight record as the replica's process has left it on this machine."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read_slots(self) -> tuple[set[int], set[int]]:
+        return flight.read_slots(self._path)
+
+    def remove(self) -> None:
+        self._path.unlink(missing_ok=True)
 
 
 class Processes:
@@ -27,13 +41,13 @@ class Processes:
         residents: Residents,
         memory: Memory,
         meter: Meter,
-        weighing: Weighing,
+        sizing: Sizing,
     ) -> None:
         self.residents = residents
         self._host = host
         self._memory = memory
         self._meter = meter
-        self._weighing = weighing
+        self._sizing = sizing
         self._kernel_kills = KernelKills()
         self._killed: set[str] = set()
 
@@ -51,12 +65,15 @@ class Processes:
     def address(self, replica_id: str) -> str:
         return f"ipc://{self._run_dir}/{replica_id}"
 
-    async def connect(self, replica_id: str, generation: int) -> Replica:
+    def flight_path(self, replica_id: str) -> Path:
+        return self._run_dir / f"{replica_id}.flight"
+
+    async def connect(self, replica_id: str, generation: int) -> ReplicaHandle:
         """The gateway's end of a replica to come, once the host can fork it."""
         await self._host.wait_ready()
-        return Replica(
+        return ReplicaHandle(
             id=replica_id,
-            flight_path=self._run_dir / f"{replica_id}.flight",
+            flight=FlightFile(self.flight_path(replica_id)),
             generation=generation,
             channel=Channel(self._context, self.address(replica_id)),
         )
@@ -81,16 +98,17 @@ class Processes:
         self._killed.add(replica_id)
         self._host.kill(replica_id)
 
-    def tend(self) -> None:
+    def look_for_kills(self) -> None:
+        """Often enough to know when the kernel has killed for want of memory."""
         self._kernel_kills.look()
 
     def exited(self, replica_id: str, status: int) -> None:
         if resident := self.residents.get(replica_id):
             is_out_of_memory = self._ended_by_kernel(replica_id, status)
-            # First, while the flight record is there: it tells which requests had been begun.
+            # First, while the flight record is there: it names the requests that had been begun.
             resident.pool.exited(resident.replica, status, out_of_memory=is_out_of_memory)
             if is_out_of_memory:
-                self._weighing.outgrew(resident)
+                self._sizing.raise_estimate(resident)
             self._clean_up(resident)
 
     def _ended_by_kernel(self, replica_id: str, status: int) -> bool:
@@ -105,7 +123,7 @@ class Processes:
         self._memory.release(resident.replica.id)
         resident.replica.close()
 
-    async def wait_gone(self, seconds: float, pool: Pool | None = None) -> None:
+    async def wait_gone(self, seconds: float, pool: DeploymentPool | None = None) -> None:
         """Wait for stopping replicas, of one pool or of all; then kill what is left."""
         deadline = asyncio.get_running_loop().time() + seconds
         while left := [

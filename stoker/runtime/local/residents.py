@@ -1,19 +1,19 @@
-"""The replicas that have a process here, and which of them may give way to others."""
+"""The replicas that have a process here, and which of them may be evicted for others."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from stoker.runtime.interface import DeploymentSpec, Readiness, Status
-from stoker.runtime.local.memory import Tenant
-from stoker.runtime.pool.deployment_pool import Pool
-from stoker.runtime.pool.handle import Replica
+from stoker.runtime.local.memory import Candidate
+from stoker.runtime.pool.deployment_pool import DeploymentPool
+from stoker.runtime.pool.handle import ReplicaHandle
 
 
 @dataclass
 class Resident:
-    replica: Replica
-    pool: Pool
+    replica: ReplicaHandle
+    pool: DeploymentPool
     spec: DeploymentSpec
     """What it was started as; the pool's may have been changed since."""
     model_dir: Path
@@ -21,18 +21,18 @@ class Resident:
 
 
 class Residents(dict[str, Resident]):
-    """By the replica's id. They are the `Tenants` of the memory's budget."""
+    """By the replica's id. They are the `Candidates` of the memory's budget."""
 
-    def idle(self) -> Iterable[Tenant]:
+    def idle(self) -> Iterable[Candidate]:
         return [
-            Tenant(one.replica.id, _is_warm(one.pool.spec), one.replica.last_used)
+            Candidate(one.replica.id, _is_warm(one.pool.spec), one.replica.last_used)
             for one in self._evictable()
             if one.pool.is_idle(one.replica)
         ]
 
-    def working(self) -> Iterable[Tenant]:
+    def working(self) -> Iterable[Candidate]:
         return [
-            Tenant(one.replica.id, _is_warm(one.pool.spec), one.replica.ready_at)
+            Candidate(one.replica.id, _is_warm(one.pool.spec), one.replica.ready_at)
             for one in self._evictable()
             if not one.pool.is_idle(one.replica)
         ]

@@ -27,11 +27,11 @@ from stoker.runtime.local.memory import SHARE, Memory
 from stoker.runtime.local.preparations import Preparations
 from stoker.runtime.local.processes import Processes
 from stoker.runtime.local.residents import Resident, Residents
-from stoker.runtime.local.sizing import Weighing
+from stoker.runtime.local.sizing import Sizing
 from stoker.runtime.metering import Meter
-from stoker.runtime.pool.deployment_pool import Pool
+from stoker.runtime.pool.deployment_pool import DeploymentPool
 from stoker.runtime.pool.launcher import Limits
-from stoker.runtime.pool.registry import Pools
+from stoker.runtime.pool.registry import PoolRegistry
 from stoker.wire.generation_request import Generation
 
 TICK_S = 0.5
@@ -59,10 +59,10 @@ class LocalRuntime:
         self._listeners = Listeners()
         self._meter = Meter()
         self._logs = LogFiles(data_dir / "logs")
-        self._pools = Pools()
+        self._pools = PoolRegistry()
         self._residents = Residents()
         self._memory = Memory(_budget(settings), self._residents)
-        self._weighing = Weighing(self._memory, self._meter, self._listeners)
+        self._sizing = Sizing(self._memory, self._meter, self._listeners)
         self._host = EngineHost(self._logs.folder / "host.log", self._exited)
         self._preparations = Preparations(folders, self._host)
         threads = settings.replica_threads or len(os.sched_getaffinity(0))
@@ -74,10 +74,10 @@ class LocalRuntime:
             media=settings.media_limits,
             threads=threads,
             limits=self._limits,
-            on_set_aside=self._set_aside,
+            on_quarantined=self._quarantine,
         )
         self._processes = Processes(
-            self._host, self._residents, self._memory, self._meter, self._weighing
+            self._host, self._residents, self._memory, self._meter, self._sizing
         )
         self._launcher = ForkingLauncher(
             settings,
@@ -102,7 +102,7 @@ class LocalRuntime:
 
     async def stop(self) -> None:
         for pool in self._pools:
-            pool.retire_all(Reason.SERVER_STOPPING)
+            pool.stop(Reason.SERVER_STOPPING)
         await self._processes.wait_gone(self._limits.stop_grace_s)
         for task in self._background:
             task.cancel()
@@ -114,9 +114,9 @@ class LocalRuntime:
 
     def apply(self, spec: DeploymentSpec, *, running: bool) -> None:
         pool = self._pools.get(spec.id)
-        spec = self._weighing.sized(spec, pool.spec if pool else None)
+        spec = self._sizing.with_memory(spec, pool.spec if pool else None)
         if pool is None:
-            pool = Pool(
+            pool = DeploymentPool(
                 spec=spec,
                 running=running,
                 launcher=self._launcher,
@@ -124,20 +124,20 @@ class LocalRuntime:
                 listener=self._listeners,
             )
             self._pools.add(pool)
-        self._weighing.reserve(spec, running=running)
+        self._sizing.reserve(spec, running=running)
         if running:
             self._host.start()
             self._preparations.add(spec)
-        self._pools.attend(spec.id)
+        self._pools.mark_due(spec.id)
         pool.apply(spec, running=running)
 
     def check_fits(self, spec: DeploymentSpec) -> None:
-        self._weighing.check_fits(spec)
+        self._sizing.check_fits(spec)
 
     async def remove(self, deployment_id: str) -> None:
-        self._weighing.forget(deployment_id)
+        self._sizing.forget(deployment_id)
         if pool := self._pools.pop(deployment_id):
-            pool.retire_all(Reason.STOPPED_BY_USER)
+            pool.stop(Reason.STOPPED_BY_USER)
             await self._processes.wait_gone(self._limits.stop_grace_s, pool)
             source = pool.spec.source
             if all(other.spec.source != source for other in self._pools):
@@ -171,7 +171,7 @@ class LocalRuntime:
         pool = self._pools.find(deployment_id)
         return pool.stream(call, wait_s=wait_s, timeout_s=timeout_s, keep_alive=keep_alive)
 
-    # --- what is told of them ---
+    # --- what is observed ---
 
     def stats(self, deployment_id: str) -> DeploymentStats | None:
         pool = self._pools.get(deployment_id)
@@ -196,12 +196,12 @@ class LocalRuntime:
 
     async def _supervise(self) -> None:
         while True:
-            self._pools.tend()
+            self._pools.tick()
             for resident in list(self._residents.values()):
                 self._offer(resident)
-                self._weighing.weigh(resident)
-            self._conversions.tend()
-            self._processes.tend()
+                self._sizing.measure(resident)
+            self._conversions.kill_hung()
+            self._processes.look_for_kills()
             self._memory.settle()
             await asyncio.sleep(TICK_S)
 
@@ -211,14 +211,14 @@ class LocalRuntime:
             return
         self._conversions.offer(replica, spec, resident.model_dir, resident.conversion)
         if problem := self._conversions.problem(spec, resident.conversion):
-            pool.refuse(problem)
+            pool.fail_engine(problem)
 
-    def _set_aside(self, deployment_id: str, message: str) -> None:
+    def _quarantine(self, deployment_id: str, message: str) -> None:
         if pool := self._pools.get(deployment_id):
-            pool.note(Reason.ENGINE_SET_ASIDE, message)
+            pool.add_event(Reason.ENGINE_SET_ASIDE, message)
 
     def _exited(self, process_id: str, status: int) -> None:
-        """A replica's process has ended, or a conversion's, or a trial's."""
+        """A process of the host has ended: a replica, a conversion, or a trial."""
         self._processes.exited(process_id, status)
         self._conversions.exited(process_id, status)
 

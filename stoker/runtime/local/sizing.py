@@ -1,4 +1,4 @@
-"""What replicas need of memory: learnt from those that run, for those to come."""
+"""What replicas need of memory: measured in those that run, for the next ones."""
 
 from dataclasses import replace
 
@@ -7,15 +7,15 @@ from stoker.runtime.interface import DeploymentSpec, Readiness, RuntimeListener
 from stoker.runtime.local.memory import Memory
 from stoker.runtime.local.residents import Resident
 from stoker.runtime.metering import Meter
-from stoker.runtime.pool.deployment_pool import Pool
+from stoker.runtime.pool.deployment_pool import DeploymentPool
 
 HEADROOM = 1.1
 """Memory is measured now and then; between two measurements a replica may need more."""
 UNKNOWN_BYTES = 512 * MIB
-"""What a model is taken to need of which nothing is known, until it was measured."""
+"""The estimate for a model of which nothing is known, until it was measured."""
 
 
-class Weighing:
+class Sizing:
     def __init__(self, memory: Memory, meter: Meter, listener: RuntimeListener) -> None:
         self._memory = memory
         self._meter = meter
@@ -25,8 +25,8 @@ class Weighing:
 
     # --- deployments ---
 
-    def sized(self, spec: DeploymentSpec, before: DeploymentSpec | None) -> DeploymentSpec:
-        """A specification with what is known of its memory.
+    def with_memory(self, spec: DeploymentSpec, before: DeploymentSpec | None) -> DeploymentSpec:
+        """A specification with the best known estimate of its memory.
 
         Args:
             before: the deployment's specification until now, if it is not new.
@@ -54,33 +54,33 @@ class Weighing:
 
     # --- replicas ---
 
-    def weigh(self, resident: Resident) -> None:
-        """Count what a replica holds; what it has needed is what the next one will need."""
+    def measure(self, resident: Resident) -> None:
+        """Meter what a replica holds; what it has needed is the estimate for the next one."""
         replica, pool, spec = resident.replica, resident.pool, resident.spec
-        self._meter.resize(replica.id, replica.memory_bytes or spec.memory_bytes)
-        if not replica.own_bytes or not replica.answered:
+        self._meter.resize(replica.id, replica.vitals.memory_bytes or spec.memory_bytes)
+        if not replica.vitals.own_bytes or not replica.answered:
             return
-        needed = int(replica.own_bytes * HEADROOM)
+        needed = int(replica.vitals.own_bytes * HEADROOM)
         if not spec.runs_like(pool.spec):
-            # The deployment was changed: this one tells nothing of those to come.
+            # The deployment was changed: its next replicas are not like this one.
             self._memory.resize(replica.id, needed)
             return
         if needed > self._measured.get(pool.spec.id, 0):
             self._learn(pool, needed)
         self._memory.resize(replica.id, pool.spec.memory_bytes)
 
-    def outgrew(self, resident: Resident) -> None:
-        """The kernel has ended a replica for want of memory."""
+    def raise_estimate(self, resident: Resident) -> None:
+        """The kernel has killed a replica for want of memory: the next one needs more."""
         pool = resident.pool
         if resident.spec.runs_like(pool.spec):
             self._learn(pool, int(pool.spec.memory_bytes * HEADROOM))
 
-    def _learn(self, pool: Pool, needed: int) -> None:
+    def _learn(self, pool: DeploymentPool, needed: int) -> None:
         """What one replica of a deployment needs."""
         self._measured[pool.spec.id] = needed
-        pool.weighed(needed)
+        pool.set_memory(needed)
         self.reserve(pool.spec, running=pool.running)
-        self._listener.weighed(pool.spec)
+        self._listener.measured(pool.spec)
 
 
 def _reserved(spec: DeploymentSpec) -> int:

@@ -43,7 +43,7 @@ class Trials:
             return None
 
     def fail(self, execution: Execution, reason: str) -> None:
-        """Set an execution aside, whatever was found of it before."""
+        """Quarantine an execution, whatever its verdict was."""
         path = self.path(execution)
         part = path.with_suffix(".part")
         try:

@@ -1,4 +1,4 @@
-"""What comes of a call, piece by piece, and what is told of it."""
+"""A call's answer, piece by piece, and what replicas report of the call."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -8,37 +8,37 @@ from stoker.runtime.interface import OnProgress
 
 
 @dataclass(eq=False)
-class Told:
-    """What replicas have told of a call: see `Result`."""
+class CallStats:
+    """What replicas have reported of a call: counts and times, microseconds, as of `Result`."""
 
     counts: dict[str, int] = field(default_factory=dict[str, int])
     times: dict[str, int] = field(default_factory=dict[str, int])
-    is_awaited: bool = False
-    """Whether a replica has yet to tell what a cancelled call came to."""
-    _then: Callable[[], None] | None = None
+    is_pending: bool = False
+    """Whether a replica has yet to report what a cancelled call came to."""
+    _callback: Callable[[], None] | None = None
 
-    def once_complete(self, then: Callable[[], None]) -> None:
-        """Call `then` when there is nothing more to be told: now, or in a moment."""
-        if self.is_awaited:
-            self._then = then
+    def when_complete(self, callback: Callable[[], None]) -> None:
+        """Call back when nothing more will be reported: now, or in a moment."""
+        if self.is_pending:
+            self._callback = callback
         else:
-            then()
+            callback()
 
     def complete(self, counts: Mapping[str, int]) -> None:
-        """What a cancelled call came to is told, or never will be."""
-        self.is_awaited = False
+        """What a cancelled call came to was reported, or never will be."""
+        self.is_pending = False
         self.counts.update(counts)
-        if self._then:
-            self._then()
+        if self._callback:
+            self._callback()
 
 
 class Answer:
     """What has come of an answer and was not taken yet."""
 
-    def __init__(self, heard_at: float, told: Told) -> None:
-        self.heard_at = heard_at
-        """When something was last heard of it."""
-        self.told = told
+    def __init__(self, begun_at: float, stats: CallStats) -> None:
+        self.last_activity_at = begun_at
+        """Monotonic, seconds: when parts or progress last came, or it was begun."""
+        self.stats = stats
         self.on_progress: OnProgress | None = None
         self._parts: list[bytes] = []
         self._error: Exception | None = None
@@ -49,7 +49,7 @@ class Answer:
     async def next(self, timeout_s: float | None = None) -> bytes:
         """All that has come since the last time, waiting for something; nothing at the end.
 
-        Raises `TimeoutError` when nothing came in that time.
+        Raises `TimeoutError` when nothing came in that time, and the error that `fail` was given.
         """
         while not self._parts:
             if self._error:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from stoker.errors import CapacityError, ModelLoadingError
 from stoker.runtime.interface import LoadError
 
-FIRST_S = 10.0
-LAST_S = 300.0
-MOST_ENDS = 3
-"""Replicas that end soon after their start, one after another: then it is a load that fails."""
+INITIAL_S = 10.0
+MAX_S = 300.0
+MAX_EARLY_ENDS = 3
+"""Replicas in a row that end soon after their start; with so many, the load is what fails."""
 
 
 class Backoff:
@@ -31,7 +31,7 @@ class Backoff:
         """The next start may be tried after a pause that doubles from failure to failure, or not
         at all where that would change nothing.
         """
-        self._pause_s = min(LAST_S, self._pause_s * 2 or FIRST_S)
+        self._pause_s = min(MAX_S, self._pause_s * 2 or INITIAL_S)
         self._retry_at = math.inf if problem.lasting else self._clock() + self._pause_s
         self.problem = problem
 
@@ -42,14 +42,14 @@ class Backoff:
         """
         is_news = not isinstance(self.problem, CapacityError)
         self.refusals += 1
-        self._retry_at = self._clock() + FIRST_S
+        self._retry_at = self._clock() + INITIAL_S
         self.problem = problem
         return is_news
 
     def ended_soon(self) -> bool:
         """A replica has ended soon after its start. Returns whether that is once too often."""
         self._ends += 1
-        return self._ends >= MOST_ENDS
+        return self._ends >= MAX_EARLY_ENDS
 
     def loaded(self) -> None:
         """A start has succeeded. Whether its replica stays is another matter."""
@@ -60,7 +60,7 @@ class Backoff:
         """A replica has stayed: the next failure is the first one again."""
         self._pause_s, self._ends = 0.0, 0
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """The deployment was changed, or somebody wants it tried anew."""
         self.loaded()
         self.proved()

@@ -1,4 +1,4 @@
-"""One deployment's replicas: what is asked of them together, and their upkeep."""
+"""One deployment's pool of replicas: calls to them, and their upkeep."""
 
 import logging
 import time
@@ -19,7 +19,7 @@ from stoker.runtime.interface import (
 )
 from stoker.runtime.pool.draining import Draining
 from stoker.runtime.pool.exit_status import how_it_ended, is_crash
-from stoker.runtime.pool.handle import Replica
+from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.pool.launcher import Launcher, Limits
 from stoker.runtime.pool.queue import CallQueue
 from stoker.runtime.pool.routing import Router
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 EARLY_END_S = 5.0
 
 
-class Pool:
+class DeploymentPool:
     """The observed side of a deployment. All of it runs on the event loop."""
 
     def __init__(
@@ -56,7 +56,7 @@ class Pool:
         self._starts = Starts(self._state, launcher, limits, self._draining, self._queue.pace)
         self._router = Router(self._state, self._starts, self._queue)
         self._ended = Batches()
-        """What replicas did that have ended."""
+        """Forward passes of replicas that have ended."""
 
     @property
     def running(self) -> bool:
@@ -95,42 +95,43 @@ class Pool:
         state = self._state
         is_other = not spec.runs_like(state.spec)
         state.spec, state.running = spec, running
-        state.backoff.forget()
+        state.backoff.reset()
         if not running:
-            self.retire_all(Reason.STOPPED_BY_USER)
+            self.stop(Reason.STOPPED_BY_USER)
             return
         if is_other:
             state.generation += 1
             if state.ready():
                 self._starts.begin(Reason.CHANGED)
-        state.news.announce()
+        state.changes.notify_all()
         self.tick()
-        state.observe(Reason.CREATED, "Waiting for its first request.")
+        state.notify(Reason.CREATED, "Waiting for its first request.")
 
-    def weighed(self, memory_bytes: int) -> None:
+    def set_memory(self, memory_bytes: int) -> None:
         """What one replica needs was measured."""
         self._state.spec = replace(self._state.spec, memory_bytes=memory_bytes)
 
-    def retire_all(self, reason: Reason) -> None:
+    def stop(self, reason: Reason) -> None:
+        """Drain the replicas and refuse calls from now on."""
         self._state.running = False
-        self._draining.retire_all(reason)
-        self._starts.give_up_claims()
-        self._state.observe(reason, "Stopped.")
-        self._state.news.announce()
+        self._draining.drain_all(reason)
+        self._starts.cancel_claims()
+        self._state.notify(reason, "Stopped.")
+        self._state.changes.notify_all()
 
-    def note(self, reason: Reason, message: str) -> None:
-        """Something is worth an event."""
-        self._state.note(reason, message)
+    def add_event(self, reason: Reason, message: str) -> None:
+        """Notify the listeners of what changes no status."""
+        self._state.add_event(reason, message)
 
-    def refuse(self, problem: str) -> None:
-        """The engine that its owner wants cannot run it, and no other one may."""
+    def fail_engine(self, problem: str) -> None:
+        """The engine that its owner wants cannot run it, and no other one may: it lasts."""
         for replica in self._state.of_status(Status.READY):
-            self._draining.retire(replica, Reason.ENGINE_FAILED)
+            self._draining.drain(replica, Reason.ENGINE_FAILED)
         self._starts.failed(Reason.ENGINE_FAILED, LoadError(problem, lasting=True))
 
-    def evict(self, replica: Replica) -> None:
-        """Have a replica give way: it finishes what it has and gets nothing more."""
-        self._draining.retire(replica, Reason.EVICTED)
+    def evict(self, replica: ReplicaHandle) -> None:
+        """Drain a replica so that another deployment gets its memory."""
+        self._draining.drain(replica, Reason.EVICTED)
 
     # --- upkeep ---
 
@@ -138,63 +139,72 @@ class Pool:
     def needs_upkeep(self) -> bool:
         """Whether `tick` has or may get anything to do, before it is changed or claims memory."""
         state = self._state
-        return bool(state.replicas or state.starts) or (state.running and state.kept > 0)
+        return bool(state.replicas or state.starts) or (state.running and state.min_loaded > 0)
 
     def tick(self) -> None:
-        """Replace what is in trouble, start what is missing, stop what is idle."""
+        """Kill what hangs, start what is missing, drain what is idle."""
         state = self._state
         self._draining.kill_stuck()
         if not state.running:
             return
         if not self._router.is_wanted:
-            self._starts.give_up_claims(Reason.REQUEST)
+            self._starts.cancel_claims(Reason.REQUEST)
         is_funded = self._launcher.is_funded(state.spec)
-        least = state.kept if is_funded else 0
-        self._starts.keep(least)
-        self._draining.retire_idle(least, is_funded=is_funded)
+        least = state.min_loaded if is_funded else 0
+        self._starts.keep_loaded(least)
+        self._draining.drain_idle(least, is_funded=is_funded)
 
-    def exited(self, replica: Replica, status: int, *, out_of_memory: bool = False) -> None:
-        """A replica's process has ended; `out_of_memory`: the kernel did it."""
+    def exited(self, replica: ReplicaHandle, status: int, *, out_of_memory: bool = False) -> None:
+        """A replica's process has ended.
+
+        Args:
+            status: its exit code, or minus the number of the signal that ended it.
+            out_of_memory: the kernel ended it for want of memory.
+        """
         state = self._state
         state.replicas.pop(replica.id, None)
-        self._queue.pace.forget()
-        self._ended += replica.batches
+        self._queue.pace.reset()
+        self._ended += replica.vitals.batches
         if replica.has_proved_itself:
             state.backoff.proved()
         how = how_it_ended(status)
         if out_of_memory:
-            how = f"the kernel ended it for want of memory, it held {in_words(replica.own_bytes)}"
+            held = in_words(replica.vitals.own_bytes)
+            how = f"the kernel ended it for want of memory, it held {held}"
         # Whoever else ends it, ends it for reasons of their own.
-        is_faulty = is_crash(status) or replica.condemned is not None
-        is_aside = is_faulty and self._set_aside(replica, how)
-        replica.lost(how, out_of_memory=out_of_memory, has_another_way=is_aside)
+        is_faulty = is_crash(status) or replica.kill_reason is not None
+        is_quarantined = is_faulty and self._quarantine(replica, how)
+        replica.lost(how, out_of_memory=out_of_memory, has_fallback=is_quarantined)
         if replica.status is Status.READY:
-            reason = replica.condemned or Reason.WORKER_LOST
+            reason = replica.kill_reason or Reason.WORKER_LOST
             message = f"A replica ended unexpectedly ({how})."
             log.warning(message, extra={"deployment": self.spec.id, "replica": replica.id})
             if out_of_memory:
                 problem = LoadError(f"{how}.", out_of_memory=True)
                 self._starts.failed(Reason.OUT_OF_MEMORY, problem)
-            elif not is_aside and (problem := self._of_its_start(replica, how, is_faulty)):
+            elif not is_quarantined and (problem := self._load_problem(replica, how, is_faulty)):
                 self._starts.failed(reason, problem)
             else:
-                state.observe(reason, message)
+                state.notify(reason, message)
         elif replica.status is Status.STOPPING:
-            state.settled()
-        state.news.announce()
+            state.replica_stopped()
+        state.changes.notify_all()
 
-    def _set_aside(self, replica: Replica, how: str) -> bool:
-        """Whether the end of a replica is laid to what it had just begun to run on."""
+    def _quarantine(self, replica: ReplicaHandle, how: str) -> bool:
+        """Quarantine what a replica had just begun to run on, if that is to blame for its end.
+
+        Returns whether it was.
+        """
         if replica.execution is None or replica.has_proved_its_execution or replica.was_preparing:
             return False
-        what = "hung and was ended" if replica.condemned else f"ended by {how}"
+        what = "hung and was ended" if replica.kill_reason else f"ended by {how}"
         reason = f"A replica {what} soon after it began to use it."
-        message = self._launcher.set_aside(replica.execution, reason)
-        self._state.note(Reason.ENGINE_SET_ASIDE, message)
+        message = self._launcher.quarantine(replica.execution, reason)
+        self._state.add_event(Reason.ENGINE_SET_ASIDE, message)
         return True
 
-    def _of_its_start(self, replica: Replica, how: str, is_faulty: bool) -> LoadError | None:
-        """The problem, where the next one would end as this one has."""
+    def _load_problem(self, replica: ReplicaHandle, how: str, is_faulty: bool) -> LoadError | None:
+        """What to fail the load with, where the next replica would end as this one has."""
         if self._is_fresh(replica):
             return LoadError(f"it ended right after loading ({how}).")
         if not is_faulty or replica.has_proved_itself or not self._state.backoff.ended_soon():
@@ -203,12 +213,12 @@ class Pool:
             f"replica after replica ended soon after its start, the last one by {how}."
         )
 
-    def _is_fresh(self, replica: Replica) -> bool:
+    def _is_fresh(self, replica: ReplicaHandle) -> bool:
         return not replica.answered and self._clock() - replica.ready_at < EARLY_END_S
 
-    # --- what is told of it ---
+    # --- what is observed ---
 
-    def is_idle(self, replica: Replica) -> bool:
+    def is_idle(self, replica: ReplicaHandle) -> bool:
         """Whether it has nothing to do, and nobody is about to give it something."""
         is_used = replica.outstanding or self._router.waiting
         return not is_used and not self._is_fresh(replica)
@@ -220,20 +230,20 @@ class Pool:
             status=state.status,
             reason=state.reason,
             message=state.message,
-            max_replicas=state.most,
+            max_replicas=state.max_alive,
             memory_bytes=state.spec.memory_bytes,
             calls=len(self._queue),
-            batches=sum((one.batches for one in replicas), self._ended),
+            batches=sum((one.vitals.batches for one in replicas), self._ended),
             replicas=[
                 ReplicaStats(
                     id=one.id,
                     status=one.status,
                     pid=self._launcher.pid(one.id),
                     outstanding=one.outstanding,
-                    memory_bytes=one.memory_bytes,
+                    memory_bytes=one.vitals.memory_bytes,
                     progress=one.progress,
-                    engine=one.engine,
-                    cache_usage=one.cache_usage,
+                    engine=one.vitals.engine,
+                    cache_usage=one.vitals.cache_usage,
                 )
                 for one in replicas
             ],

@@ -1,16 +1,16 @@
-"""How a deployment's replicas are ended: those that finish what they have, and those that hang."""
+"""How a deployment's replicas end: drained of the calls they have, or killed where they hang."""
 
 import logging
 
 from stoker.runtime.interface import Reason, Status
-from stoker.runtime.pool.handle import Replica
+from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.pool.launcher import Launcher, Limits
 from stoker.runtime.pool.state import State
 
 log = logging.getLogger(__name__)
 
-_PATIENT = frozenset({Reason.EVICTED, Reason.CHANGED, Reason.ENGINE_FAILED})
-"""A replica that ends for one of these may finish what it has, however long that takes."""
+_NO_DEADLINE = frozenset({Reason.EVICTED, Reason.CHANGED, Reason.ENGINE_FAILED})
+"""A replica that is drained for one of these may take as long as its calls do."""
 
 
 class Draining:
@@ -19,55 +19,55 @@ class Draining:
         self._launcher = launcher
         self._limits = limits
 
-    def retire(self, replica: Replica, reason: Reason) -> None:
-        """Let a replica finish what it has, then end."""
+    def drain(self, replica: ReplicaHandle, reason: Reason) -> None:
+        """Let a replica finish the calls it has, then end."""
         replica.status = Status.STOPPING
-        self._launcher.leaving(replica.id)
-        if reason in _PATIENT:
+        self._launcher.ending(replica.id)
+        if reason in _NO_DEADLINE:
             replica.shut_down_when_done()
         else:
-            replica.stop_by = self._state.clock() + self._limits.stop_grace_s
+            replica.stop_deadline = self._state.clock() + self._limits.stop_grace_s
             replica.shut_down()
-        self._state.observe(reason, "A replica is stopping.")
+        self._state.notify(reason, "A replica is stopping.")
 
-    def retire_all(self, reason: Reason) -> None:
+    def drain_all(self, reason: Reason) -> None:
         for replica in self._state.of_status(Status.READY):
-            self.retire(replica, reason)
+            self.drain(replica, reason)
         self.kill_starting()
 
-    def retire_older(self, generation: int) -> None:
-        """There is a newer one that answers."""
+    def drain_older(self, generation: int) -> None:
+        """Replicas of older specifications: a newer one is ready."""
         for replica in self._state.of_status(Status.READY):
             if replica.generation < generation:
-                self.retire(replica, Reason.CHANGED)
+                self.drain(replica, Reason.CHANGED)
 
-    def retire_idle(self, least: int, *, is_funded: bool) -> None:
-        """Those that nobody has used for long, down to `least` that are ready."""
+    def drain_idle(self, least: int, *, is_funded: bool) -> None:
+        """Replicas unused for the idle timeout, down to `least` that are ready."""
         now = self._state.clock()
         timeout_s = self._state.spec.idle_timeout_s if is_funded else 0.0
         reason = Reason.IDLE_TIMEOUT if is_funded else Reason.INSUFFICIENT_CREDITS
         ready = self._state.ready()
         idle = [one for one in ready if not one.outstanding and now - one.last_used >= timeout_s]
         for replica in idle[: max(0, len(ready) - least)]:
-            self.retire(replica, reason)
+            self.drain(replica, reason)
 
     def kill_starting(self) -> None:
         for replica in self._state.of_status(Status.STARTING):
             self._launcher.kill(replica.id)
 
     def kill_stuck(self) -> None:
-        """Those that take too long to stop, are silent, or make no progress."""
+        """Replicas that take too long to stop, are silent, or make no progress."""
         now = self._state.clock()
         for replica in list(self._state.replicas.values()):
-            if replica.status is Status.STOPPING and now > replica.stop_by:
+            if replica.status is Status.STOPPING and now > replica.stop_deadline:
                 self._launcher.kill(replica.id)
             if replica.status is Status.READY or replica.is_draining:
-                self._kill_where_troubled(replica)
+                self._kill_if_unhealthy(replica)
 
-    def _kill_where_troubled(self, replica: Replica) -> None:
+    def _kill_if_unhealthy(self, replica: ReplicaHandle) -> None:
         limits = self._limits
-        trouble = replica.trouble(limits.heartbeat_timeout_s, limits.stall_timeout_s)
-        if trouble and not replica.condemned:
-            log.error("replacing a replica", extra={"replica": replica.id, "why": trouble})
-            replica.condemned = Reason.STALLED
+        why = replica.why_unhealthy(limits.heartbeat_timeout_s, limits.stall_timeout_s)
+        if why and not replica.kill_reason:
+            log.error("replacing a replica", extra={"replica": replica.id, "why": why})
+            replica.kill_reason = Reason.STALLED
             self._launcher.kill(replica.id)

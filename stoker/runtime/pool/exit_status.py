@@ -1,4 +1,4 @@
-"""How processes end, in words, and what that tells."""
+"""How a process has ended, by its exit code, or minus the number of the signal that ended it."""
 
 import signal
 
@@ -17,11 +17,12 @@ _CRASHES = frozenset(
 
 
 def is_crash(status: int) -> bool:
-    """Whether an exit code, or minus a signal's number, is of the process' own doing."""
+    """Whether the end was of the process' own doing, not somebody else's."""
     return status > 0 or -status in _CRASHES
 
 
 def how_it_ended(status: int) -> str:
+    """In words."""
     if status >= 0:
         return f"exit code {status}"
     try:

@@ -8,26 +8,24 @@ import time
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
-from stoker.errors import InferenceError, InvalidMediaError, InvalidRequestError, StokerError
 from stoker.runtime.interface import Call, LoadError, OnProgress, Reason, Status
-from stoker.runtime.pool.answers import Answer, Told
+from stoker.runtime.pool.answers import Answer, CallStats
+from stoker.runtime.pool.messages import error_of, message_of
 from stoker.runtime.pool.transport import Channel
-from stoker.wire import flight
+from stoker.runtime.pool.vitals import Vitals
 from stoker.wire.generation_request import Generation
 from stoker.wire.protocol import (
     Adopt,
-    Batches,
     Calibrated,
     Cancel,
     Cancelled,
     Execution,
     Failure,
     FromReplica,
-    Generate,
     Heartbeat,
     Loaded,
     LoadFailed,
@@ -38,7 +36,6 @@ from stoker.wire.protocol import (
     Sharing,
     Shutdown,
     ToReplica,
-    Work,
     pack,
 )
 
@@ -50,9 +47,24 @@ KEEP_ALIVE_S = 10.0
 """Between signs of life in a stream that has nothing else to send."""
 
 PROVED_S, PROVED_ANSWERS = 60.0, 16
-"""A replica that has answered so much, or lived so long, does not end of how it was started."""
+"""Seconds or answers after which a replica's end is not laid to its start."""
 
 _call_ids = itertools.count(1)
+
+
+class Flight(Protocol):
+    """A replica's flight record (`stoker.wire.flight`), which outlives its process."""
+
+    def read_slots(self) -> tuple[set[int], set[int]]:
+        """Ids of the calls that were being prepared or finished, and of those in the engine.
+
+        Both empty where there is no record.
+        """
+        ...
+
+    def remove(self) -> None:
+        """It is not needed any more. Nothing, where there is none."""
+        ...
 
 
 class WorkerLostError(Exception):
@@ -64,30 +76,22 @@ class WorkerLostError(Exception):
 
 
 @dataclass(eq=False)
-class Replica:
+class ReplicaHandle:
     """States: starting → ready → stopping → gone. The pool that owns it decides the moves."""
 
     id: str
-    flight_path: Path
+    flight: Flight
     generation: int
     channel: Channel
     clock: Callable[[], float] = time.monotonic
     status: Status = Status.STARTING
     progress: float = 0.0
-    memory_bytes: int | None = None
-    own_bytes: int = 0
-    """What would be free if it ended; 0: not measured yet."""
-    engine: str = ""
-    """What runs the model now."""
-    cache_usage: float | None = None
-    """The share of the key-value cache that requests hold, of language models."""
-    batches: Batches = field(default_factory=Batches)
-    busy_s: float = 0.0
-    """Time spent in forward passes."""
+    """How far loading has come, 0 to 1."""
     convertible: bool = False
+    """Whether it may go on with a converted model."""
     last_used: float = 0.0
     ready_at: float = 0.0
-    stop_by: float = math.inf
+    stop_deadline: float = math.inf
     """While it stops: when it is killed."""
     is_draining: bool = False
     """It ends once it has answered what it has."""
@@ -96,20 +100,18 @@ class Replica:
     on_sharing: Callable[[Sharing], None] = lambda _sharing: None
     execution: Execution | None = None
     """What it runs on, where that is OpenVINO."""
-    condemned: Reason | None = None
+    kill_reason: Reason | None = None
     """Why the pool is killing it."""
     pending: dict[int, "Answer"] = field(default_factory=dict[int, "Answer"])
-    _cancelled: dict[int, Told] = field(default_factory=dict[int, Told])
-    """Calls that were cancelled, of which it has not told yet what they came to."""
-    _beat_at: float = 0.0
-    _began_with_it: float = 0.0
-    """With the execution."""
+    _cancelled: dict[int, CallStats] = field(default_factory=dict[int, CallStats])
+    """Calls that were cancelled, of which it has not reported yet what they came to."""
+    _execution_since: float = 0.0
     _answered_before: int = 0
-    _work_done: int = 0
-    _moved_at: float = 0.0
+    """Before it had the execution."""
 
     def __post_init__(self) -> None:
-        self._beat_at = self._moved_at = self.last_used = self.clock()
+        self.vitals = Vitals(self.clock)
+        self.last_used = self.clock()
         self.channel.listen(self._receive)
         self.loaded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         # Nobody awaits it where the load has timed out already.
@@ -122,14 +124,14 @@ class Replica:
     async def call(
         self,
         call: Call | Generation,
-        told: Told,
+        stats: CallStats,
         on_progress: OnProgress | None = None,
     ) -> bytes:
         """Send the work and await its answer. Cancelling tells the replica to drop it.
 
-        What was worked on, and how long, is added to `told`.
+        What was worked on, and how long, is added to `stats`.
         """
-        with self._outstanding(call, told) as answer:
+        with self._outstanding(call, stats) as answer:
             answer.on_progress = on_progress
             content = b""
             while part := await answer.next():
@@ -139,7 +141,7 @@ class Replica:
     async def stream(
         self,
         call: Call | Generation,
-        told: Told,
+        stats: CallStats,
         silence_s: float,
         keep_alive: bytes,
     ) -> AsyncGenerator[bytes]:
@@ -148,10 +150,10 @@ class Replica:
         Raises `TimeoutError` after so long a silence: neither parts nor progress. `keep_alive` is
         among the parts whenever there was nothing to send for a while.
         """
-        with self._outstanding(call, told) as answer:
+        with self._outstanding(call, stats) as answer:
             begun = False
             while True:
-                silent = self.clock() - answer.heard_at
+                silent = self.clock() - answer.last_activity_at
                 if silent >= silence_s:
                     raise TimeoutError
                 try:
@@ -166,20 +168,20 @@ class Replica:
                 yield part
 
     @contextmanager
-    def _outstanding(self, call: Call | Generation, told: Told) -> Generator[Answer]:
+    def _outstanding(self, call: Call | Generation, stats: CallStats) -> Generator[Answer]:
         identifier = next(_call_ids)
         if not self.pending:
-            self._moved_at = self.clock()
-        answer = self.pending[identifier] = Answer(self.clock(), told)
+            self.vitals.work_begins()
+        answer = self.pending[identifier] = Answer(self.clock(), stats)
         self.last_used = self.clock()
         try:
-            self._send(_message(identifier, call))
+            self._send(message_of(identifier, call))
             yield answer
         finally:
             self.pending.pop(identifier, None)
             if not answer.ended:
-                told.is_awaited = True
-                self._cancelled[identifier] = told
+                stats.is_pending = True
+                self._cancelled[identifier] = stats
                 self._send(Cancel(identifier))
             self.last_used = self.clock()
             if self.is_draining and not self.pending:
@@ -194,18 +196,18 @@ class Replica:
     def begin_with(self, execution: Execution) -> None:
         """From now on, it runs on this."""
         self.execution = execution
-        self._began_with_it, self._answered_before = self.clock(), self.answered
+        self._execution_since, self._answered_before = self.clock(), self.answered
 
     @property
     def has_proved_its_execution(self) -> bool:
         """Whether it has run on it for so long that what happens now has another cause."""
         answers = self.answered - self._answered_before
-        return _is_proved(self.clock() - self._began_with_it, answers)
+        return _is_proved(self.clock() - self._execution_since, answers)
 
     @property
     def was_preparing(self) -> bool:
         """Of one that has ended: whether it did over an input, with nothing in the engine."""
-        preparing, running = flight.read_slots(self.flight_path)
+        preparing, running = self.flight.read_slots()
         return bool(preparing) and not running
 
     @property
@@ -222,25 +224,26 @@ class Replica:
         if not self.pending:
             self.shut_down()
 
-    def trouble(self, heartbeat_timeout_s: float, stall_timeout_s: float) -> str | None:
+    def why_unhealthy(self, heartbeat_timeout_s: float, stall_timeout_s: float) -> str | None:
         """Why a ready replica should be replaced, or None: silent, or alive without progress."""
-        now = self.clock()
-        if now - self._beat_at > heartbeat_timeout_s:
-            return f"silent for {now - self._beat_at:.0f} s"
-        if self.pending and now - self._moved_at > stall_timeout_s:
-            return f"no progress on accepted work for {now - self._moved_at:.0f} s"
-        return None
+        return self.vitals.why_unhealthy(
+            heartbeat_timeout_s, stall_timeout_s, has_work=bool(self.pending)
+        )
 
-    def lost(self, how: str, *, out_of_memory: bool = False, has_another_way: bool = False) -> None:
-        """The process has ended: fail what was in flight, telling what it was working on."""
+    def lost(self, how: str, *, out_of_memory: bool = False, has_fallback: bool = False) -> None:
+        """The process has ended: fail what was in flight, with `WorkerLostError`.
+
+        `has_fallback`: what it ran on was quarantined, the next start takes something else.
+        """
         self._fail_load(
             LoadError(
                 f"the process ended while loading ({how}).",
                 out_of_memory=out_of_memory,
-                has_another_way=has_another_way,
+                has_fallback=has_fallback,
             )
         )
-        begun = flight.read(self.flight_path)
+        preparing, running = self.flight.read_slots()
+        begun = preparing | running
         for identifier, answer in list(self.pending.items()):
             answer.fail(WorkerLostError(begun=identifier in begun))
         self._end_cancelled()
@@ -248,30 +251,30 @@ class Replica:
     def close(self) -> None:
         self._end_cancelled()
         self.channel.close()
-        self.flight_path.unlink(missing_ok=True)
+        self.flight.remove()
 
     def _receive(self, frames: list[bytes]) -> None:
         message: FromReplica = _decode(frames[0])
-        self._beat_at = self.clock()
+        self.vitals.message_received()
         match message:
             case Parts():
-                self._moved_at = self._beat_at
+                self.vitals.progressed()
                 self._share_out(message, frames[1])
             case Progress():
-                self._moved_at = self._beat_at
-                self._tell_progress(message)
+                self.vitals.progressed()
+                self._report_progress(message)
             case Result():
-                self._moved_at = self._beat_at
+                self.vitals.progressed()
                 self._answer(message, frames[1])
             case Failure():
-                self._moved_at = self._beat_at
+                self.vitals.progressed()
                 if answer := self.pending.get(message.id):
-                    answer.fail(_error(message))
+                    answer.fail(error_of(message))
                 self._end_cancelled(message.id)
             case Cancelled():
                 self._end_cancelled(message.id, message.counts)
             case Heartbeat():
-                self._beat(message)
+                self.vitals.update(message)
             case Loading():
                 self.progress = message.progress
             case Loaded():
@@ -290,7 +293,7 @@ class Replica:
     def _load(self, loaded: Loaded) -> None:
         self.progress = 1.0
         self.convertible = loaded.convertible
-        self._moved_at = self._beat_at
+        self.vitals.progressed()
         if loaded.sharing:
             self.on_sharing(loaded.sharing)
         if not self.loaded.done():
@@ -299,8 +302,8 @@ class Replica:
     def _answer(self, result: Result, content: bytes) -> None:
         self.answered += 1
         if answer := self.pending.get(result.id):
-            answer.told.counts.update(result.counts)
-            answer.told.times.update(result.times)
+            answer.stats.counts.update(result.counts)
+            answer.stats.times.update(result.times)
             answer.add(content)
             answer.end()
         self._end_cancelled(result.id, result.counts)
@@ -308,14 +311,14 @@ class Replica:
     def _end_cancelled(
         self, identifier: int | None = None, counts: Mapping[str, int] | None = None
     ) -> None:
-        """Of one cancelled call, or of all, nothing more will be told."""
+        """Of one cancelled call, or of all, nothing more will be reported."""
         for one in [identifier] if identifier is not None else list(self._cancelled):
-            if told := self._cancelled.pop(one, None):
-                told.complete(counts or {})
+            if stats := self._cancelled.pop(one, None):
+                stats.complete(counts or {})
 
-    def _tell_progress(self, progress: Progress) -> None:
+    def _report_progress(self, progress: Progress) -> None:
         if answer := self.pending.get(progress.id):
-            answer.heard_at = self._beat_at
+            answer.last_activity_at = self.vitals.last_message_at
             if answer.on_progress:
                 answer.on_progress(progress.fraction)
 
@@ -323,7 +326,7 @@ class Replica:
         start = 0
         for identifier, size in zip(parts.ids, parts.sizes, strict=True):
             if answer := self.pending.get(identifier):
-                answer.heard_at = self._beat_at
+                answer.last_activity_at = self.vitals.last_message_at
                 answer.add(content[start : start + size])
             start += size
 
@@ -334,44 +337,6 @@ class Replica:
     def _send(self, message: ToReplica) -> None:
         self.channel.send(pack(message))
 
-    def _beat(self, beat: Heartbeat) -> None:
-        self.memory_bytes = beat.memory_bytes
-        self.own_bytes = beat.own_bytes
-        self.busy_s = beat.busy_s
-        self.engine = beat.engine
-        self.cache_usage = beat.cache_usage
-        self.batches = beat.batches
-        if beat.progress != self._work_done or not beat.accepted:
-            self._work_done = beat.progress
-            self._moved_at = self._beat_at
-
 
 def _is_proved(seconds: float, answers: int) -> bool:
     return answers >= PROVED_ANSWERS or (answers > 0 and seconds >= PROVED_S)
-
-
-def _message(identifier: int, call: Call | Generation) -> ToReplica:
-    if isinstance(call, Generation):
-        return Generate(identifier, call)
-    return Work(
-        identifier,
-        call.task,
-        list(call.items),
-        dict(call.parameters),
-        call.single,
-        dict(call.finishing),
-        call.stream,
-    )
-
-
-_ERRORS: Mapping[str, type[StokerError]] = {
-    "invalid_request": InvalidRequestError,
-    "invalid_media": InvalidMediaError,
-    "context_length_exceeded": InvalidRequestError,
-    "inference_failed": InferenceError,
-}
-
-
-def _error(failure: Failure) -> StokerError:
-    code = failure.code if failure.code in _ERRORS else InferenceError.code
-    return _ERRORS[code](failure.message, code=code, param=failure.param)

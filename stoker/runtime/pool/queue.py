@@ -1,4 +1,4 @@
-"""The calls of one deployment that wait or are worked on: bounded, counted, told of."""
+"""The calls of one deployment that wait or are worked on: bounded, counted, reported when over."""
 
 import asyncio
 from collections.abc import Callable, Generator
@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 
 from stoker.errors import InferenceTimeoutError, InternalError, RateLimitError, StokerError
 from stoker.runtime.interface import CANCELLED, OK, DeploymentSpec, RuntimeListener, Served
-from stoker.runtime.pool.answers import Told
+from stoker.runtime.pool.answers import CallStats
 from stoker.runtime.pool.pace import Pace
 
 
 @dataclass(eq=False)
 class Record:
-    """Of one call, for those who listen."""
+    """Of one call, for the listener."""
 
     begun: float
     given: float | None = None
     """When it had a replica that was ready."""
     outcome: str = OK
-    told: Told = field(default_factory=Told)
+    stats: CallStats = field(default_factory=CallStats)
 
     def served(self, spec: DeploymentSpec, now: float) -> Served:
         given = now if self.given is None else self.given
@@ -31,8 +31,8 @@ class Record:
             outcome=self.outcome,
             waited_s=given - self.begun,
             seconds=now - given,
-            counts=self.told.counts,
-            times=self.told.times,
+            counts=self.stats.counts,
+            times=self.stats.times,
         )
 
 
@@ -55,7 +55,7 @@ class CallQueue:
         Args:
             within_s: how long it has from being given to a replica to its whole answer; None: as
                 long as it takes.
-            is_steady: those who answer now are those who will.
+            is_steady: the replicas that answer now will go on to.
         """
         ahead = self._calls
         if ahead >= spec.max_queue:
@@ -63,7 +63,7 @@ class CallQueue:
                 f"This deployment's queue is full: {spec.max_queue} requests are waiting or "
                 "running. Try again in a moment.",
                 code="queue_full",
-                retry_after_s=self.pace.takes_s(ahead - 1),
+                retry_after_s=self.pace.median_s(ahead - 1),
             )
         if within_s is not None and is_steady and ahead:
             self._check_deadline(ahead, within_s)
@@ -91,19 +91,19 @@ class CallQueue:
         finally:
             self._calls -= 1
             ended, run = self._clock(), copy_context().run
-            record.told.once_complete(
+            record.stats.when_complete(
                 lambda: run(self._listener.served, record.served(spec, ended))
             )
 
     def _check_deadline(self, ahead: int, within_s: float) -> None:
-        """Turn away whom the answer would reach too late: nothing is computed for nobody."""
-        least_s = self.pace.surely_s(ahead) if self.pace.most_s >= within_s else None
-        if least_s is None or least_s < within_s:
+        """Raises `RateLimitError` where the answer would come too late to be of use."""
+        p10_s = self.pace.p10_s(ahead) if self.pace.max_p10_s >= within_s else None
+        if p10_s is None or p10_s < within_s:
             return
-        takes_s = self.pace.takes_s(ahead)
+        expected_s = self.pace.median_s(ahead)
         raise RateLimitError(
             f"This deployment's queue is too long: with the {ahead} requests before it, this one "
-            f"would take about {takes_s:.0f} s, and it has {within_s:g} s. Try again later.",
+            f"would take about {expected_s:.0f} s, and it has {within_s:g} s. Try again later.",
             code="queue_full",
-            retry_after_s=max(1.0, takes_s - within_s),
+            retry_after_s=max(1.0, expected_s - within_s),
         )

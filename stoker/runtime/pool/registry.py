@@ -1,47 +1,48 @@
-"""The pools of all deployments, and which of them are looked after."""
+"""The pools of all deployments, and which of them are due for upkeep."""
 
 import logging
 from collections.abc import Iterator
 
 from stoker.errors import NotFoundError
-from stoker.runtime.pool.deployment_pool import Pool
+from stoker.runtime.pool.deployment_pool import DeploymentPool
 
 log = logging.getLogger(__name__)
 
 
-class Pools:
+class PoolRegistry:
     def __init__(self) -> None:
-        self._pools: dict[str, Pool] = {}
-        self.attended: dict[str, Pool] = {}
-        """Those that may need upkeep: of thousands that are known, few have anything to do."""
+        self._pools: dict[str, DeploymentPool] = {}
+        self.due: dict[str, DeploymentPool] = {}
+        """Pools that may need upkeep: of thousands that are known, few have anything to do."""
 
-    def __iter__(self) -> Iterator[Pool]:
+    def __iter__(self) -> Iterator[DeploymentPool]:
         return iter(self._pools.values())
 
-    def get(self, deployment_id: str) -> Pool | None:
+    def get(self, deployment_id: str) -> DeploymentPool | None:
         return self._pools.get(deployment_id)
 
-    def find(self, deployment_id: str) -> Pool:
+    def find(self, deployment_id: str) -> DeploymentPool:
         """Raises `NotFoundError`."""
         pool = self._pools.get(deployment_id)
         if pool is None:
             raise NotFoundError("Deployment not found", code="deployment_not_found")
         return pool
 
-    def add(self, pool: Pool) -> None:
+    def add(self, pool: DeploymentPool) -> None:
         self._pools[pool.spec.id] = pool
 
-    def pop(self, deployment_id: str) -> Pool | None:
+    def pop(self, deployment_id: str) -> DeploymentPool | None:
         return self._pools.pop(deployment_id, None)
 
-    def attend(self, deployment_id: str) -> None:
-        """It has or will have something to do. Raises `NotFoundError`."""
-        self.attended[deployment_id] = self.find(deployment_id)
+    def mark_due(self, deployment_id: str) -> None:
+        """The next `tick` is to reach it. Raises `NotFoundError`."""
+        self.due[deployment_id] = self.find(deployment_id)
 
-    def tend(self) -> None:
-        for deployment_id, pool in list(self.attended.items()):
+    def tick(self) -> None:
+        """A round of upkeep: of the pools that are due, which stay so while they need it."""
+        for deployment_id, pool in list(self.due.items()):
             if not pool.needs_upkeep:
-                del self.attended[deployment_id]
+                del self.due[deployment_id]
                 continue
             try:
                 pool.tick()

@@ -6,7 +6,7 @@ from contextlib import aclosing
 
 from stoker.errors import CapacityError, ConflictError, InferenceTimeoutError
 from stoker.runtime.interface import KEEP_ALIVE, Call, OnProgress, Reason
-from stoker.runtime.pool.handle import Replica, WorkerLostError
+from stoker.runtime.pool.handle import ReplicaHandle, WorkerLostError
 from stoker.runtime.pool.queue import CallQueue
 from stoker.runtime.pool.starts import Starts
 from stoker.runtime.pool.state import State
@@ -14,7 +14,7 @@ from stoker.wire.generation_request import Generation
 
 # Outstanding requests on the least busy replica from which on another one is started.
 SCALE_UP_AT = 16
-# A place in the queue for memory is kept for so long: who was told to ask again may do so.
+# A claim to memory is kept for so long after the last wait: who got 503 may ask again.
 CLAIM_KEPT_S = 15.0
 # A lost replica's requests are given to another one once, if they had not been begun.
 ATTEMPTS = 2
@@ -28,11 +28,11 @@ class Router:
         self.waiting = 0
         """Calls that wait for a replica."""
         self._wanted_at = 0.0
-        """When the last of them came to an end."""
+        """When the last wait came to an end."""
 
     @property
     def is_wanted(self) -> bool:
-        """Whether somebody waits for a replica, or may ask again in a moment."""
+        """Whether a call waits for a replica, or may come again in a moment."""
         return self.waiting > 0 or self._state.clock() - self._wanted_at < CLAIM_KEPT_S
 
     async def call(
@@ -55,7 +55,7 @@ class Router:
                 record.given = state.clock()
                 try:
                     async with asyncio.timeout(timeout_s):
-                        return await replica.call(call, record.told, on_progress)
+                        return await replica.call(call, record.stats, on_progress)
                 except TimeoutError:
                     raise _timeout(timeout_s) from None
                 except WorkerLostError as error:
@@ -80,7 +80,7 @@ class Router:
                 begun = False
                 try:
                     async with aclosing(
-                        replica.stream(call, record.told, timeout_s, keep_alive)
+                        replica.stream(call, record.stats, timeout_s, keep_alive)
                     ) as parts:
                         async for part in parts:
                             begun = True
@@ -93,7 +93,7 @@ class Router:
                         break
             raise _lost()
 
-    async def _ready_replica(self, ready_by: float, busy_at: int = SCALE_UP_AT) -> Replica:
+    async def _ready_replica(self, ready_by: float, busy_at: int = SCALE_UP_AT) -> ReplicaHandle:
         """The least busy replica; starts one, and only one, where there is none.
 
         `busy_at`: with so many requests outstanding, it is better to have one more.
@@ -105,7 +105,7 @@ class Router:
             self.waiting -= 1
             self._wanted_at = self._state.clock()
 
-    async def _next_ready(self, ready_by: float, busy_at: int) -> Replica:
+    async def _next_ready(self, ready_by: float, busy_at: int) -> ReplicaHandle:
         state = self._state
         refusals = state.backoff.refusals
         while True:
@@ -117,13 +117,13 @@ class Router:
                 )
             if ready := state.ready():
                 replica = min(ready, key=lambda one: one.outstanding)
-                may_grow = state.alive() < state.most and state.backoff.may_try
+                may_grow = state.alive() < state.max_alive and state.backoff.may_try
                 if replica.outstanding >= busy_at and may_grow:
-                    self._starts.begin_where_room(Reason.BACKLOG)
+                    self._starts.begin_if_room(Reason.BACKLOG)
                 is_alone = busy_at == 1 and replica.outstanding > 0
                 if not (is_alone and state.starts and remaining > 0):
                     return replica
-                await state.news.wait(remaining)
+                await state.changes.wait(remaining)
                 continue
             state.backoff.check_refusals(refusals)
             if not state.starts:
@@ -131,7 +131,7 @@ class Router:
                 self._starts.begin(Reason.REQUEST)
             if remaining <= 0:
                 raise self._starts.why_not_ready()
-            await state.news.wait(remaining)
+            await state.changes.wait(remaining)
 
 
 def _worth_retrying(error: WorkerLostError, attempt: int) -> bool:

@@ -6,7 +6,7 @@ import logging
 from stoker.errors import CapacityError, ModelLoadingError, StokerError
 from stoker.runtime.interface import DeploymentSpec, LoadError, Readiness, Reason, Status
 from stoker.runtime.pool.draining import Draining
-from stoker.runtime.pool.handle import Replica
+from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.pool.launcher import Launcher, Limits
 from stoker.runtime.pool.pace import Pace
 from stoker.runtime.pool.state import Start, State
@@ -28,32 +28,32 @@ class Starts:
         start = Start(reason)
         start.task = asyncio.create_task(self._bring_up(start))
         self._state.starts.add(start)
-        self._state.observe(reason, "A replica is starting.")
+        self._state.notify(reason, "A replica is starting.")
 
-    def begin_where_room(self, reason: Reason) -> None:
-        """What is only good to have is not even tried where there is no room."""
+    def begin_if_room(self, reason: Reason) -> None:
+        """Begin a start; one that is not needed only where there is free memory for it."""
         if self._is_needed(reason) or self._launcher.has_room(self._state.spec):
             self.begin(reason)
 
-    def keep(self, least: int) -> None:
+    def keep_loaded(self, least: int) -> None:
         """Begin a start where fewer replicas are there or on their way."""
         if self._state.alive() < least and self._state.backoff.may_try:
-            self.begin_where_room(Reason.KEPT_LOADED)
+            self.begin_if_room(Reason.KEPT_LOADED)
 
-    def give_up_claims(self, of: Reason | None = None) -> None:
-        """Nobody is to make room any more, for any start or for those of one reason."""
+    def cancel_claims(self, of: Reason | None = None) -> None:
+        """Give up the claims to memory of all starts, or of the starts for one reason."""
         for start in self._state.starts:
             if start.is_claiming and of in (None, start.reason):
                 start.task.cancel()
 
     def failed(self, reason: Reason, problem: LoadError) -> None:
-        """A replica could not be loaded, or has ended in a way that would repeat itself."""
+        """A load has failed, or a replica has ended in a way that would repeat itself."""
         self._draining.kill_starting()
         self._state.backoff.failed(problem)
-        self._state.observe(reason, str(problem))
+        self._state.notify(reason, str(problem))
 
     def why_not_ready(self) -> StokerError:
-        """For who has waited in vain: its replica has no memory yet, or loads."""
+        """The error of a call whose wait is over: its replica waits for memory, or loads."""
         state = self._state
         if state.starts and all(start.is_claiming for start in state.starts):
             return CapacityError(
@@ -71,20 +71,20 @@ class Starts:
     async def _bring_up(self, start: Start) -> None:
         state = self._state
         asked = state.clock()
-        replica: Replica | None = None
+        replica: ReplicaHandle | None = None
         try:
-            replica = await self._brought_up(start)
+            replica = await self._start(start)
         except CapacityError as error:
             self._refused(error)
         except LoadError as error:
-            if error.has_another_way:
+            if error.has_fallback:
                 self.begin(start.reason)
                 return
             self.failed(Reason.OUT_OF_MEMORY if error.out_of_memory else Reason.LOAD_FAILED, error)
         except TimeoutError:
             problem = LoadError(f"not loaded in {self._limits.load_timeout_s:g} s.")
             for one in state.of_status(Status.STARTING):
-                one.condemned = Reason.LOAD_TIMEOUT
+                one.kill_reason = Reason.LOAD_TIMEOUT
             self.failed(Reason.LOAD_TIMEOUT, problem)
         except Exception:
             log.exception("a replica could not be started")
@@ -93,15 +93,18 @@ class Starts:
             state.listener.loaded(state.spec.id, state.clock() - asked)
             self._loaded(replica)
         elif not state.backoff.problem:
-            state.observe(start.reason, "Nobody waits for it any more.")
-        state.news.announce()
+            state.notify(start.reason, "Nobody waits for it any more.")
+        state.changes.notify_all()
 
-    async def _brought_up(self, start: Start) -> Replica | None:
-        """A replica that is loaded; none where nobody wants it any more."""
+    async def _start(self, start: Start) -> ReplicaHandle | None:
+        """A replica that is loaded; None where its claim to memory was cancelled.
+
+        Raises `CapacityError`, `LoadError`, and `TimeoutError` where loading takes too long.
+        """
         state = self._state
         spec, generation = state.spec, state.generation
         try:
-            replica_id = await self._claimed(spec, start)
+            replica_id = await self._claim(spec, start)
             if replica_id is None:
                 return None
             async with asyncio.timeout(self._limits.load_timeout_s):
@@ -110,21 +113,21 @@ class Starts:
                 try:
                     await replica.loaded
                 except LoadError as error:
-                    raise self._with_another_way(replica, error) from error
+                    raise self._with_fallback(replica, error) from error
             return replica
         finally:
             state.starts.discard(start)
 
-    def _with_another_way(self, replica: Replica, problem: LoadError) -> LoadError:
-        """What ended a load, having set aside what it was loaded with: it has served on torch."""
-        if replica.execution is None or problem.out_of_memory or problem.has_another_way:
+    def _with_fallback(self, replica: ReplicaHandle, problem: LoadError) -> LoadError:
+        """What ended a load, with its execution quarantined: it can be served on torch."""
+        if replica.execution is None or problem.out_of_memory or problem.has_fallback:
             return problem
         reason = f"It could not be loaded: {problem}"
-        message = self._launcher.set_aside(replica.execution, reason)
-        self._state.note(Reason.ENGINE_SET_ASIDE, message)
-        return LoadError(str(problem), has_another_way=True)
+        message = self._launcher.quarantine(replica.execution, reason)
+        self._state.add_event(Reason.ENGINE_SET_ASIDE, message)
+        return LoadError(str(problem), has_fallback=True)
 
-    async def _claimed(self, spec: DeploymentSpec, start: Start) -> str | None:
+    async def _claim(self, spec: DeploymentSpec, start: Start) -> str | None:
         start.is_claiming = True
         try:
             return await self._launcher.claim(spec, is_needed=self._is_needed(start.reason))
@@ -137,20 +140,20 @@ class Starts:
         is_extra = reason in (Reason.BACKLOG, Reason.KEPT_LOADED)
         return not is_extra or self._state.spec.readiness is Readiness.HOT
 
-    def _loaded(self, replica: Replica) -> None:
+    def _loaded(self, replica: ReplicaHandle) -> None:
         state = self._state
         replica.status = Status.READY
         replica.ready_at = replica.last_used = state.clock()
         state.backoff.loaded()
-        self._pace.forget()
-        state.observe(Reason.LOADED, "Ready.")
-        self._draining.retire_older(replica.generation)
+        self._pace.reset()
+        state.notify(Reason.LOADED, "Ready.")
+        self._draining.drain_older(replica.generation)
         if not state.running:
-            self._draining.retire(replica, Reason.STOPPED_BY_USER)
+            self._draining.drain(replica, Reason.STOPPED_BY_USER)
         elif replica.generation < state.generation and not state.starts:
             # Changed while it was loading.
             self.begin(Reason.CHANGED)
 
     def _refused(self, error: CapacityError) -> None:
         if self._state.backoff.refused(error):
-            self._state.observe(Reason.INSUFFICIENT_MEMORY, error.message)
+            self._state.notify(Reason.INSUFFICIENT_MEMORY, error.message)

@@ -1,4 +1,4 @@
-"""A deployment as it is: what its owner wants of it, what replicas it has, what is told of it."""
+"""The state of a deployment: its specification, its replicas and starts, its observed status."""
 
 import asyncio
 import logging
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from stoker.runtime.interface import DeploymentSpec, Reason, RuntimeListener, Status
 from stoker.runtime.pool.backoff import Backoff
-from stoker.runtime.pool.handle import Replica
+from stoker.runtime.pool.handle import ReplicaHandle
 
 log = logging.getLogger(__name__)
 
@@ -23,17 +23,18 @@ class Start:
     task: "asyncio.Task[None]" = field(init=False)
 
 
-class News:
-    """Wakes those who wait for something about the replicas to change."""
+class Changes:
+    """A condition: wakes every waiter when something about the replicas has changed."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
 
-    def announce(self) -> None:
+    def notify_all(self) -> None:
         event, self._event = self._event, asyncio.Event()
         event.set()
 
     async def wait(self, timeout_s: float) -> None:
+        """Until the next notification, or so long."""
         # Not `asyncio.wait_for`: before Python 3.12 it loses a cancellation that comes together
         # with what it waits for.
         with suppress(TimeoutError):
@@ -43,7 +44,7 @@ class News:
 
 @dataclass(eq=False)
 class State:
-    """What those share who start, use and end a deployment's replicas."""
+    """Shared by what starts, uses and drains a deployment's replicas."""
 
     spec: DeploymentSpec
     running: bool
@@ -51,23 +52,24 @@ class State:
     clock: Callable[[], float]
     generation: int = 0
     """Of the specification: replicas of an older one are replaced."""
-    replicas: dict[str, Replica] = field(default_factory=dict[str, Replica])
+    replicas: dict[str, ReplicaHandle] = field(default_factory=dict[str, ReplicaHandle])
     starts: set[Start] = field(default_factory=set[Start])
-    news: News = field(default_factory=News)
+    changes: Changes = field(default_factory=Changes)
     reason: Reason = Reason.CREATED
     message: str = "Waiting for its first request."
-    _told: Status = Status.IDLE
+    _notified: Status = Status.IDLE
+    """The last status that the listeners were notified of."""
 
     def __post_init__(self) -> None:
         self.backoff = Backoff(self.clock)
 
-    def ready(self) -> list[Replica]:
+    def ready(self) -> list[ReplicaHandle]:
         """Replicas that take work: of the newest specification where there are any."""
         ready = self.of_status(Status.READY)
         newest = max((one.generation for one in ready), default=0)
         return [one for one in ready if one.generation == newest]
 
-    def of_status(self, status: Status) -> list[Replica]:
+    def of_status(self, status: Status) -> list[ReplicaHandle]:
         return [one for one in self.replicas.values() if one.status is status]
 
     def alive(self) -> int:
@@ -77,16 +79,17 @@ class State:
 
     @property
     def is_steady(self) -> bool:
-        """Whether those who answer now are those who will."""
+        """Whether the replicas that answer now will go on to: none is starting."""
         return bool(self.ready()) and not self.starts
 
     @property
-    def kept(self) -> int:
+    def min_loaded(self) -> int:
         """How many its owner wants loaded."""
         return max(1 if self.spec.readiness.stays_loaded else 0, self.spec.min_replicas)
 
     @property
-    def most(self) -> int:
+    def max_alive(self) -> int:
+        """How many there may be under load."""
         return max(1, self.spec.max_replicas, self.spec.min_replicas)
 
     @property
@@ -102,24 +105,24 @@ class State:
             return Status.FAILED
         return Status.STOPPING if Status.STOPPING in states else Status.IDLE
 
-    def note(self, reason: Reason, message: str) -> None:
-        """Something has happened that changes no status, and is worth an event."""
+    def add_event(self, reason: Reason, message: str) -> None:
+        """Notify the listener of what changes no status and is worth an event."""
         log.info("deployment event", extra={"deployment": self.spec.id, "reason": reason})
         self.listener.changed(self.spec.id, self.status, reason, message)
 
-    def observe(self, reason: Reason, message: str) -> None:
-        """Something has happened: tell of it, where it has changed the status."""
+    def notify(self, reason: Reason, message: str) -> None:
+        """Notify the listener where the status has changed, and of every failure."""
         status = self.status
-        if status is not self._told or status is Status.FAILED:
-            self._told, self.reason, self.message = status, reason, message
+        if status is not self._notified or status is Status.FAILED:
+            self._notified, self.reason, self.message = status, reason, message
             log.info(
                 "deployment changed",
                 extra={"deployment": self.spec.id, "status": status, "reason": reason},
             )
             self.listener.changed(self.spec.id, status, reason, message)
 
-    def settled(self) -> None:
-        """A replica has ended as it was told to; why the deployment failed stays said."""
+    def replica_stopped(self) -> None:
+        """A draining replica has ended. The reason of a failed deployment stays as it is."""
         problem = self.backoff.problem if self.status is Status.FAILED else None
-        if problem is None or self._told is not Status.FAILED:
-            self.observe(self.reason, str(problem or ("" if self.running else "Stopped.")))
+        if problem is None or self._notified is not Status.FAILED:
+            self.notify(self.reason, str(problem or ("" if self.running else "Stopped.")))

@@ -40,11 +40,11 @@ class Channel:
         try:
             self._socket.send_multipart(frames, zmq.NOBLOCK)
         except zmq.Again:
-            # Nobody is at the other end: the process has ended, of which the host will tell in a
-            # moment. What was sent to it is lost with whatever else it had.
+            # Nobody is at the other end: the process has ended, which is reported in a moment.
+            # What was sent to it is lost with whatever else it had.
             log.info("a message to a replica that has ended is dropped")
             return
-        # The descriptor tells of a *change* only, and sending may have swallowed it (see
+        # The descriptor signals a *change* only, and sending may have swallowed it (see
         # ZMQ_FD in its manual): what came meanwhile would wait for the next message.
         if self._socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
             self._loop.call_soon(self._drain)

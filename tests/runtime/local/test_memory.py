@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from stoker.errors import CapacityError
-from stoker.runtime.local.memory import PATIENCE_S, Memory, Tenant
+from stoker.runtime.local.memory import PATIENCE_S, Candidate, Memory
 from stoker.runtime.pool.sizes import in_words
 
 GIB = 1 << 30
@@ -18,18 +18,18 @@ class World:
 
     def __init__(self, total: int = 100) -> None:
         self.now = 0.0
-        self.replicas: dict[str, Tenant] = {}
+        self.replicas: dict[str, Candidate] = {}
         self.at_work: set[str] = set()
         self.evicted: list[str] = []
         self.memory = Memory(total, self, lambda: self.now)
 
-    def idle(self) -> Iterable[Tenant]:
+    def idle(self) -> Iterable[Candidate]:
         return [one for one in self._staying() if one.replica_id not in self.at_work]
 
-    def working(self) -> Iterable[Tenant]:
+    def working(self) -> Iterable[Candidate]:
         return [one for one in self._staying() if one.replica_id in self.at_work]
 
-    def _staying(self) -> list[Tenant]:
+    def _staying(self) -> list[Candidate]:
         return [one for one in self.replicas.values() if one.replica_id not in self.evicted]
 
     def evict(self, replica_id: str) -> None:
@@ -38,7 +38,7 @@ class World:
 
     async def load(self, name: str, need: int, *, warm: bool = False, busy: bool = False) -> None:
         await asyncio.wait_for(self.memory.claim(name, f"dep-{name}", need), 1)
-        self.replicas[name] = Tenant(name, warm, self.now)
+        self.replicas[name] = Candidate(name, warm, self.now)
         if busy:
             self.at_work.add(name)
 
@@ -130,7 +130,7 @@ class TestTurns:
     async def test_two_that_exclude_each_other(self, world: World):
         first, second = world.ask("a", 80), world.ask("b", 80)
         await first
-        world.replicas["a"] = Tenant("a", False, world.now)
+        world.replicas["a"] = Candidate("a", False, world.now)
         world.at_work.add("a")
         await world.pass_(PATIENCE_S)
         assert world.evicted == ["a"]
@@ -224,7 +224,7 @@ async def test_whatever_happens_the_budget_is_kept_and_all_are_served():
         await world.pass_(rng.random())
         for one in [one for one, task in waiting.items() if task.done()]:
             waiting.pop(one)
-            world.replicas[one] = Tenant(one, rng.random() < 0.3, world.now)
+            world.replicas[one] = Candidate(one, rng.random() < 0.3, world.now)
             world.at_work.add(one)
         for one in rng.sample(sorted(world.at_work), min(2, len(world.at_work))):
             world.at_work.discard(one)
@@ -239,7 +239,7 @@ async def test_whatever_happens_the_budget_is_kept_and_all_are_served():
         await world.pass_(1)
         for one in [one for one, task in waiting.items() if task.done()]:
             waiting.pop(one)
-            world.replicas[one] = Tenant(one, False, world.now)
+            world.replicas[one] = Candidate(one, False, world.now)
         assert world.memory.held <= 1000
         if not waiting:
             break

@@ -11,16 +11,16 @@ from stoker.runtime.interface import DeploymentSpec, RuntimeListener, Status
 from stoker.runtime.local.residents import Resident
 from stoker.runtime.local.runtime import LocalRuntime
 from stoker.runtime.local.sizing import HEADROOM
-from stoker.runtime.pool.handle import Replica
-from tests.runtime.pool.test_pool import SPEC, Wire
+from stoker.runtime.pool.handle import ReplicaHandle
+from tests.runtime.pool.test_pool import SPEC, Flight, Wire
 
 
-class Ear(RuntimeListener):
+class Recorder(RuntimeListener):
     def __init__(self) -> None:
-        self.weighings: list[DeploymentSpec] = []
+        self.measurements: list[DeploymentSpec] = []
 
-    def weighed(self, spec: DeploymentSpec) -> None:
-        self.weighings.append(spec)
+    def measured(self, spec: DeploymentSpec) -> None:
+        self.measurements.append(spec)
 
 
 class World:
@@ -28,23 +28,21 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self.runtime = LocalRuntime(Settings(data_dir=folder, memory_budget_mib=1024), Any)
-        self.ear = Ear()
-        self.runtime._listeners.add(self.ear)
+        self.recorder = Recorder()
+        self.runtime._listeners.add(self.recorder)
         self.spec = replace(SPEC, memory_bytes=300 * MIB)
         self.runtime.apply(self.spec, running=False)
         channel: Any = Wire()
-        self.replica = Replica(
-            id="rep_1", flight_path=folder / "flight", generation=0, channel=channel
-        )
+        self.replica = ReplicaHandle(id="rep_1", flight=Flight(), generation=0, channel=channel)
         self.replica.status, self.replica.answered = Status.READY, 1
         self.runtime._memory.take("rep_1", SPEC.id, 300 * MIB)
         pool = self.runtime._pools.find(SPEC.id)
         self.resident = Resident(self.replica, pool, self.spec, folder, folder)
         self.runtime._residents["rep_1"] = self.resident
 
-    def weigh(self, own_mib: int) -> None:
-        self.replica.own_bytes = own_mib * MIB
-        self.runtime._weighing.weigh(self.resident)
+    def measure(self, own_mib: int) -> None:
+        self.replica.vitals.own_bytes = own_mib * MIB
+        self.runtime._sizing.measure(self.resident)
 
     @property
     def needed(self) -> int:
@@ -59,23 +57,23 @@ async def world(tmp_path: Path) -> World:
 
 
 async def test_what_it_needed_most_is_what_the_next_one_claims(world: World) -> None:
-    world.weigh(200)
-    world.weigh(100)
+    world.measure(200)
+    world.measure(100)
     most = int(200 * MIB * HEADROOM)
     assert world.needed == world.runtime._memory.held == most
-    assert [spec.memory_bytes for spec in world.ear.weighings] == [most]
+    assert [spec.memory_bytes for spec in world.recorder.measurements] == [most]
 
 
 async def test_one_that_is_to_be_replaced_tells_nothing_of_the_next(world: World) -> None:
-    world.weigh(200)
+    world.measure(200)
     changed = replace(world.spec, dtype="bfloat16", memory_bytes=250 * MIB)
     world.runtime.apply(changed, running=False)
     assert world.needed == 250 * MIB, "the estimate, not what was measured in another dtype"
-    world.ear.weighings.clear()
-    world.weigh(400)
+    world.recorder.measurements.clear()
+    world.measure(400)
     assert world.needed == 250 * MIB
-    assert not world.ear.weighings
+    assert not world.recorder.measurements
     assert world.runtime._memory.held == int(400 * MIB * HEADROOM), "it claims what it holds itself"
     world.runtime.apply(replace(world.spec, memory_bytes=300 * MIB), running=False)
-    world.weigh(200)
+    world.measure(200)
     assert world.needed == int(200 * MIB * HEADROOM), "once more as this one runs"

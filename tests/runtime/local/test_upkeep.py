@@ -40,8 +40,8 @@ async def runtime(tmp_path: Path, folders: Folders, monkeypatch: pytest.MonkeyPa
 
 def tended(runtime: LocalRuntime) -> set[str]:
     """Those that are left once it is seen which have nothing to do."""
-    runtime._pools.tend()
-    return set(runtime._pools.attended)
+    runtime._pools.tick()
+    return set(runtime._pools.due)
 
 
 async def test_idle_ones_cost_nothing(runtime: LocalRuntime) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,12 +19,11 @@ from stoker.runtime.interface import (
     Served,
     Status,
 )
-from stoker.runtime.pool.backoff import FIRST_S, MOST_ENDS
-from stoker.runtime.pool.deployment_pool import EARLY_END_S, Pool
-from stoker.runtime.pool.handle import PROVED_ANSWERS, PROVED_S, Replica
+from stoker.runtime.pool.backoff import INITIAL_S, MAX_EARLY_ENDS
+from stoker.runtime.pool.deployment_pool import EARLY_END_S, DeploymentPool
+from stoker.runtime.pool.handle import PROVED_ANSWERS, PROVED_S, ReplicaHandle
 from stoker.runtime.pool.launcher import Limits
 from stoker.runtime.pool.routing import CLAIM_KEPT_S, SCALE_UP_AT
-from stoker.wire.flight import FlightRecord
 from stoker.wire.protocol import (
     Cancelled,
     Execution,
@@ -61,7 +59,7 @@ class Wire:
     def listen(self, received: Any) -> None:
         self._received = received
 
-    def heard(self, message: FromReplica | None = None) -> None:
+    def receive(self, message: FromReplica | None = None) -> None:
         """By default something of no matter, which shows that the replica lives."""
         self._received([msgspec.msgpack.encode(message or Loading(1.0, "")), b""])
 
@@ -71,17 +69,29 @@ class Wire:
     def close(self) -> None: ...
 
 
+class Flight:
+    """What a replica is working on, as the test says."""
+
+    def __init__(self) -> None:
+        self.preparing: set[int] = set()
+        self.running: set[int] = set()
+
+    def read_slots(self) -> tuple[set[int], set[int]]:
+        return self.preparing, self.running
+
+    def remove(self) -> None: ...
+
+
 class Launcher:
-    def __init__(self, clock: Clock, folder: Path) -> None:
+    def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self.folder = folder
-        self.launched: list[Replica] = []
+        self.launched: list[ReplicaHandle] = []
         self.killed: list[str] = []
         self.fail: str | None = None
         self.lasting = False
         self.too_large = False
         self.funded = True
-        self.aside: list[tuple[Execution, str]] = []
+        self.quarantined: list[tuple[Execution, str]] = []
         self.memory = asyncio.Event()
         self.memory.set()
 
@@ -99,18 +109,18 @@ class Launcher:
     def shortage(self, spec: DeploymentSpec) -> str:
         return "It needs 3 GiB."
 
-    def leaving(self, replica_id: str) -> None: ...
+    def ending(self, replica_id: str) -> None: ...
 
     def is_funded(self, spec: DeploymentSpec) -> bool:
         return self.funded
 
-    async def launch(self, spec: DeploymentSpec, generation: int, replica_id: str) -> Replica:
+    async def launch(self, spec: DeploymentSpec, generation: int, replica_id: str) -> ReplicaHandle:
         if self.fail:
             raise LoadError(self.fail, lasting=self.lasting)
         channel: Any = Wire()
-        replica = Replica(
+        replica = ReplicaHandle(
             id=replica_id,
-            flight_path=self.folder / f"{len(self.launched)}",
+            flight=Flight(),
             generation=generation,
             channel=channel,
             clock=self.clock,
@@ -118,8 +128,8 @@ class Launcher:
         self.launched.append(replica)
         return replica
 
-    def set_aside(self, execution: Execution, reason: str) -> str:
-        self.aside.append((execution, reason))
+    def quarantine(self, execution: Execution, reason: str) -> str:
+        self.quarantined.append((execution, reason))
         return f"{reason} It is set aside."
 
     def kill(self, replica_id: str) -> None:
@@ -129,7 +139,7 @@ class Launcher:
         return 1
 
 
-class Ear(RuntimeListener):
+class Recorder(RuntimeListener):
     def __init__(self) -> None:
         self.changes: list[tuple[Status, Reason]] = []
         self.calls: list[Served] = []
@@ -142,30 +152,30 @@ class Ear(RuntimeListener):
 
 
 class World:
-    def __init__(self, folder: Path, **spec: Any) -> None:
+    def __init__(self, **spec: Any) -> None:
         self.clock = Clock()
-        self.launcher = Launcher(self.clock, folder)
-        self.ear = Ear()
-        self.pool = Pool(
+        self.launcher = Launcher(self.clock)
+        self.recorder = Recorder()
+        self.pool = DeploymentPool(
             spec=replace(SPEC, **spec),
             running=True,
             launcher=self.launcher,
             limits=LIMITS,
-            listener=self.ear,
+            listener=self.recorder,
             clock=self.clock,
         )
 
     def call(self, wait_s: float = 60) -> "asyncio.Task[bytes]":
         return asyncio.create_task(self.pool.call(CALL, wait_s=wait_s, timeout_s=60))
 
-    async def loaded(self, index: int = -1) -> Replica:
+    async def loaded(self, index: int = -1) -> ReplicaHandle:
         await settle()
         replica = self.launcher.launched[index]
         replica.loaded.set_result(None)
         await settle()
         return replica
 
-    async def answer_first(self, replica: Replica) -> None:
+    async def answer_first(self, replica: ReplicaHandle) -> None:
         """The oldest call, after a second."""
         self.clock.now += 1
         answer = next(one for one in replica.pending.values() if not one.ended)
@@ -173,7 +183,7 @@ class World:
         answer.end()
         await settle()
 
-    def answer(self, replica: Replica) -> None:
+    def answer(self, replica: ReplicaHandle) -> None:
         for answer in replica.pending.values():
             if not answer.ended:
                 answer.add(b"[]")
@@ -187,8 +197,8 @@ async def settle() -> None:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+def world() -> World:
+    return World()
 
 
 class TestStart:
@@ -204,7 +214,7 @@ class TestStart:
         replica = await world.loaded()
         world.answer(replica)
         await call
-        assert world.ear.changes == [
+        assert world.recorder.changes == [
             (Status.STARTING, Reason.REQUEST),
             (Status.READY, Reason.LOADED),
         ]
@@ -228,7 +238,7 @@ class TestStart:
 class TestFailingLoad:
     async def test_backs_off_and_doubles(self, world: World) -> None:
         world.launcher.fail = "no such file"
-        for expected in (FIRST_S, 2 * FIRST_S, 4 * FIRST_S):
+        for expected in (INITIAL_S, 2 * INITIAL_S, 4 * INITIAL_S):
             with pytest.raises(ModelLoadingError, match="no such file"):
                 await world.call()
             assert world.pool.stats().status is Status.FAILED
@@ -249,7 +259,7 @@ class TestFailingLoad:
         world.pool.exited(world.launcher.launched[0], -11)
         with pytest.raises(ModelLoadingError, match="signal 11"):
             await call
-        assert (Status.FAILED, Reason.LOAD_FAILED) in world.ear.changes
+        assert (Status.FAILED, Reason.LOAD_FAILED) in world.recorder.changes
 
     async def test_changing_the_deployment_forgets_it(self, world: World) -> None:
         world.launcher.fail = "no such file"
@@ -293,7 +303,7 @@ class TestCrashLoop:
         await settle()
 
     async def test_ends_in_failed(self, world: World) -> None:
-        for _ in range(MOST_ENDS - 1):
+        for _ in range(MAX_EARLY_ENDS - 1):
             await self.ended(world, -11)
             assert world.pool.stats().status is Status.IDLE
         await self.ended(world, -11)
@@ -304,7 +314,7 @@ class TestCrashLoop:
         with pytest.raises(ModelLoadingError, match="tried again in 10 s"):
             await world.call()
         # It is tried again, and the next pause is longer.
-        world.clock.now += FIRST_S
+        world.clock.now += INITIAL_S
         await self.ended(world, -11)
         with pytest.raises(ModelLoadingError, match="tried again in 20 s"):
             await world.call()
@@ -313,24 +323,24 @@ class TestCrashLoop:
     async def test_one_that_has_proved_itself_begins_anew(
         self, world: World, answers: int, lived: float
     ) -> None:
-        for _ in range(MOST_ENDS - 1):
+        for _ in range(MAX_EARLY_ENDS - 1):
             await self.ended(world, -11)
         await self.ended(world, -11, answers=answers, lived=lived)
-        for _ in range(MOST_ENDS - 1):
+        for _ in range(MAX_EARLY_ENDS - 1):
             await self.ended(world, -11)
             assert world.pool.stats().status is Status.IDLE
 
     async def test_what_others_end_is_no_loop(self, world: World) -> None:
-        for _ in range(2 * MOST_ENDS):
+        for _ in range(2 * MAX_EARLY_ENDS):
             await self.ended(world, -9)
         assert world.pool.stats().status is Status.IDLE
 
     async def test_ending_at_the_first_pass_doubles_the_pause(self, world: World) -> None:
         """A load that succeeds is no reason to forget it."""
-        for pause in (FIRST_S, 2 * FIRST_S, 4 * FIRST_S):
+        for pause in (INITIAL_S, 2 * INITIAL_S, 4 * INITIAL_S):
             call = world.call()
             replica = await world.loaded()
-            FlightRecord(replica.flight_path).set(1, replica.pending)
+            replica.flight.running.update(replica.pending)
             world.pool.exited(replica, -8)
             with pytest.raises(CapacityError):
                 await call
@@ -340,7 +350,7 @@ class TestCrashLoop:
 
 
 class TestConverted:
-    async def ended(self, world: World, status: int, **fields: Any) -> Replica:
+    async def ended(self, world: World, status: int, **fields: Any) -> ReplicaHandle:
         """A replica has begun with a conversion, and ended."""
         call = world.call()
         replica = await world.loaded()
@@ -355,36 +365,36 @@ class TestConverted:
 
     async def test_is_set_aside_by_a_crash(self, world: World) -> None:
         await self.ended(world, -8)
-        ((execution, reason),) = world.launcher.aside
+        ((execution, reason),) = world.launcher.quarantined
         assert execution is EXECUTION
         assert reason == "A replica ended by signal 8 (SIGFPE) soon after it began to use it."
-        assert Reason.ENGINE_SET_ASIDE in [reason for _, reason in world.ear.changes]
+        assert Reason.ENGINE_SET_ASIDE in [reason for _, reason in world.recorder.changes]
         # The next one starts at once.
         call = world.call()
         world.answer(await world.loaded())
         assert await call == b"[]"
 
     async def test_is_set_aside_by_a_hang(self, world: World) -> None:
-        await self.ended(world, -9, condemned=Reason.STALLED)
-        ((_, reason),) = world.launcher.aside
+        await self.ended(world, -9, kill_reason=Reason.STALLED)
+        ((_, reason),) = world.launcher.quarantined
         assert reason.startswith("A replica hung and was ended soon after")
 
     async def test_is_not_to_blame_for_what_others_end(self, world: World) -> None:
         await self.ended(world, -9)
-        assert not world.launcher.aside
+        assert not world.launcher.quarantined
 
     async def test_is_not_to_blame_once_it_has_served(self, world: World) -> None:
         await self.ended(world, -11, answered=1 + PROVED_ANSWERS)
-        assert not world.launcher.aside
+        assert not world.launcher.quarantined
 
     async def test_is_not_to_blame_for_an_input_that_is_decoded(self, world: World) -> None:
         call = world.call()
         replica = await world.loaded()
         replica.begin_with(EXECUTION)
-        FlightRecord(replica.flight_path).set(0, replica.pending)
+        replica.flight.preparing.update(replica.pending)
         world.clock.now += EARLY_END_S
         world.pool.exited(replica, -11)
-        assert not world.launcher.aside
+        assert not world.launcher.quarantined
         with pytest.raises(CapacityError):
             await call
 
@@ -395,10 +405,10 @@ class TestConverted:
         first.begin_with(EXECUTION)
         world.pool.exited(first, -8)
         await settle()
-        assert len(world.launcher.aside) == 1
+        assert len(world.launcher.quarantined) == 1
         world.answer(await world.loaded())
         assert await call == b"[]"
-        assert Status.FAILED not in [status for status, _ in world.ear.changes]
+        assert Status.FAILED not in [status for status, _ in world.recorder.changes]
 
     async def test_that_cannot_be_loaded_any_more(self, world: World) -> None:
         """Its cache is broken, say."""
@@ -407,16 +417,16 @@ class TestConverted:
         (first,) = world.launcher.launched
         first.begin_with(EXECUTION)
         wire: Any = first.channel
-        wire.heard(LoadFailed("RuntimeError: no such file."))
+        wire.receive(LoadFailed("RuntimeError: no such file."))
         await settle()
-        ((_, reason),) = world.launcher.aside
+        ((_, reason),) = world.launcher.quarantined
         assert reason == "It could not be loaded: RuntimeError: no such file."
         world.pool.exited(first, 0)
         world.answer(await world.loaded())
         assert await call == b"[]"
 
-    async def test_that_hangs_while_it_is_loaded(self, tmp_path: Path) -> None:
-        world = World(tmp_path)
+    async def test_that_hangs_while_it_is_loaded(self) -> None:
+        world = World()
         world.pool._starts._limits = replace(LIMITS, load_timeout_s=0.01)
         call = world.call()
         await settle()
@@ -426,28 +436,28 @@ class TestConverted:
             await call
         assert world.launcher.killed == [first.id]
         world.pool.exited(first, -9)
-        assert len(world.launcher.aside) == 1
+        assert len(world.launcher.quarantined) == 1
 
     async def test_no_other_engine_may_take_its_place(self, world: World) -> None:
         call = world.call()
         replica = await world.loaded()
-        world.pool.refuse("OpenVINO cannot run it. Set 'engine' to 'auto'.")
-        assert (Status.FAILED, Reason.ENGINE_FAILED) in world.ear.changes
+        world.pool.fail_engine("OpenVINO cannot run it. Set 'engine' to 'auto'.")
+        assert (Status.FAILED, Reason.ENGINE_FAILED) in world.recorder.changes
         with pytest.raises(ModelLoadingError, match="Set 'engine' to 'auto'"):
             await world.call()
         world.answer(replica)
         assert await call == b"[]", "what was begun is finished"
-        told = list(world.ear.changes)
+        told = list(world.recorder.changes)
         world.pool.exited(replica, 0)
         stats = world.pool.stats()
         assert (stats.status, stats.reason) == (Status.FAILED, Reason.ENGINE_FAILED)
         assert stats.message == "OpenVINO cannot run it. Set 'engine' to 'auto'.", "it stays said"
-        assert world.ear.changes == told
+        assert world.recorder.changes == told
 
 
 class TestLimits:
-    async def test_queue_is_bounded(self, tmp_path: Path) -> None:
-        world = World(tmp_path, max_queue=3)
+    async def test_queue_is_bounded(self) -> None:
+        world = World(max_queue=3)
         calls = [world.call() for _ in range(3)]
         await settle()
         with pytest.raises(RateLimitError) as caught:
@@ -457,10 +467,8 @@ class TestLimits:
         await asyncio.gather(*calls)
         assert await_free(world)
 
-    async def test_who_is_turned_away_is_told_how_long_the_queue_takes(
-        self, tmp_path: Path
-    ) -> None:
-        world = World(tmp_path, max_queue=30)
+    async def test_who_is_turned_away_is_told_how_long_the_queue_takes(self) -> None:
+        world = World(max_queue=30)
         first = world.call()
         replica = await world.loaded()
         world.answer(replica)
@@ -543,7 +551,7 @@ class TestMemory:
             with pytest.raises(CapacityError, match="It needs 9 GiB"):
                 await world.call()
             assert world.pool.stats().status is Status.FAILED
-        assert world.ear.changes.count((Status.FAILED, Reason.INSUFFICIENT_MEMORY)) == 1
+        assert world.recorder.changes.count((Status.FAILED, Reason.INSUFFICIENT_MEMORY)) == 1
         world.launcher.too_large = False
         call = world.call()
         world.answer(await world.loaded())
@@ -593,7 +601,7 @@ class TestMemory:
         second = world.call()
         await settle()
         world.clock.now += LIMITS.stop_grace_s + 1
-        replica.channel.heard()
+        replica.channel.receive()
         world.pool.tick()
         assert not world.launcher.killed
         assert replica.channel.sent[-1] != SHUTDOWN
@@ -606,17 +614,17 @@ class TestMemory:
     async def test_ended_by_the_kernel(self, world: World) -> None:
         call = world.call()
         replica = await world.loaded()
-        replica.own_bytes = 3 << 30
+        replica.vitals.own_bytes = 3 << 30
         world.pool.exited(replica, -9, out_of_memory=True)
         with pytest.raises(CapacityError, match=r"ran out of memory: .*held 3\.0 GiB"):
             await call
-        assert world.ear.changes[-1] == (Status.FAILED, Reason.OUT_OF_MEMORY)
+        assert world.recorder.changes[-1] == (Status.FAILED, Reason.OUT_OF_MEMORY)
         world.pool.tick()
         await settle()
         assert len(world.launcher.launched) == 1, "it is not started again at once"
 
-    async def test_warm_waits_for_room(self, tmp_path: Path) -> None:
-        world = World(tmp_path, readiness=Readiness.WARM)
+    async def test_warm_waits_for_room(self) -> None:
+        world = World(readiness=Readiness.WARM)
         world.launcher.memory.clear()
         world.pool.tick()
         await settle()
@@ -628,8 +636,8 @@ class TestMemory:
 
 
 class TestRouting:
-    async def test_least_busy(self, tmp_path: Path) -> None:
-        world = World(tmp_path, min_replicas=2, max_replicas=2)
+    async def test_least_busy(self) -> None:
+        world = World(min_replicas=2, max_replicas=2)
         world.pool.tick()
         await world.loaded(0)
         world.pool.tick()
@@ -641,8 +649,8 @@ class TestRouting:
             world.answer(replica)
         await asyncio.gather(*calls)
 
-    async def test_backlog_starts_another(self, tmp_path: Path) -> None:
-        world = World(tmp_path, max_replicas=2)
+    async def test_backlog_starts_another(self) -> None:
+        world = World(max_replicas=2)
         first = world.call()
         await world.loaded()
         calls = [first] + [world.call() for _ in range(SCALE_UP_AT)]
@@ -653,20 +661,20 @@ class TestRouting:
             world.answer(replica)
         await asyncio.gather(*calls)
 
-    async def test_backlog_waits_after_a_start_that_failed(self, tmp_path: Path) -> None:
-        world = World(tmp_path, max_replicas=2)
+    async def test_backlog_waits_after_a_start_that_failed(self) -> None:
+        world = World(max_replicas=2)
         first = world.call()
         await world.loaded()
         world.launcher.fail = "no such file"
         calls = [first] + [world.call() for _ in range(3 * SCALE_UP_AT)]
         await settle()
-        failures = [one for one in world.ear.changes if one[1] is Reason.LOAD_FAILED]
+        failures = [one for one in world.recorder.changes if one[1] is Reason.LOAD_FAILED]
         assert len(failures) <= 1
         world.launcher.fail = None
         calls.append(world.call())
         await settle()
         assert len(world.launcher.launched) == 1
-        world.clock.now += FIRST_S
+        world.clock.now += INITIAL_S
         calls.append(world.call())
         await world.loaded()
         assert len(world.launcher.launched) == 2
@@ -674,8 +682,8 @@ class TestRouting:
             world.answer(replica)
         await asyncio.gather(*calls)
 
-    async def test_long_work_has_a_replica_for_itself(self, tmp_path: Path) -> None:
-        world = World(tmp_path, max_replicas=2)
+    async def test_long_work_has_a_replica_for_itself(self) -> None:
+        world = World(max_replicas=2)
 
         def film() -> "asyncio.Task[bytes]":
             work = world.pool.call(CALL, wait_s=60, timeout_s=60, on_progress=lambda _: None)
@@ -711,18 +719,18 @@ class TestUpkeep:
         call = world.call()
         replica = await world.loaded()
         world.clock.now += 10_000
-        replica._beat_at = replica._moved_at = world.clock.now
+        replica.vitals.last_message_at = replica.vitals.last_progress_at = world.clock.now
         world.pool.tick()
         assert replica.status is Status.READY
         world.answer(replica)
         await call
 
-    async def test_warm_stays_and_comes_back(self, tmp_path: Path) -> None:
-        world = World(tmp_path, readiness=Readiness.WARM)
+    async def test_warm_stays_and_comes_back(self) -> None:
+        world = World(readiness=Readiness.WARM)
         world.pool.tick()
         replica = await world.loaded()
         world.clock.now += 10_000
-        replica._beat_at = world.clock.now
+        replica.vitals.last_message_at = world.clock.now
         world.pool.tick()
         assert replica.status is Status.READY
         world.pool.exited(replica, -9)
@@ -730,8 +738,8 @@ class TestUpkeep:
         await world.loaded()
         assert world.pool.stats().status is Status.READY
 
-    async def test_without_credit_nothing_idle_stays(self, tmp_path: Path) -> None:
-        world = World(tmp_path, readiness=Readiness.HOT)
+    async def test_without_credit_nothing_idle_stays(self) -> None:
+        world = World(readiness=Readiness.HOT)
         world.pool.tick()
         replica = await world.loaded()
         call = world.call()
@@ -744,7 +752,7 @@ class TestUpkeep:
         world.pool.tick()
         assert replica.status is Status.STOPPING
         world.pool.exited(replica, 0)
-        assert world.ear.changes[-1][0] is Status.IDLE
+        assert world.recorder.changes[-1][0] is Status.IDLE
         world.pool.tick()
         await settle()
         assert len(world.launcher.launched) == 1
@@ -762,13 +770,13 @@ class TestUpkeep:
         world.pool.exited(replica, -9)
         world.answer(await world.loaded())
         assert await call == b"[]"
-        assert (Status.IDLE, Reason.STALLED) in world.ear.changes
+        assert (Status.IDLE, Reason.STALLED) in world.recorder.changes
 
     async def test_alive_without_progress_is_killed(self, world: World) -> None:
         call = world.call()
         replica = await world.loaded()
         world.clock.now += LIMITS.stall_timeout_s + 1
-        replica._beat_at = world.clock.now
+        replica.vitals.last_message_at = world.clock.now
         world.pool.tick()
         assert world.launcher.killed == [replica.id]
         call.cancel()
@@ -776,7 +784,7 @@ class TestUpkeep:
 
 class TestCancelled:
     @pytest.fixture
-    async def cancelled(self, world: World) -> tuple[Replica, int]:
+    async def cancelled(self, world: World) -> tuple[ReplicaHandle, int]:
         """The replica and the number of a call that it was told to drop."""
         call = world.call()
         replica = await world.loaded()
@@ -784,31 +792,33 @@ class TestCancelled:
         call.cancel()
         await settle()
         assert not replica.outstanding
-        assert not world.ear.calls, "it has yet to tell what was done"
+        assert not world.recorder.calls, "it has yet to tell what was done"
         return replica, number
 
     async def test_what_was_done_until_then_counts(
-        self, world: World, cancelled: tuple[Replica, int]
+        self, world: World, cancelled: tuple[ReplicaHandle, int]
     ) -> None:
         replica, number = cancelled
         wire: Any = replica.channel
-        wire.heard(Cancelled(number, {"output_tokens": 7}))
-        wire.heard(Cancelled(number, {"output_tokens": 9}))
-        (served,) = world.ear.calls
+        wire.receive(Cancelled(number, {"output_tokens": 7}))
+        wire.receive(Cancelled(number, {"output_tokens": 9}))
+        (served,) = world.recorder.calls
         assert (served.outcome, served.counts) == (CANCELLED, {"output_tokens": 7})
 
     async def test_it_was_answered_already(
-        self, world: World, cancelled: tuple[Replica, int]
+        self, world: World, cancelled: tuple[ReplicaHandle, int]
     ) -> None:
         replica, number = cancelled
         wire: Any = replica.channel
-        wire.heard(Result(number, {"output_tokens": 9}))
-        (served,) = world.ear.calls
+        wire.receive(Result(number, {"output_tokens": 9}))
+        (served,) = world.recorder.calls
         assert (served.outcome, served.counts) == (CANCELLED, {"output_tokens": 9})
 
-    async def test_the_worker_is_lost(self, world: World, cancelled: tuple[Replica, int]) -> None:
+    async def test_the_worker_is_lost(
+        self, world: World, cancelled: tuple[ReplicaHandle, int]
+    ) -> None:
         world.pool.exited(cancelled[0], -9)
-        (served,) = world.ear.calls
+        (served,) = world.recorder.calls
         assert (served.outcome, served.counts) == (CANCELLED, {})
 
 
@@ -817,7 +827,7 @@ class TestLostWorker:
         begun = world.call()
         replica = await world.loaded()
         replica.answered = 1
-        FlightRecord(replica.flight_path).set(1, replica.pending)
+        replica.flight.running.update(replica.pending)
         waiting = world.call()
         await settle()
         world.pool.exited(replica, -11)

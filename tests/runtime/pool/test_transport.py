@@ -9,10 +9,11 @@ import pytest
 import zmq
 
 from stoker.runtime.interface import Call
-from stoker.runtime.pool.answers import Told
-from stoker.runtime.pool.handle import Replica, WorkerLostError
+from stoker.runtime.pool.answers import CallStats
+from stoker.runtime.pool.handle import ReplicaHandle, WorkerLostError
 from stoker.runtime.pool.transport import Channel
 from stoker.wire.protocol import Loading
+from tests.runtime.pool.test_pool import Flight
 
 CALL = Call(task="fill-mask", items=["a"], parameters={}, single=True)
 
@@ -22,9 +23,7 @@ async def test_a_call_to_a_process_that_has_just_ended(tmp_path: Path) -> None:
     with zmq.Context() as context:
         address = f"ipc://{tmp_path}/replica"
         channel = Channel(context, address)
-        replica = Replica(
-            id="rep_1", flight_path=tmp_path / "flight", generation=0, channel=channel
-        )
+        replica = ReplicaHandle(id="rep_1", flight=Flight(), generation=0, channel=channel)
         ended: Any = context.socket(zmq.DEALER)
         ended.connect(address)
         ended.send(msgspec.msgpack.encode(Loading(0.5, "reading weights")))
@@ -33,7 +32,7 @@ async def test_a_call_to_a_process_that_has_just_ended(tmp_path: Path) -> None:
                 await asyncio.sleep(0.01)
         ended.close(linger=0)
         await asyncio.sleep(0.2)
-        calling = asyncio.create_task(replica.call(CALL, Told()))
+        calling = asyncio.create_task(replica.call(CALL, CallStats()))
         await asyncio.sleep(0.1)
         assert not calling.done()
         replica.lost(1)

@@ -1,0 +1,35 @@
+"""Calls as the messages that replicas take, and their failures as the errors that clients get."""
+
+from collections.abc import Mapping
+
+from stoker.errors import InferenceError, InvalidMediaError, InvalidRequestError, StokerError
+from stoker.runtime.interface import Call
+from stoker.wire.generation_request import Generation
+from stoker.wire.protocol import Failure, Generate, ToReplica, Work
+
+_ERRORS: Mapping[str, type[StokerError]] = {
+    "invalid_request": InvalidRequestError,
+    "invalid_media": InvalidMediaError,
+    "context_length_exceeded": InvalidRequestError,
+    "inference_failed": InferenceError,
+}
+
+
+def message_of(identifier: int, call: Call | Generation) -> ToReplica:
+    if isinstance(call, Generation):
+        return Generate(identifier, call)
+    return Work(
+        identifier,
+        call.task,
+        list(call.items),
+        dict(call.parameters),
+        call.single,
+        dict(call.finishing),
+        call.stream,
+    )
+
+
+def error_of(failure: Failure) -> StokerError:
+    """An unknown code becomes that of an `InferenceError`: replicas are not trusted with others."""
+    code = failure.code if failure.code in _ERRORS else InferenceError.code
+    return _ERRORS[code](failure.message, code=code, param=failure.param)

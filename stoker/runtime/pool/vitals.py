@@ -1,0 +1,62 @@
+"""A replica's vital signs, as its messages and heartbeats bring them."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from stoker.wire.protocol import Batches, Heartbeat
+
+
+@dataclass(eq=False)
+class Vitals:
+    clock: Callable[[], float] = time.monotonic
+    """Monotonic, seconds."""
+    memory_bytes: int | None = None
+    """Proportional set size, bytes; None: not measured yet."""
+    own_bytes: int = 0
+    """What would be free if it ended, bytes; 0: not measured yet."""
+    engine: str = ""
+    """What runs the model now; empty before it is loaded."""
+    cache_usage: float | None = None
+    """The share of the key-value cache that requests hold, of language models."""
+    batches: Batches = field(default_factory=Batches)
+    busy_s: float = 0.0
+    """Time spent in forward passes, seconds."""
+    _work_done: int = 0
+
+    def __post_init__(self) -> None:
+        self.last_message_at = self.clock()
+        self.last_progress_at = self.last_message_at
+
+    def message_received(self) -> None:
+        self.last_message_at = self.clock()
+
+    def progressed(self) -> None:
+        """Accepted work has moved on with the last message, or begins now from nothing."""
+        self.last_progress_at = self.last_message_at
+
+    def work_begins(self) -> None:
+        """It had nothing to do until now: no progress before this can be missed."""
+        self.last_progress_at = self.clock()
+
+    def update(self, beat: Heartbeat) -> None:
+        self.memory_bytes = beat.memory_bytes
+        self.own_bytes = beat.own_bytes
+        self.busy_s = beat.busy_s
+        self.engine = beat.engine
+        self.cache_usage = beat.cache_usage
+        self.batches = beat.batches
+        if beat.progress != self._work_done or not beat.accepted:
+            self._work_done = beat.progress
+            self.progressed()
+
+    def why_unhealthy(
+        self, heartbeat_timeout_s: float, stall_timeout_s: float, *, has_work: bool
+    ) -> str | None:
+        """Why it should be replaced, or None: silent, or alive without progress on its work."""
+        now = self.clock()
+        if now - self.last_message_at > heartbeat_timeout_s:
+            return f"silent for {now - self.last_message_at:.0f} s"
+        if has_work and now - self.last_progress_at > stall_timeout_s:
+            return f"no progress on accepted work for {now - self.last_progress_at:.0f} s"
+        return None
