@@ -24,11 +24,10 @@ GB = 10**9
 LOW_MEMORY_BYTES = 4 * GB
 LOW_DISK_BYTES = 10 * GB
 FULL_DISK_BYTES = GB
-TORCH_TIMEOUT_S = 120
+IMPORT_TIMEOUT_S = 120
 PROBE_TIMEOUT_S = 10
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
-TORCH = "import torch; print(torch.__version__)"
 FORK = """\
 import os, sys
 child = os.fork()
@@ -64,7 +63,9 @@ def doctor(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Check this machine and the server. Exits with 1 where a check fails."""
     checks: list[Check] = []
     with output.spinner("Checking …"):
-        checks.extend(check() for check in MACHINE)
+        for check in MACHINE:
+            found = check()
+            checks.extend([found] if isinstance(found, Check) else found)
         checks.extend(_server_checks(context(ctx)))
     failed = any(check.status is Verdict.FAIL for check in checks)
     if as_json:
@@ -83,13 +84,19 @@ def _python() -> Check:
     return Check("Python", Verdict.FAIL, found, "Install Python 3.11 or later.")
 
 
-def _torch() -> Check:
-    probe = _python_probe(TORCH, TORCH_TIMEOUT_S)
+def _engines() -> list[Check]:
+    from stoker.engines.catalogue import ENGINES
+
+    return [_engine(one.name, one.title, one.probe) for one in ENGINES.values() if one.probe]
+
+
+def _engine(name: str, title: str, program: str) -> Check:
+    probe = _python_probe(program, IMPORT_TIMEOUT_S)
     if probe is not None and probe.returncode == 0:
-        return Check("torch", Verdict.OK, probe.stdout.strip())
+        return Check(title, Verdict.OK, probe.stdout.strip())
     lines = probe.stderr.strip().splitlines() if probe else ["it did not import in time"]
-    hint = "The torch engine needs it; install stoker with its dependencies."
-    return Check("torch", Verdict.FAIL, lines[-1] if lines else "it does not import", hint)
+    hint = f"The {name} engine needs it; install stoker with its dependencies."
+    return Check(title, Verdict.FAIL, lines[-1] if lines else "it does not import", hint)
 
 
 def _cores() -> Check:
@@ -171,9 +178,9 @@ def _extras() -> Check:
     return Check("extras", Verdict.OK, f"not installed: {', '.join(missing)}", hint)
 
 
-MACHINE: tuple[Callable[[], Check], ...] = (
+MACHINE: tuple[Callable[[], Check | list[Check]], ...] = (
     _python,
-    _torch,
+    _engines,
     _cores,
     _memory,
     _disk,

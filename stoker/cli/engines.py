@@ -22,7 +22,7 @@ app = typer.Typer(
 DataDir = Annotated[
     Path | None, typer.Option(help="The server's data folder; default: STOKER_DATA_DIR's.")
 ]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The engine: vllm.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The engine, as in vllm.")]
 
 FIELDS: Columns = {
     "name": lambda e: e["name"],

@@ -1,12 +1,12 @@
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, create_model, model_validator
 
+from stoker.engines.catalogue import AUTO, ENGINES
 from stoker.runtime.interface import Readiness, Reason, Status
 from stoker.store.db import NO_CONTROL
 from stoker.store.tables.deployments import Desired
 from stoker.web.schemas import RequestModel, ResponseModel, UtcString
-from stoker.wire.protocol import WeightFormat
 
 # A path segment or several: ids such as `team/ner` are as common as `ner`.
 ModelId = Annotated[
@@ -19,16 +19,15 @@ ModelId = Annotated[
         examples=["ner", "team/sentiment"],
     ),
 ]
+_AUTO = (
+    "`auto`: torch at once, and OpenVINO on a CPU once the model has worked for a while, was "
+    "converted and was found right on this machine;"
+)
+# What the catalogue holds is known when this is imported, and not to a type checker.
+_EngineName = str if TYPE_CHECKING else Literal[(AUTO, *ENGINES)]
 Engine = Annotated[
-    Literal["auto", "openvino", "torch", "vllm", "diffusers"],
-    Field(
-        description="`auto`: torch at once, and OpenVINO on a CPU once the model has worked for a "
-        "while, was converted and was found right on this machine; `openvino`: without waiting for "
-        "that, and `failed` where it cannot be; `torch`: never. A worker tells what runs it. "
-        "`vllm`: text "
-        "generation on vLLM, where the server's operator has installed it. `diffusers`: images "
-        "and video, which nothing else runs."
-    ),
+    _EngineName,
+    Field(description=" ".join((_AUTO, *(record.meaning for record in ENGINES.values())))),
 ]
 Device = Annotated[
     str, Field(pattern=r"^(auto|cpu|cuda(:[0-9]{1,2})?)$", description="Where the model runs.")
@@ -54,14 +53,20 @@ class Replicas(RequestModel):
         return self
 
 
-class Config(RequestModel):
-    """Engine options; unknown ones are refused."""
+if TYPE_CHECKING:
 
-    weight_format: WeightFormat | None = Field(
-        default=None,
-        description="How the weights of a language model are kept on OpenVINO: rounded to eight or "
-        "four bits, which takes less memory and time, and changes its answers. Until the model is "
-        "converted, and where it cannot be, it runs with the weights as they are.",
+    class Config(RequestModel):
+        """Engine options; unknown ones are refused."""
+
+else:
+    Config = create_model(
+        "Config",
+        __base__=(
+            RequestModel,
+            *(record.options.model for record in ENGINES.values() if record.options),
+        ),
+        __doc__="Engine options; unknown ones are refused.",
+        __module__=__name__,
     )
 
 
@@ -82,7 +87,7 @@ class DeploymentCreate(RequestModel):
         description="The task, as the hub names it; default: the artifact's.",
     )
     readiness: Readiness = Readiness.COLD
-    engine: Engine = "auto"
+    engine: Engine = AUTO
     device: Device = "auto"
     dtype: Dtype = "auto"
     replicas: Replicas = Replicas()

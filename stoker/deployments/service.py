@@ -1,17 +1,14 @@
 """Deployments: what is wanted is a row; what is observed comes from the runtime."""
 
 import logging
-from importlib.util import find_spec
 
 from sqlalchemy.exc import IntegrityError
 
 from stoker.artifacts import repository as artifacts
-from stoker.config import Settings
-from stoker.deployments import estimates, repository, schemas
+from stoker.deployments import engines, estimates, repository, schemas
 from stoker.deployments.context import DeploymentContext
 from stoker.deployments.directory import Entry
 from stoker.deployments.folders import FOLDER
-from stoker.engines import environments
 from stoker.errors import ConflictError, InvalidRequestError, NotFoundError
 from stoker.ids import Prefix, new_id
 from stoker.runtime.interface import DeploymentSpec, DeploymentStats, Readiness, Reason, Status
@@ -20,7 +17,7 @@ from stoker.store.db import Session
 from stoker.store.tables.artifacts import Artifact, ArtifactStatus
 from stoker.store.tables.deployments import Deployment, Desired
 from stoker.tasks.architectures import matching
-from stoker.tasks.registry import PIPELINES, TEXT_GENERATION, engines
+from stoker.tasks.registry import PIPELINES
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +119,7 @@ async def create(
         )
         row.source, row.pipeline = str(folder), inspection.pipeline
         row.memory_bytes = estimates.of_folder(inspection, row.dtype)
-    _check_engine(context.settings, row)
+    engines.check(context.settings, row)
     context.runtime.check_fits(spec_of(row))
     session.add(row)
     try:
@@ -132,57 +129,6 @@ async def create(
         raise _model_exists(request.model) from error
     _publish(session, context, row)
     return row
-
-
-def _check_engine(settings: Settings, row: Deployment) -> None:
-    served = engines(row.pipeline)
-    if row.engine not in ("auto", environments.VLLM, *served):
-        raise InvalidRequestError(
-            f"The engine '{row.engine}' does not serve '{row.pipeline}', which runs on "
-            f"{' and '.join(served)}: leave out 'engine'.",
-            param="engine",
-        )
-    if row.engine == "openvino":
-        _check_openvino(row)
-    if row.engine == environments.VLLM:
-        _check_vllm(settings, row)
-    if row.config.get("weight_format") is not None:
-        _check_weight_format(row)
-
-
-def _check_openvino(row: Deployment) -> None:
-    dtypes = ["auto", "float32", *(["bfloat16"] if row.pipeline == TEXT_GENERATION else [])]
-    if row.device.startswith("cuda") or row.dtype not in dtypes:
-        raise InvalidRequestError(
-            f"The engine 'openvino' runs on the CPU, in {' or '.join(dtypes[1:])}: leave out "
-            "'device' and 'dtype', or choose 'torch'.",
-            param="engine",
-        )
-
-
-def _check_vllm(settings: Settings, row: Deployment) -> None:
-    if row.pipeline != TEXT_GENERATION:
-        raise InvalidRequestError(
-            f"The engine 'vllm' generates text and does not serve '{row.pipeline}'.",
-            param="engine",
-        )
-    if environments.installed(settings, row.engine) is None:
-        raise InvalidRequestError(environments.missing(row.engine), param="engine")
-
-
-def _check_weight_format(row: Deployment) -> None:
-    on_openvino = row.engine in ("auto", "openvino") and not row.device.startswith("cuda")
-    if row.pipeline != TEXT_GENERATION or not on_openvino:
-        raise InvalidRequestError(
-            "'weight_format' is for text generation on OpenVINO: leave it out, or choose the "
-            "engine 'openvino' and no 'device'.",
-            param="config.weight_format",
-        )
-    if find_spec("nncf") is None:
-        raise InvalidRequestError(
-            "'weight_format' needs NNCF on the server: pip install 'stoker[compression]'.",
-            param="config.weight_format",
-        )
 
 
 def _model_exists(model: str) -> ConflictError:
@@ -251,7 +197,7 @@ async def update(
         setattr(row, name, value)
     if request.config:
         row.config = row.config | request.config.model_dump(exclude_unset=True)
-    _check_engine(context.settings, row)
+    engines.check(context.settings, row)
     if request.replicas:
         _set_replicas(row, request.replicas)
     if not before.runs_like(spec_of(row)):

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 class DiffusionStages(Stages):
     """Samples with equal `call` (size, steps, guidance and the like) share a batch."""
 
-    engines = ("diffusers",)
     auto_class = ()
     classes: ClassVar[tuple[str, ...]]
     """Names of the diffusers pipelines that can be served."""

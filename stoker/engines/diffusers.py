@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import torch
 
@@ -12,7 +12,7 @@ from stoker.engines.interface import Progress
 from stoker.engines.torch import device_of, dtype_of
 from stoker.stages.base import Sample, Stages
 from stoker.stages.watch import UNWATCHED, Watch
-from stoker.wire.protocol import Execution
+from stoker.wire.protocol import Execution, ReplicaSpec
 
 MODEL_INDEX = "model_index.json"
 
@@ -24,6 +24,11 @@ class DiffusersEngine:
         self.threads = threads
         self.device = device_of(device)
         self.dtype = dtype_of(dtype, self.device)
+
+    @classmethod
+    def of(cls, spec: ReplicaSpec) -> Self:
+        """The one that a replica's specification asks for."""
+        return cls(spec.device, spec.dtype, spec.threads)
 
     def load(self, folder: Path, stages: Stages, progress: Progress) -> Any:
         progress(0.1, "reading weights")

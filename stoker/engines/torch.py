@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 import transformers
@@ -11,7 +11,7 @@ from stoker.engines.interface import Progress
 from stoker.engines.stateless import make_stateless
 from stoker.stages.base import Sample, Stages
 from stoker.stages.watch import UNWATCHED, Watch
-from stoker.wire.protocol import Execution
+from stoker.wire.protocol import Execution, ReplicaSpec
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -23,6 +23,11 @@ class TorchEngine:
         self.threads = threads
         self.device = device_of(device)
         self.dtype = dtype_of(dtype, self.device)
+
+    @classmethod
+    def of(cls, spec: ReplicaSpec) -> Self:
+        """The one that a replica's specification asks for."""
+        return cls(spec.device, spec.dtype, spec.threads)
 
     def load(self, folder: Path, stages: Stages, progress: Progress) -> Any:
         progress(0.1, "reading weights")

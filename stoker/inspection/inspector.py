@@ -24,7 +24,7 @@ from stoker.inspection.failure import FailureCode, InspectionError
 from stoker.inspection.files import FileReader, FileSet
 from stoker.inspection.gguf import GgufHeader, read_gguf
 from stoker.inspection.gguf_model import TOKENIZER, find_model, refuse_shards
-from stoker.inspection.language import TEXT_GENERATION, refuse_unserved_writer
+from stoker.inspection.language import refuse_unserved_writer
 from stoker.inspection.names import refuse_clashes, validate_path
 from stoker.inspection.packages import (
     DOCUMENTS,
@@ -36,6 +36,7 @@ from stoker.inspection.safetensors import Header, read_header
 from stoker.inspection.sentence import refuse_unfit_modules
 from stoker.inspection.unserved import refuse_drawn_questions, refuse_other_senses
 from stoker.inspection.weights import MODULES, TRANSFORMERS, Weights, find_weights
+from stoker.llm.model_types import TEXT_GENERATION
 from stoker.stages.sentence_modules import PROMPTS
 
 MAX_FILES = 2_000

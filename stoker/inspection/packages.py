@@ -22,6 +22,7 @@ from stoker.inspection.requirements import (
     TOKENIZERS,
     WITHOUT_PLACES,
 )
+from stoker.llm.model_types import TEXT_GENERATION
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 PREPROCESSOR_CONFIG = "preprocessor_config.json"
@@ -34,7 +35,6 @@ _EXTRACTING = "question-answering"
 # Words of the names of pipelines that are given images.
 _SEEING = ("image", "object", "depth", "mask-generation", "video", "visual", "document")
 _OWN_BACKBONE = "Save it with a backbone of transformers' own, described in 'backbone_config'."
-_TEXT_GENERATION = "text-generation"
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def refuse_missing_packages(
                 "be found there. Save the model with a tokenizer.json.",
             )
     quantized = [need for need in _of_weights(config) if need.missing]
-    if pipeline != _TEXT_GENERATION:
+    if pipeline != TEXT_GENERATION:
         _refuse_missing(quantized)
     return tuple(
         f"{need.path}: {need.who} needs {need.package}, which is not there: only the engine 'vllm' "

@@ -8,8 +8,13 @@ from typing import Any
 import transformers
 
 from stoker.llm import gguf_checkpoint
+from stoker.llm.model_types import VISION
 
 TEXT = "AutoModelForCausalLM"
+
+
+class UnservedModelError(Exception):
+    """A vision model of a kind that is not served."""
 
 
 def load_config(folder: Path) -> Any:
@@ -33,6 +38,15 @@ def load_model(folder: Path, kind: str = TEXT, **options: Any) -> Any:
     return getattr(library, kind).from_pretrained(
         str(folder), local_files_only=True, use_safetensors=True, **options
     )
+
+
+def architecture(folder: Path) -> str:
+    """The class of a folder's vision model. Raises `UnservedModelError`."""
+    config: Mapping[str, Any] = json.loads((folder / "config.json").read_bytes())
+    (name, *_) = config.get("architectures") or [""]
+    if name not in VISION:
+        raise UnservedModelError(f"{name} is not served; served are: {', '.join(VISION)}.")
+    return name
 
 
 def load_tokenizer(folder: Path) -> Any:

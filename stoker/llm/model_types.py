@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+TEXT_GENERATION = "text-generation"
 IMAGE_TEXT_TO_TEXT = "image-text-to-text"
 VISION: Mapping[str, str] = {
     "Gemma3ForConditionalGeneration": "Gemma3Processor",

@@ -22,7 +22,9 @@ from typing import Any
 import msgspec
 
 from stoker import sandbox
+from stoker.engines.catalogue import ENGINES
 from stoker.replica import main as replica
+from stoker.stages.kinds import ModelKind
 from stoker.wire.protocol import (
     Conversion,
     Convert,
@@ -174,9 +176,9 @@ def _import_heavy() -> None:
         "transformers.models.bert.modeling_bert",
         "transformers.models.bert.tokenization_bert_legacy",
         "safetensors.torch",
-        "stoker.engines.torch",
         "stoker.replica.language_loading",
         "stoker.tasks.registry",
+        *(name for record in ENGINES.values() for name in record.preloads),
     ):
         importlib.import_module(name)
     # Bars are of no use in a log.
@@ -208,15 +210,10 @@ def _import_pipeline_code(name: str) -> None:
 
     What one of them imports serves the others of its family, which share its components.
     """
-    from stoker.tasks.registry import PIPELINES, STAGES
+    from stoker.tasks.registry import SERVED
 
-    served = [
-        one
-        for pipeline, stages in STAGES.items()
-        if "diffusers" in getattr(stages, "engines", ())
-        for one in PIPELINES[pipeline]
-    ]
-    if name not in served:
+    served = [one for one in SERVED.values() if one.kind is ModelKind.DRAWING]
+    if not any(name in one.architectures for one in served):
         return
     try:
         importlib.import_module("stoker.engines.diffusers")

@@ -82,17 +82,19 @@ def serving(spec: ReplicaSpec, send: Send, flight: FlightRecord, progress: Progr
 
 
 def _stages(spec: ReplicaSpec, send: Send, flight: FlightRecord, progress: Progress) -> Serving:
-    from stoker.engines import sharing
-    from stoker.engines.registry import create
+    from stoker.engines import catalogue, sharing
+    from stoker.engines.interface import Engine
     from stoker.engines.torch import TorchEngine
     from stoker.replica.calibration import Calibration
     from stoker.replica.worker import Worker
-    from stoker.tasks.registry import STAGES
+    from stoker.tasks.registry import SERVED, STAGES
 
     folder = Path(spec.model_dir)
     stages = STAGES[spec.pipeline](folder)
     stages.limits = spec.limits
-    engine = create(spec, stages)
+    kind = stages.kind or SERVED[spec.pipeline].kind
+    record = catalogue.chosen(spec.engine, spec.pipeline, kind)
+    engine: Engine = catalogue.loaded(record.for_stages)(spec)
     stages.attach(engine.load(folder, stages, progress))
     if spec.sharing:
         stages.sharing = spec.sharing

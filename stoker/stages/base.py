@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from stoker.media.media import Media
 from stoker.media.media_limits import MediaLimits
+from stoker.stages.kinds import ModelKind
 from stoker.wire.protocol import Sharing
 
 if TYPE_CHECKING:
@@ -131,8 +132,8 @@ class Stages(ABC):
 
     auto_class: ClassVar[str | tuple[str, ...]]
     """Names of the transformers classes that may load the model; the first that knows it does."""
-    engines: ClassVar[tuple[str, ...]] = ("openvino", "torch")
-    """The engines that can run the model, the preferred one first."""
+    kind: ClassVar[ModelKind | None] = None
+    """How the model computes, where not all models of its pipeline do alike; None: as they do."""
     per_token: ClassVar[tuple[str, ...]] = ()
     """Outputs of shape (batch, padded length, …): rows of padding are cut off."""
     padding: Mapping[str, int] = {}

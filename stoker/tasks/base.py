@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_core import PydanticCustomError
 
 from stoker.media.media import Media, MediaKind
+from stoker.stages.kinds import ModelKind
 from stoker.strictness import Strict
 
 if TYPE_CHECKING:
@@ -192,6 +193,8 @@ class Task:
     """Patterns of `config.architectures` that can serve this task; see `architectures.matching`."""
     families: tuple[str, ...] = ()
     """Model families that the tests compare with transformers itself."""
+    kind: ModelKind = ModelKind.PASSES
+    """How the pipeline's models compute."""
     example: Mapping[str, Any]
     """A request body."""
     example_result: Any = None
@@ -237,6 +240,8 @@ class MediaPipeline:
     """Patterns of what can serve it: `config.architectures`, or a diffusers pipeline's class."""
     families: tuple[str, ...]
     """Model families that the tests compare with the library that they come from."""
+    kind: ModelKind = ModelKind.PASSES
+    """How its models compute."""
     stages: "Callable[[Path], Stages]" = field(repr=False)
     """Builds the replica side for a model folder."""
     input_field: str
@@ -246,3 +251,19 @@ class MediaPipeline:
 
     place: "Callable[[str, int], str]" = field(default=_place, repr=False)
     """See `Task.place`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguagePipeline:
+    """A pipeline of language models: no task, as answers may be streamed, and without stages.
+
+    It has no endpoint of its own: those of OpenAI's conventions call it, see stoker/openai.
+    """
+
+    name: str
+    """The hub's name of the task, such as `text-generation`."""
+    paths: tuple[str, ...]
+    """The endpoints that its deployments serve."""
+    architectures: tuple[str, ...]
+    """Patterns of `config.architectures` that can serve it."""
+    kind: ModelKind

@@ -2,6 +2,7 @@
 
 from stoker.diffusion.drawing.guided import DrawingStages
 from stoker.diffusion.drawing.pipeline_families import IMAGE_CLASSES
+from stoker.stages.kinds import ModelKind
 from stoker.tasks.base import MediaPipeline
 from stoker.tasks.text_to_image import EDITS, finish
 
@@ -10,6 +11,7 @@ PIPELINE = MediaPipeline(
     paths=(EDITS,),
     architectures=IMAGE_CLASSES,
     families=("stable-diffusion", "stable-diffusion-xl", "stable-diffusion-3", "flux"),
+    kind=ModelKind.DRAWING,
     stages=DrawingStages,
     input_field="image",
     finish=finish,

@@ -1,6 +1,7 @@
 """Image to video: what follows an image, as a prompt tells it."""
 
 from stoker.diffusion.video.video_stages import ImageToVideoStages, finish
+from stoker.stages.kinds import ModelKind
 from stoker.tasks.base import MediaPipeline
 
 PIPELINE = MediaPipeline(
@@ -8,6 +9,7 @@ PIPELINE = MediaPipeline(
     paths=("/v1/videos",),
     architectures=ImageToVideoStages.classes,
     families=("wan", "ltx", "cogvideox"),
+    kind=ModelKind.DRAWING,
     stages=ImageToVideoStages,
     input_field="prompt",
     finish=finish,

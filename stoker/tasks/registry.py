@@ -1,140 +1,158 @@
-"""Every pipeline task, by name. A new task is a new file in this folder and a line here."""
+"""Every pipeline and its tasks, by name. A new task is a new file in this folder and a line here.
 
-from collections.abc import Callable, Mapping, Sequence
+Another package adds one by an entry point of the group `stoker.tasks`; docs/guide.md says how.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from pkgutil import resolve_name
+from typing import TypeVar
 
-from stoker.llm.model_types import IMAGE_TEXT_TO_TEXT, VISION
+from stoker import plugins
+from stoker.engines import catalogue
+from stoker.llm.model_types import IMAGE_TEXT_TO_TEXT, TEXT_GENERATION
 from stoker.stages.base import Stages
-from stoker.tasks import (
-    audio_classification,
-    automatic_speech_recognition,
-    depth_estimation,
-    document_question_answering,
-    embeddings,
-    feature_extraction,
-    fill_mask,
-    image_classification,
-    image_feature_extraction,
-    image_segmentation,
-    image_to_image,
-    image_to_text,
-    image_to_video,
-    mask_generation,
-    object_detection,
-    question_answering,
-    rerank,
-    similarity,
-    summarization,
-    table_question_answering,
-    text_classification,
-    text_to_image,
-    text_to_speech,
-    text_to_video,
-    token_classification,
-    translation,
-    unconditional_image_generation,
-    video_classification,
-    visual_question_answering,
-    zero_shot_audio_classification,
-    zero_shot_classification,
-    zero_shot_image_classification,
-    zero_shot_object_detection,
+from stoker.stages.kinds import LANGUAGE, ModelKind
+from stoker.tasks.base import LanguagePipeline, MediaPipeline, Task
+
+__all__ = ["IMAGE_TEXT_TO_TEXT", "TEXT_GENERATION"]
+
+Listed = Task | MediaPipeline | LanguagePipeline
+T = TypeVar("T", Task, MediaPipeline)
+
+FILES = (
+    "stoker.tasks.token_classification:TASK",
+    "stoker.tasks.text_classification:TASK",
+    "stoker.tasks.zero_shot_classification:TASK",
+    "stoker.tasks.fill_mask:TASK",
+    "stoker.tasks.question_answering:TASK",
+    "stoker.tasks.table_question_answering:TASK",
+    "stoker.tasks.translation:TASK",
+    "stoker.tasks.summarization:TASK",
+    "stoker.tasks.feature_extraction:TASK",
+    "stoker.tasks.embeddings:TASK",
+    "stoker.tasks.similarity:TASK",
+    "stoker.tasks.rerank:TASK",
+    "stoker.tasks.image_classification:TASK",
+    "stoker.tasks.zero_shot_image_classification:TASK",
+    "stoker.tasks.image_segmentation:TASK",
+    "stoker.tasks.object_detection:TASK",
+    "stoker.tasks.zero_shot_object_detection:TASK",
+    "stoker.tasks.depth_estimation:TASK",
+    "stoker.tasks.mask_generation:TASK",
+    "stoker.tasks.image_feature_extraction:TASK",
+    "stoker.tasks.image_to_text:TASK",
+    "stoker.tasks.video_classification:TASK",
+    "stoker.tasks.audio_classification:TASK",
+    "stoker.tasks.zero_shot_audio_classification:TASK",
+    "stoker.tasks.visual_question_answering:TASK",
+    "stoker.tasks.document_question_answering:TASK",
+    "stoker.tasks.text_to_image:PIPELINE",
+    "stoker.tasks.image_to_image:PIPELINE",
+    "stoker.tasks.unconditional_image_generation:PIPELINE",
+    "stoker.tasks.automatic_speech_recognition:PIPELINE",
+    "stoker.tasks.text_to_speech:PIPELINE",
+    "stoker.tasks.text_to_video:PIPELINE",
+    "stoker.tasks.image_to_video:PIPELINE",
+    "stoker.tasks.text_generation:PIPELINE",
+    "stoker.tasks.image_text_to_text:PIPELINE",
 )
-from stoker.tasks.base import MediaPipeline, Task
+"""In the order in which they are shown."""
 
-TASKS: Mapping[str, Task] = {
-    task.name: task
-    for task in (
-        token_classification.TASK,
-        text_classification.TASK,
-        zero_shot_classification.TASK,
-        fill_mask.TASK,
-        question_answering.TASK,
-        table_question_answering.TASK,
-        translation.TASK,
-        summarization.TASK,
-        feature_extraction.TASK,
-        embeddings.TASK,
-        similarity.TASK,
-        rerank.TASK,
-        image_classification.TASK,
-        zero_shot_image_classification.TASK,
-        image_segmentation.TASK,
-        object_detection.TASK,
-        zero_shot_object_detection.TASK,
-        depth_estimation.TASK,
-        mask_generation.TASK,
-        image_feature_extraction.TASK,
-        image_to_text.TASK,
-        video_classification.TASK,
-        audio_classification.TASK,
-        zero_shot_audio_classification.TASK,
-        visual_question_answering.TASK,
-        document_question_answering.TASK,
-    )
-}
 
-MEDIA: Mapping[str, MediaPipeline] = {
-    pipeline.name: pipeline
-    for pipeline in (
-        text_to_image.PIPELINE,
-        image_to_image.PIPELINE,
-        unconditional_image_generation.PIPELINE,
-        automatic_speech_recognition.PIPELINE,
-        text_to_speech.PIPELINE,
-        text_to_video.PIPELINE,
-        image_to_video.PIPELINE,
-    )
-}
+@dataclass(frozen=True, kw_only=True)
+class Pipeline:
+    """All that deployments of a pipeline have in common."""
+
+    name: str
+    """The hub's name of the task, such as `token-classification`."""
+    kind: ModelKind
+    """How its models compute, which decides the engines."""
+    architectures: Sequence[str]
+    """Patterns of the architectures that can serve it; see `architectures.matching`."""
+    paths: Sequence[str]
+    """The endpoints that its deployments serve."""
+    stages: Callable[[Path], Stages] | None = field(default=None, repr=False)
+    """Builds the replica side of its deployments; None: a language model has none."""
+
+
+def _known() -> Sequence[Listed]:
+    ours: list[Listed] = [resolve_name(name) for name in FILES]
+    return [*ours, *plugins.added("stoker.tasks", Task, MediaPipeline, LanguagePipeline)]
+
+
+def _by_name(records: Iterable[T], what: str) -> Mapping[str, T]:
+    found: dict[str, T] = {}
+    for record in records:
+        if record.name in found:
+            raise ValueError(f"two {what} are called '{record.name}'")
+        found[record.name] = record
+    return found
+
+
+_KNOWN = _known()
+
+TASKS = _by_name((one for one in _KNOWN if isinstance(one, Task)), "tasks")
+MEDIA = _by_name((one for one in _KNOWN if isinstance(one, MediaPipeline)), "pipelines")
 """Pipelines that make or transcribe media, by name."""
 
-IMAGE_TO_VIDEO = image_to_video.PIPELINE.name
-VIDEO = (text_to_video.PIPELINE.name, IMAGE_TO_VIDEO)
+
+def _pipelines() -> Mapping[str, Pipeline]:
+    found: dict[str, Pipeline] = {}
+    for one in _KNOWN:
+        if isinstance(one, Task) and one.stages is None:
+            # Another task of the pipeline says how it is served.
+            continue
+        name = one.pipeline if isinstance(one, Task) else one.name
+        if name in found:
+            raise ValueError(f"two pipelines are called '{name}'")
+        found[name] = Pipeline(
+            name=name,
+            kind=one.kind,
+            architectures=one.architectures,
+            paths=(
+                *(task.path for task in TASKS.values() if name in task.pipelines),
+                *(() if isinstance(one, Task) else one.paths),
+            ),
+            stages=None if isinstance(one, LanguagePipeline) else one.stages,
+        )
+    if unserved := {name for task in TASKS.values() for name in task.pipelines} - set(found):
+        raise ValueError(f"no task says how '{min(unserved)}' is served")
+    return found
+
+
+SERVED = _pipelines()
+"""Every pipeline that is served, by name: the tables below are views of it."""
+
+PIPELINES: Mapping[str, Sequence[str]] = {
+    name: pipeline.architectures for name, pipeline in SERVED.items()
+}
+"""Pipeline → patterns of the architectures that can serve it."""
+
+STAGES: Mapping[str, Callable[[Path], Stages]] = {
+    name: pipeline.stages for name, pipeline in SERVED.items() if pipeline.stages
+}
+"""Pipeline → what builds the replica side of its deployments."""
+
+GENERATING: Mapping[str, Sequence[str]] = {
+    name: pipeline.paths for name, pipeline in SERVED.items() if pipeline.kind in LANGUAGE
+}
+"""Pipelines of language models, which are no tasks (answers may be streamed) → the paths."""
+
+IMAGE_TO_VIDEO = "image-to-video"
+VIDEO = tuple(name for name, pipeline in SERVED.items() if "/v1/videos" in pipeline.paths)
 """Pipelines whose answers are jobs: they take too long for one request."""
 
 WORKS: Mapping[str, Task | MediaPipeline] = {**TASKS, **MEDIA}
 """All that a replica's stages can be asked for, by the name that stands in `Work`."""
 
-STAGES: Mapping[str, Callable[[Path], Stages]] = {
-    **{task.pipeline: task.stages for task in TASKS.values() if task.stages},
-    **{pipeline.name: pipeline.stages for pipeline in MEDIA.values()},
-}
-"""Pipeline → what builds the replica side of its deployments."""
-
-TEXT_GENERATION = "text-generation"
-_GENERATED = (
-    *("/v1/chat/completions", "/v1/completions"),
-    *("/v1/responses", "/v1/responses/input_tokens"),
-)
-GENERATING: Mapping[str, Sequence[str]] = {
-    TEXT_GENERATION: _GENERATED,
-    IMAGE_TEXT_TO_TEXT: _GENERATED,
-}
-"""Pipelines of language models, which are no tasks (answers may be streamed) → the paths."""
-
-PIPELINES: Mapping[str, Sequence[str]] = {
-    **{task.pipeline: task.architectures for task in TASKS.values() if task.stages},
-    **{pipeline.name: pipeline.architectures for pipeline in MEDIA.values()},
-    TEXT_GENERATION: ("*ForCausalLM", "*LMHeadModel"),
-    IMAGE_TEXT_TO_TEXT: tuple(VISION),
-}
-"""Pipeline → patterns of the architectures that can serve it."""
-
 
 def endpoints(pipeline: str) -> list[str]:
-    """The paths that serve a pipeline."""
-    media = MEDIA.get(pipeline)
-    return [
-        *(task.path for task in TASKS.values() if pipeline in task.pipelines),
-        *(media.paths if media else ()),
-        *GENERATING.get(pipeline, ()),
-    ]
+    """The paths that serve a pipeline; none of one that is not served here any more."""
+    return list(SERVED[pipeline].paths) if pipeline in SERVED else []
 
 
-def engines(pipeline: str) -> tuple[str, ...]:
+def engines(pipeline: str) -> Sequence[str]:
     """The engines that can run a pipeline's models, the preferred one first."""
-    if pipeline in GENERATING:
-        ours = ("openvino", "torch")
-        return (*ours, "vllm") if pipeline == TEXT_GENERATION else ours
-    # Where the stages are chosen by the model, all choices run where the others do.
-    return getattr(STAGES[pipeline], "engines", Stages.engines)
+    return catalogue.serving(pipeline, SERVED[pipeline].kind) if pipeline in SERVED else ()

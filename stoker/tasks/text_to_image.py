@@ -7,6 +7,7 @@ import msgspec
 
 from stoker.diffusion.drawing.guided import DrawingStages
 from stoker.diffusion.drawing.pipeline_families import TEXT_CLASSES
+from stoker.stages.kinds import ModelKind
 from stoker.tasks.base import MediaPipeline
 from stoker.wire.image_answer import Images
 from stoker.wire.protocol import Work
@@ -25,6 +26,7 @@ PIPELINE = MediaPipeline(
     paths=(GENERATIONS, EDITS),
     architectures=TEXT_CLASSES,
     families=("stable-diffusion", "stable-diffusion-xl", "stable-diffusion-3", "flux"),
+    kind=ModelKind.DRAWING,
     stages=DrawingStages,
     input_field="prompt",
     finish=finish,

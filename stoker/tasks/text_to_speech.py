@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from typing_extensions import TypedDict
 
 from stoker.stages.base import InputError, Sample, Stages
+from stoker.stages.kinds import ModelKind
 from stoker.stages.speech.folder import ARCHITECTURES, unfit
 from stoker.stages.speech.sentences import pieces
 from stoker.stages.speech.synthesizers import DEFAULT_VOICE, KINDS
@@ -52,7 +53,6 @@ class TextToSpeechStages(Stages):
     """
 
     auto_class = ("AutoModelForTextToSpectrogram", "AutoModelForTextToWaveform")
-    engines = ("torch",)
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -159,6 +159,7 @@ PIPELINE = MediaPipeline(
     paths=(PATH,),
     architectures=ARCHITECTURES,
     families=("vits", "speecht5", "fastspeech2-conformer"),
+    kind=ModelKind.LOOPS,
     stages=TextToSpeechStages,
     input_field="input",
 )

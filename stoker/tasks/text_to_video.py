@@ -1,6 +1,7 @@
 """Text to video: frames of a prompt."""
 
 from stoker.diffusion.video.video_stages import TextToVideoStages, finish
+from stoker.stages.kinds import ModelKind
 from stoker.tasks.base import MediaPipeline
 
 PIPELINE = MediaPipeline(
@@ -8,6 +9,7 @@ PIPELINE = MediaPipeline(
     paths=("/v1/videos",),
     architectures=TextToVideoStages.classes,
     families=("wan", "ltx", "cogvideox"),
+    kind=ModelKind.DRAWING,
     stages=TextToVideoStages,
     input_field="prompt",
     finish=finish,

@@ -88,6 +88,8 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
     """On OpenVINO, if the model was converted and tried already."""
     environment: OwnEnvironment | None = None
     """Of an engine that needs one."""
+    options: dict[str, Any] = {}
+    """The deployment's `config`: what its engine takes."""
 
 
 class Conversion(msgspec.Struct, frozen=True, kw_only=True):

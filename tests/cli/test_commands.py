@@ -2,11 +2,13 @@ import json
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from stoker.cli import doctor
+from stoker.engines import catalogue
 from stoker.inspection import packages
 from tests.cli.support import Cli, account_cli, until
 from tests.support.server import Server
@@ -132,7 +134,8 @@ class TestDoctor:
         assert found["models"]["found"] == "0"
 
     def test_torch_is_missing(self, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(doctor, "TORCH", "import no_such_library")
+        torch = replace(catalogue.ENGINES["torch"], probe="import no_such_library")
+        monkeypatch.setattr(catalogue, "ENGINES", {"torch": torch})
         done = Cli(server.base_url, server.operator_key).run("doctor")
         assert done.returncode == 1
         assert "No module named 'no_such_library'" in done.stdout

@@ -11,9 +11,9 @@ import torch
 import transformers
 from PIL import Image
 
-from stoker.chat.prompts.pictures import UnservedModelError, architecture
 from stoker.chat.prompts.prompts import Prepared, Prompts
 from stoker.llm import scheduler as scheduling
+from stoker.llm.checkpoint import UnservedModelError, architecture
 from stoker.llm.engines.openvino import OpenVinoRunner
 from stoker.llm.engines.torch import TorchRunner, load
 from stoker.llm.model_types import VISION

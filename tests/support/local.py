@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from stoker.diffusion.base import DiffusionStages
 from stoker.engines.diffusers import DiffusersEngine
 from stoker.engines.openvino import OpenVinoEngine
 from stoker.engines.torch import TorchEngine
@@ -148,7 +149,7 @@ class Local:
 
 def _counting(stages: Stages, *, in_openvino: bool) -> Any:
     """The engine that runs these stages, noting the sizes of its batches."""
-    engine: Any = DiffusersEngine if "diffusers" in stages.engines else TorchEngine
+    engine: Any = DiffusersEngine if isinstance(stages, DiffusionStages) else TorchEngine
     engine = OpenVinoEngine if in_openvino else engine
 
     class Counting(engine):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import jinja2
 import transformers
 
+from stoker.llm.checkpoint import architecture
 from stoker.llm.interface import Features
 from stoker.llm.model_types import VISION
 from stoker.media import image
@@ -31,10 +32,6 @@ _TOKENS = frozenset({"input_ids", "attention_mask"})
 _PROBE = "probe"
 
 
-class UnservedModelError(Exception):
-    """A vision model of a kind that is not served."""
-
-
 @dataclass(frozen=True)
 class Picture:
     """A decoded image of a conversation."""
@@ -43,14 +40,6 @@ class Picture:
     """Of Pillow, RGB."""
     field: str
     """Where it stands in the request."""
-
-
-def architecture(folder: Path) -> str:
-    """The class of a folder's vision model. Raises `UnservedModelError`."""
-    (name, *_) = _read(folder / "config.json").get("architectures") or [""]
-    if name not in VISION:
-        raise UnservedModelError(f"{name} is not served; served are: {', '.join(VISION)}.")
-    return name
 
 
 class ImagePrompts:

@@ -17,6 +17,7 @@ from typing import Any
 
 import psutil
 
+from stoker.engines.catalogue import is_conversion, may_convert
 from stoker.ids import Prefix, new_id
 from stoker.media.media_limits import MediaLimits
 from stoker.runtime.interface import DeploymentSpec
@@ -132,7 +133,7 @@ class Conversions:
 
     def chosen(self, spec: DeploymentSpec, folder: Path) -> Execution | None:
         """What a replica that starts now should run on; none: torch."""
-        if spec.engine == "torch" or not _exportable(folder):
+        if not may_convert(spec.engine) or not _exportable(folder):
             return None
         for execution in self._executions(spec, folder):
             verdict = self._trials.verdict(execution)
@@ -146,7 +147,7 @@ class Conversions:
         """Why a deployment that asks for OpenVINO cannot have it, and what to set; none: it can,
         or nobody knows yet.
         """
-        if spec.engine != "openvino":
+        if not is_conversion(spec.engine):
             return None
         if why := self._why_not_converted(folder):
             return f"It cannot be converted for OpenVINO. {why} {_OTHER_ENGINE}."
@@ -168,7 +169,7 @@ class Conversions:
         """Give a ready replica the best that has passed its trial of a `folder` that `place` named
         when it was started, or have it made and tried where that is worth it.
         """
-        if not replica.convertible or spec.engine == "torch":
+        if not replica.convertible or not may_convert(spec.engine):
             return
         if self._job is None and not (folder / VERDICT).exists():
             self._convert(replica, spec, model_dir, folder)
@@ -326,7 +327,7 @@ _OTHER_ENGINE = "Set 'engine' to 'auto' or 'torch'"
 
 def _is_asked_for(spec: DeploymentSpec) -> bool:
     """And not only good to have, where it is faster."""
-    return spec.engine == "openvino" or _weight_format(spec) is not None
+    return is_conversion(spec.engine) or _weight_format(spec) is not None
 
 
 def _weight_format(spec: DeploymentSpec) -> WeightFormat | None:

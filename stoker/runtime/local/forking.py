@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection
 
 from stoker.config import Settings
-from stoker.engines import environments
+from stoker.engines import catalogue, environments
 from stoker.ids import Prefix, new_id
 from stoker.runtime.interface import DeploymentSpec, LoadError, ModelLocator
 from stoker.runtime.local.conversions import Conversions
@@ -14,7 +14,7 @@ from stoker.runtime.local.processes import Processes
 from stoker.runtime.local.residents import Resident
 from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.pool.registry import PoolRegistry
-from stoker.tasks.registry import GENERATING
+from stoker.tasks.registry import GENERATING, SERVED
 from stoker.wire.protocol import Execution, OwnEnvironment, ReplicaSpec
 
 
@@ -86,6 +86,7 @@ class ForkingLauncher:
         self, spec: DeploymentSpec, generation: int, replica_id: str
     ) -> ReplicaHandle:
         folder = await self._folders.folder(spec)
+        _check_served(spec)
         environment = self._environment(spec)
         budget_key = f"{spec.device}-{spec.dtype}-{self._threads}"
 
@@ -124,6 +125,7 @@ class ForkingLauncher:
                 limits=self._settings.media_limits,
                 execution=execution,
                 environment=environment,
+                options=dict(spec.config),
             ),
         )
         return replica
@@ -141,11 +143,15 @@ class ForkingLauncher:
         """Of an engine that needs one. Raises `LoadError` where it is not there any more."""
         if spec.engine not in environments.NAMES:
             return None
-        found = environments.installed(self._settings, spec.engine)
+        found = environments.of_replica(self._settings, spec.engine)
         if found is None:
             raise LoadError(environments.missing(spec.engine))
-        return OwnEnvironment(
-            python=str(found.python),
-            cache_dir=str(environments.cache_dir(self._settings, spec.engine)),
-            gpu_share=self._settings.vllm_gpu_share,
-        )
+        return found
+
+
+def _check_served(spec: DeploymentSpec) -> None:
+    """Raise `LoadError` where the package that has brought the engine or the pipeline is gone."""
+    if spec.pipeline not in SERVED:
+        raise LoadError(f"Nothing on this server serves '{spec.pipeline}' any more.", lasting=True)
+    if spec.engine not in (catalogue.AUTO, *catalogue.ENGINES):
+        raise LoadError(catalogue.missing(spec.engine), lasting=True)

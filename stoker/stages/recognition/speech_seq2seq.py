@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from stoker.stages.base import Sample
 from stoker.stages.generating import DEFAULT_NEW_TOKENS
+from stoker.stages.kinds import ModelKind
 from stoker.stages.recognition.base import RecognitionStages, whole
 from stoker.stages.recognition.transcript_writer import JoinedAtEnd
 from stoker.stages.recognition.transcripts import Transcript
@@ -19,7 +20,7 @@ _PROBE_TOKENS = 4
 class Seq2SeqRecognitionStages(RecognitionStages):
     """The search is the model's own; a temperature above 0 draws instead."""
 
-    engines = ("torch",)
+    kind = ModelKind.LOOPS
     takes = ("temperature",)
     overlap_s = 0.0
     """Their texts are not merged: transformers does not do it either."""

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import stoker
+from stoker.engines.interface import Progress
+from stoker.llm.engines.memory import cache_bytes
 from stoker.llm.engines.vllm.channel import (
     Abort,
     Begin,
@@ -25,8 +27,8 @@ from stoker.llm.engines.vllm.channel import (
     Stepped,
     Submit,
 )
-from stoker.llm.interface import Output, Submission
-from stoker.wire.protocol import BYTECODE, OwnEnvironment
+from stoker.llm.interface import LanguageModel, Output, Submission
+from stoker.wire.protocol import BYTECODE, Execution, OwnEnvironment, ReplicaSpec
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +79,36 @@ class Child:
             case _:
                 code = self.process.wait()
                 raise RuntimeError(f"vLLM ended while it loaded the model (exit code {code}).")
+
+
+class VllmEngine:
+    """See `LanguageEngine`. It has a loop of its own, and finds out itself what may share it."""
+
+    sharing = None
+    convertible = False
+
+    def __init__(self, spec: ReplicaSpec, progress: Progress) -> None:
+        if spec.environment is None:
+            raise ValueError("vLLM needs a Python environment of its own")
+        progress(0.1, "starting vLLM")
+        self._child = Child(spec.environment, spec.device, spec.threads)
+        self._ready = self._child.load(
+            Load(
+                folder=spec.model_dir,
+                device=spec.device.partition(":")[0],
+                dtype=spec.dtype,
+                cache_bytes=cache_bytes(),
+                gpu_share=spec.environment.gpu_share,
+            )
+        )
+        self.max_length = self._ready.max_length
+        self.vocabulary = self._ready.vocabulary
+
+    def begin(self, ends: Iterable[int]) -> LanguageModel:
+        return VllmModel(self._child, self._ready, ends)
+
+    def adopt(self, execution: Execution) -> None:
+        """There is nothing better than what is loaded."""
 
 
 class VllmModel:

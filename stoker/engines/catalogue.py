@@ -1,0 +1,236 @@
+"""Every engine, by name: what it runs and needs, and where the replica loads it from.
+
+A new engine is a module and a record in `OURS`. Another package adds one by an entry point of the
+group `stoker.engines`; docs/guide.md says how. The gateway and the command line read this: nothing
+heavy is imported here, and what a record names by a dotted name is imported where it is needed.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pkgutil import resolve_name
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from stoker import plugins
+from stoker.stages.kinds import LANGUAGE, ModelKind
+from stoker.strictness import Strict
+from stoker.wire.protocol import WeightFormat
+
+AUTO = "auto"
+"""The server chooses: of the engines that serve a pipeline, the first."""
+Device = Literal["cpu", "cuda"]
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needs:
+    """A package that some of an engine's options need, in our own environment."""
+
+    module: str
+    title: str
+    install: str
+    """The command that brings it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What an engine takes in a deployment's `config`."""
+
+    model: type[BaseModel]
+    """Its fields are the options; each is None where it is not given."""
+    kind: ModelKind
+    """Only models of this kind have them."""
+    purpose: str
+    """What such models do, as in "text generation": for who gives them to others."""
+    needs: Needs | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnPython:
+    """A Python environment that an engine has for itself, as it wants other versions than we."""
+
+    make: str
+    """Makes it: the dotted name of a function as `environments.Make`."""
+    python_setting: str | None = None
+    """The setting that names an interpreter of the operator's own instead."""
+    gpu_share_setting: str | None = None
+    """The setting that says which part of a GPU's memory a replica may take; None: all of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineRecord:
+    """What is to be known of an engine without importing it."""
+
+    name: str
+    """Of the API's field `engine`."""
+    title: str
+    """As its makers write it."""
+    meaning: str
+    """What the API's description of `engine` says of it."""
+    serves: Mapping[ModelKind, Sequence[str]]
+    """The kinds of models that it runs → the `dtype`s that it runs them in, beside `auto`."""
+    pipelines: Collection[str] = ()
+    """The pipelines that it serves; none: all whose models are of these kinds."""
+    purpose: str = ""
+    """What it does, as in "generates text": for who wants it for something else."""
+    devices: Sequence[Device] = ("cpu", "cuda")
+    converts: bool = False
+    """Whether it runs models as they were converted; until then, and under `auto`, torch does."""
+    options: Options | None = None
+    environment: OwnPython | None = None
+    """None: it lives in ours."""
+    for_stages: str = ""
+    """Loads it where models have stages: the dotted name of what is called with the `ReplicaSpec`
+    and returns an `engines.interface.Engine`."""
+    for_language: str = ""
+    """Loads a language model: the dotted name of what is called with the `ReplicaSpec` and a
+    `Progress`, and returns a `llm.engines.interface.LanguageEngine`."""
+    preloads: Sequence[str] = ()
+    """Modules that are imported once, before replicas are forked: they must start no threads."""
+    probe: str = ""
+    """A program that prints the version of its library, or fails: `stoker doctor` runs it."""
+
+    def runs(self, pipeline: str, kind: ModelKind) -> bool:
+        return kind in self.serves and (not self.pipelines or pipeline in self.pipelines)
+
+
+class OpenVinoOptions(Strict):
+    weight_format: WeightFormat | None = Field(
+        default=None,
+        description="How the weights of a language model are kept on OpenVINO: rounded to eight or "
+        "four bits, which takes less memory and time, and changes its answers. Until the model is "
+        "converted, and where it cannot be, it runs with the weights as they are.",
+    )
+
+
+OURS = (
+    EngineRecord(
+        name="openvino",
+        title="OpenVINO",
+        meaning="`openvino`: without waiting for that, and `failed` where it cannot be;",
+        serves={
+            ModelKind.PASSES: ("float32",),
+            ModelKind.TEXT: ("float32", "bfloat16"),
+            ModelKind.VISION: ("float32",),
+        },
+        devices=("cpu",),
+        converts=True,
+        options=Options(
+            model=OpenVinoOptions,
+            kind=ModelKind.TEXT,
+            purpose="text generation",
+            needs=Needs(module="nncf", title="NNCF", install="pip install 'stoker[compression]'"),
+        ),
+        for_stages="stoker.engines.openvino:OpenVinoEngine.of",
+        for_language="stoker.llm.loading:ScheduledEngine",
+    ),
+    EngineRecord(
+        name="torch",
+        title="torch",
+        meaning="`torch`: never. A worker tells what runs it.",
+        serves=dict.fromkeys(
+            (ModelKind.PASSES, ModelKind.LOOPS, ModelKind.TEXT, ModelKind.VISION), DTYPES
+        ),
+        for_stages="stoker.engines.torch:TorchEngine.of",
+        for_language="stoker.llm.loading:ScheduledEngine",
+        preloads=("stoker.engines.torch", "stoker.llm.loading"),
+        probe="import torch; print(torch.__version__)",
+    ),
+    EngineRecord(
+        name="vllm",
+        title="vLLM",
+        meaning="`vllm`: text generation on vLLM, where the server's operator has installed it.",
+        serves={ModelKind.TEXT: DTYPES},
+        purpose="generates text",
+        environment=OwnPython(
+            make="stoker.llm.engines.vllm.recipe:make",
+            python_setting="vllm_python",
+            gpu_share_setting="vllm_gpu_share",
+        ),
+        for_language="stoker.llm.engines.vllm.model:VllmEngine",
+        preloads=("stoker.llm.engines.vllm.model",),
+    ),
+    EngineRecord(
+        name="diffusers",
+        title="diffusers",
+        meaning="`diffusers`: images and video, which nothing else runs.",
+        serves={ModelKind.DRAWING: DTYPES},
+        for_stages="stoker.engines.diffusers:DiffusersEngine.of",
+    ),
+)
+"""The preferred ones first."""
+
+
+def _by_name(records: Iterable[EngineRecord]) -> Mapping[str, EngineRecord]:
+    found: dict[str, EngineRecord] = {}
+    for record in records:
+        if record.name in (AUTO, *found):
+            raise ValueError(f"two engines are called '{record.name}'")
+        _check_loaders(record)
+        found[record.name] = record
+    _check_options(found.values())
+    return found
+
+
+def _check_loaders(record: EngineRecord) -> None:
+    kinds = set(record.serves)
+    if (kinds & LANGUAGE and not record.for_language) or (
+        kinds - LANGUAGE and not record.for_stages
+    ):
+        raise ValueError(f"the engine '{record.name}' does not say where it is loaded from")
+
+
+def _check_options(records: Iterable[EngineRecord]) -> None:
+    taken: dict[str, str] = {}
+    for record in records:
+        for option in record.options.model.model_fields if record.options else ():
+            if option in taken:
+                raise ValueError(
+                    f"the engines '{taken[option]}' and '{record.name}' both take '{option}'"
+                )
+            taken[option] = record.name
+
+
+ENGINES = _by_name([*OURS, *plugins.added("stoker.engines", EngineRecord)])
+
+
+class UnknownEngineError(LookupError):
+    """No engine of this name is here, or none for this pipeline; the message says so."""
+
+
+def serving(pipeline: str, kind: ModelKind) -> Sequence[str]:
+    """The engines that can run a pipeline's models of a kind, the preferred one first."""
+    return [record.name for record in ENGINES.values() if record.runs(pipeline, kind)]
+
+
+def chosen(engine: str, pipeline: str, kind: ModelKind) -> EngineRecord:
+    """The engine that a deployment's `engine` means, for models of a kind.
+
+    Raises `UnknownEngineError`.
+    """
+    name = engine if engine != AUTO else next(iter(serving(pipeline, kind)), AUTO)
+    if name not in ENGINES:
+        what = f"No engine here serves '{pipeline}'" if name == AUTO else missing(name)
+        raise UnknownEngineError(what)
+    return ENGINES[name]
+
+
+def missing(engine: str) -> str:
+    """What to tell who has a deployment on an engine that is gone."""
+    return f"This server has no engine '{engine}' any more; it has {', '.join(ENGINES)}."
+
+
+def may_convert(engine: str) -> bool:
+    """Whether a deployment with this `engine` goes on with its model once that was converted."""
+    return engine == AUTO or is_conversion(engine)
+
+
+def is_conversion(engine: str) -> bool:
+    """Whether it asks for a converted model, and not only takes one where that is better."""
+    return engine in ENGINES and ENGINES[engine].converts
+
+
+def loaded(name: str) -> Any:
+    """What a dotted name of a record stands for: the import is done here."""
+    return resolve_name(name)

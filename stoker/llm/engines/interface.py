@@ -1,0 +1,39 @@
+"""What an engine does for a language model: load it, and hand over what continues sequences."""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from stoker.llm.interface import LanguageModel
+from stoker.wire.protocol import Execution, Sharing
+
+
+class LanguageEngine(Protocol):
+    """One language model, loaded by an engine of the catalogue."""
+
+    @property
+    def max_length(self) -> int:
+        """As of `LanguageModel`."""
+        ...
+
+    @property
+    def vocabulary(self) -> int:
+        """As of `LanguageModel`."""
+        ...
+
+    @property
+    def sharing(self) -> Sharing | None:
+        """What sequences may share, where that was looked for."""
+        ...
+
+    def begin(self, ends: Iterable[int]) -> LanguageModel:
+        """What continues sequences, until one of these tokens ends them. Called once."""
+        ...
+
+    @property
+    def convertible(self) -> bool:
+        """Whether a conversion of the loaded model may be tried."""
+        ...
+
+    def adopt(self, execution: Execution) -> None:
+        """Go on with the model as it was converted. Called on the model's thread, between steps."""
+        ...

@@ -1,0 +1,73 @@
+"""Language models that we schedule: on torch, and on OpenVINO once they were converted."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+
+from stoker.engines.interface import Progress
+from stoker.engines.torch import device_of, dtype_of
+from stoker.llm import batch_invariance as sharing
+from stoker.llm.checkpoint import TEXT, architecture
+from stoker.llm.engines import openvino as openvino_engine
+from stoker.llm.engines import torch as torch_engine
+from stoker.llm.engines.memory import cache_bytes
+from stoker.llm.interface import LanguageModel
+from stoker.llm.model_types import IMAGE_TEXT_TO_TEXT
+from stoker.llm.scheduler import Runner, Scheduler
+from stoker.wire.protocol import Execution, ReplicaSpec
+
+
+class ScheduledEngine:
+    """See `LanguageEngine`. What the specification executes was converted, tried and chosen."""
+
+    def __init__(self, spec: ReplicaSpec, progress: Progress) -> None:
+        self._spec = spec
+        self._runner = _runner(spec, progress)
+        self.max_length = self._runner.max_length
+        self.vocabulary = self._runner.vocabulary
+        self.sharing = self._runner.sharing
+
+    @property
+    def convertible(self) -> bool:
+        return (
+            self._runner.name == "torch"
+            and self._spec.pipeline != IMAGE_TEXT_TO_TEXT
+            and device_of(self._spec.device).type == "cpu"
+            and dtype_of(self._spec.dtype, device_of("cpu")) is not torch.float16
+        )
+
+    def begin(self, ends: Iterable[int]) -> LanguageModel:
+        self._scheduler = Scheduler(self._runner, ends)
+        return self._scheduler
+
+    def adopt(self, execution: Execution) -> None:
+        self._scheduler.adopt(_converted(self._spec, execution))
+
+
+def _runner(spec: ReplicaSpec, progress: Progress) -> Runner:
+    if spec.execution:
+        progress(0.1, "compiling")
+        return _converted(spec, spec.execution)
+    progress(0.1, "reading weights")
+    device = device_of(spec.device)
+    folder = Path(spec.model_dir)
+    kind = architecture(folder) if spec.pipeline == IMAGE_TEXT_TO_TEXT else TEXT
+    model = torch_engine.load(folder, dtype_of(spec.dtype, device), device, kind)
+    runner = torch_engine.TorchRunner(model, threads=spec.threads, cache_bytes=cache_bytes())
+    if spec.sharing:
+        runner.restrict(spec.sharing)
+    else:
+        progress(0.9, "looking what may share a batch")
+        runner.enter_thread()
+        sharing.find(runner)
+    return runner
+
+
+def _converted(spec: ReplicaSpec, execution: Execution) -> Runner:
+    return openvino_engine.OpenVinoRunner(
+        Path(execution.folder),
+        threads=spec.threads,
+        precision=execution.precision,
+        cache_bytes=cache_bytes(),
+    )
