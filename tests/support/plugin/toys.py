@@ -1,0 +1,65 @@
+"""An engine and a task of somebody else's package, as it would be installed beside Stoker.
+
+The folder is what a package leaves in site-packages; a server finds it by its PYTHONPATH.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from stoker.engines.catalogue import EngineRecord, Options
+from stoker.stages.kinds import ModelKind
+from stoker.stages.text import TextStages
+from stoker.strictness import Strict
+from stoker.tasks.base import Task, TaskRequest
+from stoker.tasks.inputs import TextInputs
+
+
+class BagOptions(Strict):
+    bag_scale: float | None = Field(default=None, gt=0, le=100, description="Multiplies logits.")
+
+
+ENGINE = EngineRecord(
+    name="bag",
+    title="Bag",
+    meaning="`bag`: a bag of words.",
+    serves={ModelKind.PASSES: ("float32",)},
+    pipelines=("text-classification",),
+    devices=("cpu",),
+    options=Options(model=BagOptions, kind=ModelKind.PASSES, purpose="classification"),
+    for_stages="bag_engine:BagEngine",
+    probe="import numpy; print(numpy.__version__)",
+)
+
+
+class LengthRequest(TaskRequest):
+    inputs: TextInputs
+
+
+class Length(BaseModel):
+    length: float
+
+
+class LengthStages(TextStages):
+    auto_class = "AutoModel"
+
+    def postprocess(
+        self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
+    ) -> Any:
+        (output,) = outputs
+        return {"length": float(output["last_hidden_state"][0, 0].norm())}
+
+
+TASK = Task(
+    pipeline="sentence-length",
+    path="/v1/toys/sentence-length",
+    summary="Measure sentences",
+    request=LengthRequest,
+    result=Length,
+    architectures=("BertModel",),
+    families=("bert",),
+    example={"inputs": "Long is the way."},
+    example_result={"length": 7.5},
+    stages=LengthStages,
+)

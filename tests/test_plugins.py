@@ -1,0 +1,269 @@
+"""An engine and a task of another package: a real server finds, describes and serves them.
+
+They live in tests/support/plugin alone, and nothing else knows of them.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import stoker.demo
+from stoker import plugins
+from stoker.engines.catalogue import EngineRecord
+from stoker.plugins import PluginError
+from tests.cli.support import Cli
+from tests.deployments.support import DEPLOYMENTS, check_error
+from tests.support.compare import equal
+from tests.support.deploying import push, wait_for
+from tests.support.server import WITHOUT_MODELS, Server, running
+
+PLUGIN = Path(__file__).parent / "support" / "plugin"
+MODELS = Path(stoker.demo.__file__).parent / "models"
+SENTIMENT, ENCODER = MODELS / "tiny-sentiment", MODELS / "tiny-encoder"
+CLASSIFY, MEASURE = "/v1/classifications/text", "/v1/toys/sentence-length"
+TEXTS = ["the room was clean and the staff were friendly", "never again", "a"]
+SCALE = 3.0
+SEEN = os.pathsep.join([str(PLUGIN), *filter(None, [os.environ.get("PYTHONPATH")])])
+"""Where a server and its engine host look for packages."""
+
+
+class World:
+    def __init__(self, server: Server, client: httpx.Client) -> None:
+        self.server = server
+        self.client = client
+        self.sentiment = push(client, SENTIMENT)["id"]
+        self.encoder = push(client, ENCODER, pipeline="sentence-length")["id"]
+
+    def deploy(self, model: str, artifact: str, **fields: Any) -> httpx.Response:
+        body = {"model": model, "artifact_id": artifact, **fields}
+        return self.client.post(DEPLOYMENTS, json=body)
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("plugins") / "data"
+
+
+@pytest.fixture(scope="module")
+def world(data_dir: Path) -> Iterator[World]:
+    with running(data_dir, PYTHONPATH=SEEN) as server:
+        client = server.account()
+        made = World(server, client)
+        fields = {"engine": "bag", "config": {"bag_scale": SCALE}}
+        made.deploy("bag", made.sentiment, **fields).raise_for_status()
+        made.deploy("measure", made.encoder).raise_for_status()
+        server.wait_ready()
+        yield made
+
+
+@pytest.fixture(scope="module")
+def left(world: World, data_dir: Path) -> Iterator[World]:
+    """Another server on the same data, without the package."""
+    world.server.stop()
+    with running(data_dir, **WITHOUT_MODELS) as server:
+        key = world.client.headers["authorization"].removeprefix("Bearer ")
+        world.client = server.client(key)
+        yield world
+
+
+@pytest.fixture(scope="module")
+def document(world: World) -> dict[str, Any]:
+    return world.client.get("/openapi.json").raise_for_status().json()
+
+
+def known_labels(text: str) -> list[dict[str, Any]]:
+    """What the bag of words comes to, by torch."""
+    import torch
+    import transformers
+
+    model: Any = transformers.AutoModelForSequenceClassification.from_pretrained(SENTIMENT)
+    ids = transformers.AutoTokenizer.from_pretrained(SENTIMENT)(text, return_tensors="pt")
+    words = model.bert.embeddings.word_embeddings.weight
+    with torch.no_grad():
+        mean = torch.nn.functional.embedding_bag(ids["input_ids"], words, mode="mean")
+        scores = (SCALE * model.classifier(mean)).softmax(-1)[0]
+    labels = model.config.id2label
+    found = [{"label": labels[at], "score": float(score)} for at, score in enumerate(scores)]
+    return sorted(found, key=lambda label: -label["score"])
+
+
+def known_length(text: str) -> dict[str, float]:
+    import torch
+    import transformers
+
+    model: Any = transformers.AutoModel.from_pretrained(ENCODER)
+    given = transformers.AutoTokenizer.from_pretrained(ENCODER)(text, return_tensors="pt")
+    with torch.no_grad():
+        return {"length": float(model(**given).last_hidden_state[0, 0].norm())}
+
+
+class TestEngine:
+    def test_its_answers(self, world: World) -> None:
+        body = {"model": "bag", "inputs": TEXTS}
+        answers = world.client.post(CLASSIFY, json=body).raise_for_status().json()
+        for text, answer in zip(TEXTS, answers, strict=True):
+            equal(answer, known_labels(text))
+        alone = world.client.post(CLASSIFY, json={"model": "bag", "inputs": TEXTS[0]}).json()
+        equal(alone, answers[0])
+
+    def test_a_worker_names_it(self, world: World) -> None:
+        world.client.post(CLASSIFY, json={"model": "bag", "inputs": "a"}).raise_for_status()
+        (found,) = (
+            one for one in world.client.get(DEPLOYMENTS).json()["data"] if one["model"] == "bag"
+        )
+        assert [worker["engine"] for worker in found["workers"]] == ["bag"]
+        assert found["config"]["bag_scale"] == SCALE
+
+    def test_the_automatic_choice_is_ours(self, world: World) -> None:
+        made = world.deploy("auto", world.sentiment).raise_for_status().json()
+        world.client.post(CLASSIFY, json={"model": "auto", "inputs": "a"}).raise_for_status()
+        found = wait_for(world.client, made["id"], "ready")
+        assert [worker["engine"] for worker in found["workers"]] == ["torch"]
+
+    def test_the_document_has_it(self, document: dict[str, Any]) -> None:
+        schemas = document["components"]["schemas"]
+        engine = schemas["DeploymentCreate"]["properties"]["engine"]
+        assert engine["enum"] == ["auto", "openvino", "torch", "vllm", "diffusers", "bag"]
+        assert engine["description"].endswith("`bag`: a bag of words.")
+        assert set(schemas["Config"]["properties"]) == {"weight_format", "bag_scale"}
+
+    @pytest.mark.parametrize(
+        ("fields", "param", "words"),
+        [
+            ({"device": "cuda"}, "engine", "'bag' runs on the CPU, in float32: leave out"),
+            ({"dtype": "float16"}, "engine", "or choose 'torch'."),
+            ({"config": {"bag_scale": 0}}, "config.bag_scale", "greater than 0"),
+            ({"config": {"bag_scale": True}}, "config.bag_scale", "must be a number"),
+            ({"config": {"bag_scales": 1}}, "config.bag_scales", ""),
+            ({"config": {"weight_format": "int8"}}, "config.weight_format", "text generation on"),
+        ],
+    )
+    def test_what_it_does_not_take(
+        self, world: World, fields: dict[str, Any], param: str, words: str
+    ) -> None:
+        answer = world.deploy("no", world.sentiment, engine="bag", **fields)
+        error = check_error(answer, 400, "InvalidRequestError", "invalid_request", param)
+        assert words in error["message"]
+
+    @pytest.mark.parametrize("engine", ["auto", "torch"])
+    def test_its_option_is_no_other_engines(self, world: World, engine: str) -> None:
+        fields = {"engine": engine, "config": {"bag_scale": 2}}
+        answer = world.deploy("no", world.sentiment, **fields)
+        error = check_error(
+            answer, 400, "InvalidRequestError", "invalid_request", "config.bag_scale"
+        )
+        assert error["message"] == (
+            "'bag_scale' is for classification on Bag: leave it out, or choose the engine 'bag' "
+            "and no 'device'."
+        )
+
+    def test_pipelines_that_it_does_not_serve(self, world: World) -> None:
+        answer = world.deploy("no", world.encoder, engine="bag")
+        error = check_error(answer, 400, "InvalidRequestError", "invalid_request", "engine")
+        assert "which runs on openvino and torch" in error["message"]
+
+    def test_the_doctor_looks_at_it(self) -> None:
+        import numpy
+
+        cli = Cli("http://127.0.0.1:9", settings={"PYTHONPATH": SEEN})
+        process = cli.popen("doctor", "--json")
+        output, _ = process.communicate(timeout=120)
+        found = {check["name"]: check for check in json.loads(output)["checks"]}
+        assert (found["Bag"]["status"], found["Bag"]["found"]) == ("ok", numpy.__version__)
+
+
+class TestTask:
+    def test_its_answers(self, world: World) -> None:
+        body = {"model": "measure", "inputs": TEXTS}
+        answers = world.client.post(MEASURE, json=body).raise_for_status().json()
+        for text, answer in zip(TEXTS, answers, strict=True):
+            equal(answer, known_length(text))
+        alone = world.client.post(MEASURE, json={"model": "measure", "inputs": TEXTS[1]}).json()
+        equal(alone, known_length(TEXTS[1]))
+
+    def test_bad_input(self, world: World) -> None:
+        answer = world.client.post(MEASURE, json={"model": "measure", "inputs": 5})
+        check_error(answer, 400, "InvalidRequestError", "invalid_request", "inputs")
+
+    def test_only_its_own_deployments_serve_it(self, world: World) -> None:
+        answer = world.client.post(CLASSIFY, json={"model": "measure", "inputs": "a"})
+        assert answer.status_code == 400
+        assert f"sentence-length, served by {MEASURE}" in answer.json()["error"]["message"]
+
+    def test_the_document_has_it(self, document: dict[str, Any]) -> None:
+        operation = document["paths"][MEASURE]["post"]
+        assert operation["summary"] == "Measure sentences"
+        assert operation["requestBody"]["content"]["application/json"]["example"] == {
+            "inputs": "Long is the way."
+        }
+        answer = operation["responses"]["200"]["content"]["application/json"]
+        one, many = answer["schema"]["anyOf"]
+        assert (one["required"], many["items"]) == (["length"], one)
+
+
+class TestRemoved:
+    """The package is gone. It comes last: the first server ends."""
+
+    def test_the_document_is_as_it_was(self, left: World) -> None:
+        document = left.client.get("/openapi.json").raise_for_status().json()
+        assert MEASURE not in document["paths"]
+        schemas = document["components"]["schemas"]
+        engine = schemas["DeploymentCreate"]["properties"]["engine"]
+        assert engine["enum"] == ["auto", "openvino", "torch", "vllm", "diffusers"]
+        assert set(schemas["Config"]["properties"]) == {"weight_format"}
+
+    def test_calls(self, left: World) -> None:
+        assert left.client.post(MEASURE, json={"inputs": "a"}).status_code == 404
+        answer = left.client.post(CLASSIFY, json={"model": "bag", "inputs": "a"})
+        assert answer.status_code == 503
+        assert "no engine 'bag' any more" in answer.json()["error"]["message"]
+        answer = left.client.post(CLASSIFY, json={"model": "measure", "inputs": "a"})
+        assert "served by none of this server" in answer.json()["error"]["message"]
+
+    def test_deployments_that_are_left(self, left: World) -> None:
+        found = {one["model"]: one for one in left.client.get(DEPLOYMENTS).json()["data"]}
+        for model, param in (("bag", "engine"), ("measure", "pipeline")):
+            path = f"{DEPLOYMENTS}/{found[model]['id']}"
+            answer = left.client.patch(path, json={"idle_timeout_s": 5})
+            check_error(answer, 400, "InvalidRequestError", "invalid_request", param)
+        path = f"{DEPLOYMENTS}/{found['bag']['id']}"
+        changed = left.client.patch(path, json={"engine": "torch"}).raise_for_status().json()
+        assert changed["engine"] == "torch"
+        left.client.delete(f"{DEPLOYMENTS}/{found['measure']['id']}").raise_for_status()
+
+    def test_new_deployments(self, left: World) -> None:
+        answer = left.deploy("no", left.sentiment, engine="bag")
+        check_error(answer, 400, "InvalidRequestError", "invalid_request", "engine")
+        answer = left.deploy("no", left.encoder)
+        error = check_error(answer, 400, "InvalidRequestError", "invalid_request", "pipeline")
+        assert error["message"] == "Nothing on this server serves 'sentence-length' any more."
+
+
+class TestBadPackages:
+    @pytest.fixture
+    def package(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        folder = tmp_path / "broken-1.0.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
+        monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+        return folder / "entry_points.txt"
+
+    @pytest.mark.parametrize(
+        ("value", "words"),
+        [
+            ("no_such_module:ENGINE", "cannot be loaded: ModuleNotFoundError"),
+            ("stoker.errors:NO_SUCH", "cannot be loaded: AttributeError"),
+            ("stoker.config:MIB", "is no EngineRecord, but of the type int"),
+        ],
+    )
+    def test_the_error_names_them(self, package: Path, value: str, words: str) -> None:
+        package.write_text(f"[stoker.engines]\nbad = {value}\n")
+        with pytest.raises(PluginError, match=words) as error:
+            plugins.added("stoker.engines", EngineRecord)
+        assert f"'bad = {value}' of the package broken" in str(error.value)
