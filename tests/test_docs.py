@@ -11,10 +11,12 @@ from pydantic_core import PydanticUndefined
 from stoker import errors
 from stoker.config import Settings
 from stoker.demo.examples import EXAMPLES, MEDIA_CALLS, Example
-from stoker.llm.model_types import IMAGE_TEXT_TO_TEXT, TEXT, VISION
+from stoker.engines.catalogue import ENGINES, EngineRecord
+from stoker.llm.model_types import IMAGE_TEXT_TO_TEXT, TEXT, TEXT_GENERATION, VISION
 from stoker.openai.registry import CONVENTIONS
+from stoker.stages.kinds import ModelKind
 from stoker.tasks.base import Task
-from stoker.tasks.registry import GENERATING, MEDIA, TASKS, TEXT_GENERATION
+from stoker.tasks.registry import GENERATING, MEDIA, SERVED, TASKS
 from stoker.videos.endpoints import CREATE
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -56,7 +58,7 @@ def tasks_page() -> str:
     summaries = {convention.path: convention.summary for convention in (*CONVENTIONS, CREATE)}
     for path, example in MEDIA_CALLS.items():
         calls += _call(summaries[path], path, example)
-    tables = [*_language_table(), *_media_table()]
+    tables = [*_language_table(), *_media_table(), *_engine_table()]
     return "\n".join([TASKS_HEAD, *rows, "", *tables, _company() + TASKS_CALLS, "", *calls])
 
 
@@ -75,6 +77,27 @@ def _media_table() -> list[str]:
         paths = ", ".join(f"`{path}`" for path in one.paths)
         rows.append(f"| `{one.name}` | {paths} | {', '.join(one.families)} |")
     return [MEDIA_HEAD, *rows, ""]
+
+
+def _engine_table() -> list[str]:
+    rows = ["| engine | pipelines | device | dtype | config |", "|---|---|---|---|---|"]
+    for one in ENGINES.values():
+        rows += [_engine_row(one, kind) for kind in one.serves]
+    return [ENGINES_HEAD, *rows, ""]
+
+
+def _engine_row(engine: EngineRecord, kind: ModelKind) -> str:
+    options = engine.options.model.model_fields if engine.options else ()
+    has_options = engine.options is not None and engine.options.kind is kind
+    cells = [engine.devices, engine.serves[kind], options if has_options else ()]
+    shown = [", ".join(f"`{name}`" for name in cell) for cell in cells]
+    return f"| `{engine.name}` | {_of_kind(kind)} | {' | '.join(shown)} |"
+
+
+def _of_kind(kind: ModelKind) -> str:
+    if kind is ModelKind.PASSES:
+        return "all that are not named below"
+    return ", ".join(f"`{name}`" for name, one in SERVED.items() if one.kind is kind)
 
 
 def _company() -> str:
@@ -112,6 +135,13 @@ MEDIA_HEAD = """\
 
 Pipelines that make media, or write down what is said in them, follow OpenAI's conventions: see
 [the guide](guide.md) for their fields.
+"""
+ENGINES_HEAD = """\
+## Engines
+
+What a deployment's `engine` may be, where and in which `dtype` it runs (beside `auto`), and what it
+takes in `config`. With `auto` it is the first here that serves the pipeline, where `openvino` is
+torch until the model was converted.
 """
 TASKS_CALLS = """\
 ## Calls

@@ -222,7 +222,10 @@ class TestRemoved:
         assert left.client.post(MEASURE, json={"inputs": "a"}).status_code == 404
         answer = left.client.post(CLASSIFY, json={"model": "bag", "inputs": "a"})
         assert answer.status_code == 503
-        assert "no engine 'bag' any more" in answer.json()["error"]["message"]
+        assert (
+            "no engine 'bag' any more that serves 'text-classification'."
+            in answer.json()["error"]["message"]
+        )
         answer = left.client.post(CLASSIFY, json={"model": "measure", "inputs": "a"})
         assert "served by none of this server" in answer.json()["error"]["message"]
 

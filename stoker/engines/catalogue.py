@@ -211,14 +211,14 @@ def chosen(engine: str, pipeline: str, kind: ModelKind) -> EngineRecord:
     """
     name = engine if engine != AUTO else next(iter(serving(pipeline, kind)), AUTO)
     if name not in ENGINES:
-        what = f"No engine here serves '{pipeline}'" if name == AUTO else missing(name)
+        what = f"No engine here serves '{pipeline}'" if name == AUTO else missing(name, pipeline)
         raise UnknownEngineError(what)
     return ENGINES[name]
 
 
-def missing(engine: str) -> str:
-    """What to tell who has a deployment on an engine that is gone."""
-    return f"This server has no engine '{engine}' any more; it has {', '.join(ENGINES)}."
+def missing(engine: str, pipeline: str) -> str:
+    """What to tell who has a deployment on an engine that is gone, or does not serve it now."""
+    return f"This server has no engine '{engine}' any more that serves '{pipeline}'."
 
 
 def may_convert(engine: str) -> bool:

@@ -11,12 +11,9 @@ from typing import TypeVar
 
 from stoker import plugins
 from stoker.engines import catalogue
-from stoker.llm.model_types import IMAGE_TEXT_TO_TEXT, TEXT_GENERATION
 from stoker.stages.base import Stages
 from stoker.stages.kinds import LANGUAGE, ModelKind
 from stoker.tasks.base import LanguagePipeline, MediaPipeline, Task
-
-__all__ = ["IMAGE_TEXT_TO_TEXT", "TEXT_GENERATION"]
 
 Listed = Task | MediaPipeline | LanguagePipeline
 T = TypeVar("T", Task, MediaPipeline)

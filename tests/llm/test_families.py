@@ -18,9 +18,9 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from stoker.llm import scheduler as scheduling
 from stoker.llm.engines.torch import TorchRunner, load
-from stoker.llm.model_types import ENCODERS, TEXT, UNFIT
+from stoker.llm.model_types import ENCODERS, TEXT, TEXT_GENERATION, UNFIT
 from stoker.llm.scheduler import Chunk, Scheduler
-from stoker.tasks.registry import PIPELINES, TEXT_GENERATION
+from stoker.tasks.registry import PIPELINES
 from tests.llm.support import GREEDY, VOCABULARY, Answers, generated, submission
 from tests.support import causal
 

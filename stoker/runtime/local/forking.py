@@ -14,7 +14,7 @@ from stoker.runtime.local.processes import Processes
 from stoker.runtime.local.residents import Resident
 from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.pool.registry import PoolRegistry
-from stoker.tasks.registry import GENERATING, SERVED
+from stoker.tasks.registry import GENERATING, SERVED, engines
 from stoker.wire.protocol import Execution, OwnEnvironment, ReplicaSpec
 
 
@@ -153,5 +153,5 @@ def _check_served(spec: DeploymentSpec) -> None:
     """Raise `LoadError` where the package that has brought the engine or the pipeline is gone."""
     if spec.pipeline not in SERVED:
         raise LoadError(f"Nothing on this server serves '{spec.pipeline}' any more.", lasting=True)
-    if spec.engine not in (catalogue.AUTO, *catalogue.ENGINES):
-        raise LoadError(catalogue.missing(spec.engine), lasting=True)
+    if spec.engine not in (catalogue.AUTO, *engines(spec.pipeline)):
+        raise LoadError(catalogue.missing(spec.engine, spec.pipeline), lasting=True)
