@@ -1,4 +1,4 @@
-"""An engine and a task of another package: a real server finds, describes and serves them.
+"""Engines and a task of another package: a real server finds, describes and serves them.
 
 They live in tests/support/plugin alone, and nothing else knows of them.
 """
@@ -26,9 +26,11 @@ from tests.support.server import WITHOUT_MODELS, Server, running
 PLUGIN = Path(__file__).parent / "support" / "plugin"
 MODELS = Path(stoker.demo.__file__).parent / "models"
 SENTIMENT, ENCODER = MODELS / "tiny-sentiment", MODELS / "tiny-encoder"
+CHAT = MODELS / "tiny-chat"
 CLASSIFY, MEASURE = "/v1/classifications/text", "/v1/toys/sentence-length"
 TEXTS = ["the room was clean and the staff were friendly", "never again", "a"]
 SCALE = 3.0
+TOYS = ["bag", "successor"]
 SEEN = os.pathsep.join([str(PLUGIN), *filter(None, [os.environ.get("PYTHONPATH")])])
 """Where a server and its engine host look for packages."""
 
@@ -58,6 +60,7 @@ def world(data_dir: Path) -> Iterator[World]:
         fields = {"engine": "bag", "config": {"bag_scale": SCALE}}
         made.deploy("bag", made.sentiment, **fields).raise_for_status()
         made.deploy("measure", made.encoder).raise_for_status()
+        made.deploy("count", push(client, CHAT)["id"], engine="successor").raise_for_status()
         server.wait_ready()
         yield made
 
@@ -129,8 +132,8 @@ class TestEngine:
     def test_the_document_has_it(self, document: dict[str, Any]) -> None:
         schemas = document["components"]["schemas"]
         engine = schemas["DeploymentCreate"]["properties"]["engine"]
-        assert engine["enum"] == ["auto", "openvino", "torch", "vllm", "diffusers", "bag"]
-        assert engine["description"].endswith("`bag`: a bag of words.")
+        assert engine["enum"] == ["auto", "openvino", "torch", "vllm", "diffusers", *TOYS]
+        assert engine["description"].endswith("`bag`: a bag of words. `successor`: it counts.")
         assert set(schemas["Config"]["properties"]) == {"weight_format", "bag_scale"}
 
     @pytest.mark.parametrize(
@@ -176,6 +179,26 @@ class TestEngine:
         output, _ = process.communicate(timeout=120)
         found = {check["name"]: check for check in json.loads(output)["checks"]}
         assert (found["Bag"]["status"], found["Bag"]["found"]) == ("ok", numpy.__version__)
+
+
+class TestLanguageEngine:
+    def test_its_answers(self, world: World) -> None:
+        import transformers
+
+        tokenizer: Any = transformers.AutoTokenizer.from_pretrained(CHAT)
+        for text in TEXTS:
+            last = tokenizer(text)["input_ids"][-1]
+            body = {"model": "count", "prompt": text, "max_tokens": 4, "temperature": 0}
+            answer = world.client.post("/v1/completions", json=body).raise_for_status().json()
+            (choice,) = answer["choices"]
+            followers = [last + 1, last + 2, last + 3, last + 4]
+            assert choice["text"] == tokenizer.decode(followers), text
+            assert answer["usage"]["completion_tokens"] == len(followers)
+
+    def test_pipelines_that_it_does_not_serve(self, world: World) -> None:
+        answer = world.deploy("no", world.sentiment, engine="successor")
+        error = check_error(answer, 400, "InvalidRequestError", "invalid_request", "engine")
+        assert "which runs on openvino and torch and bag" in error["message"]
 
 
 class TestTask:

@@ -1,4 +1,4 @@
-"""An engine and a task of somebody else's package, as it would be installed beside Stoker.
+"""Two engines and a task of somebody else's package, as it would be installed beside Stoker.
 
 The folder is what a package leaves in site-packages; a server finds it by its PYTHONPATH.
 """
@@ -20,7 +20,7 @@ class BagOptions(Strict):
     bag_scale: float | None = Field(default=None, gt=0, le=100, description="Multiplies logits.")
 
 
-ENGINE = EngineRecord(
+BAG = EngineRecord(
     name="bag",
     title="Bag",
     meaning="`bag`: a bag of words.",
@@ -28,8 +28,16 @@ ENGINE = EngineRecord(
     pipelines=("text-classification",),
     devices=("cpu",),
     options=Options(model=BagOptions, kind=ModelKind.PASSES, purpose="classification"),
-    for_stages="bag_engine:BagEngine",
+    for_stages="toy_engines:BagEngine",
     probe="import numpy; print(numpy.__version__)",
+)
+
+SUCCESSOR = EngineRecord(
+    name="successor",
+    title="Successor",
+    meaning="`successor`: it counts.",
+    serves={ModelKind.TEXT: ("float32",)},
+    for_language="toy_engines:SuccessorEngine",
 )
 
 
