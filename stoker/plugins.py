@@ -5,14 +5,16 @@ package trusts it like Stoker itself.
 """
 
 from collections.abc import Sequence
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 T = TypeVar("T")
 
 
 class PluginError(Exception):
-    """What a package adds cannot be used; the message names it."""
+    """What a package adds cannot be used; the message says why."""
 
 
 def added(group: str, *kinds: type[T]) -> Sequence[T]:
@@ -21,11 +23,14 @@ def added(group: str, *kinds: type[T]) -> Sequence[T]:
     Args:
         kinds: the types that the objects may have.
     """
+    # The command line imports this file, and hardly ever needs that.
+    from importlib.metadata import entry_points
+
     points = sorted(entry_points(group=group), key=lambda point: point.name)
     return [_loaded(point, kinds) for point in points]
 
 
-def _loaded(point: EntryPoint, kinds: tuple[type[T], ...]) -> T:
+def _loaded(point: "EntryPoint", kinds: tuple[type[T], ...]) -> T:
     package = f"the package {point.dist.name}" if point.dist else "a package"
     where = f"The entry point '{point.name} = {point.value}' of {package} (in '{point.group}')"
     try:

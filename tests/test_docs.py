@@ -11,7 +11,8 @@ from pydantic_core import PydanticUndefined
 from stoker import errors
 from stoker.config import Settings
 from stoker.demo.examples import EXAMPLES, MEDIA_CALLS, Example
-from stoker.engines.catalogue import ENGINES, EngineRecord
+from stoker.engines.catalogue import ENGINES
+from stoker.engines.record import EngineRecord
 from stoker.llm.model_types import IMAGE_TEXT_TO_TEXT, TEXT, TEXT_GENERATION, VISION
 from stoker.openai.registry import CONVENTIONS
 from stoker.stages.kinds import ModelKind

@@ -5,6 +5,7 @@ They live in tests/support/plugin alone, and nothing else knows of them.
 
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 
 import stoker.demo
 from stoker import plugins
-from stoker.engines.catalogue import EngineRecord
+from stoker.engines.record import EngineRecord
 from stoker.plugins import PluginError
 from tests.cli.support import Cli
 from tests.deployments.support import DEPLOYMENTS, check_error
@@ -271,6 +272,13 @@ class TestRemoved:
         assert error["message"] == "Nothing on this server serves 'sentence-length' any more."
 
 
+def test_a_package_can_be_imported_by_itself() -> None:
+    """As its own tests do: what it imports of ours must not look for it again meanwhile."""
+    for module in ("toys", "toy_engines"):
+        environment = {**os.environ, "PYTHONPATH": SEEN}
+        subprocess.run([sys.executable, "-c", f"import {module}"], check=True, env=environment)
+
+
 class TestBadPackages:
     @pytest.fixture
     def package(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -293,3 +301,27 @@ class TestBadPackages:
         with pytest.raises(PluginError, match=words) as error:
             plugins.added("stoker.engines", EngineRecord)
         assert f"'bad = {value}' of the package broken" in str(error.value)
+
+    @pytest.mark.parametrize(
+        ("group", "value", "words"),
+        [
+            ("engines", "no_such_module:ENGINE", "the package broken (in 'stoker.engines') cannot"),
+            (
+                "engines",
+                "stoker.engines.catalogue:OURS",
+                "is no EngineRecord, but",
+            ),
+            ("engines", "toys:BAG", "two engines are called 'bag'"),
+            ("tasks", "stoker.tasks.fill_mask:TASK", "two tasks are called 'fill-mask'"),
+        ],
+    )
+    def test_nothing_starts_without_a_word(
+        self, package: Path, group: str, value: str, words: str
+    ) -> None:
+        package.write_text(f"[stoker.{group}]\nbad = {value}\n")
+        path = os.pathsep.join([str(package.parents[1]), SEEN])
+        process = Cli("http://127.0.0.1:9", settings={"PYTHONPATH": path}).popen("serve")
+        _, said = process.communicate(timeout=60)
+        assert process.returncode == 1
+        assert words in " ".join(said.split())
+        assert "Traceback" not in said

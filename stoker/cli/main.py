@@ -26,6 +26,7 @@ from stoker.cli import (
 from stoker.cli.context import DEFAULT_BASE_URL, Context
 from stoker.cli.settings import read_settings
 from stoker.client.errors import CliError
+from stoker.plugins import PluginError
 
 if TYPE_CHECKING:
     from stoker.config import Settings
@@ -116,6 +117,6 @@ def main() -> None:
     except CliError as error:
         output.show_error(error)
         sys.exit(error.exit_code)
-    except OSError as error:
+    except (OSError, PluginError) as error:
         output.show_error(CliError(str(error)))
         sys.exit(1)

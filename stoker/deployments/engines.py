@@ -4,7 +4,8 @@ from importlib.util import find_spec
 
 from stoker.config import Settings
 from stoker.engines import environments
-from stoker.engines.catalogue import AUTO, ENGINES, EngineRecord, Options
+from stoker.engines.catalogue import ENGINES
+from stoker.engines.record import AUTO, EngineRecord, Options
 from stoker.errors import InvalidRequestError
 from stoker.store.tables.deployments import Deployment
 from stoker.tasks.registry import SERVED, Pipeline, engines

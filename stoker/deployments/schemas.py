@@ -2,7 +2,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, create_model, model_validator
 
-from stoker.engines.catalogue import AUTO, ENGINES
+from stoker.engines.catalogue import ENGINES
+from stoker.engines.record import AUTO
 from stoker.runtime.interface import Readiness, Reason, Status
 from stoker.store.db import NO_CONTROL
 from stoker.store.tables.deployments import Desired

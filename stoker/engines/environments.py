@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from stoker.config import Settings
 from stoker.engines import catalogue
-from stoker.engines.catalogue import OwnPython
+from stoker.engines.record import OwnPython
 from stoker.wire.protocol import OwnEnvironment
 
 NAMES = tuple(record.name for record in catalogue.ENGINES.values() if record.environment)

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from stoker import plugins
 from stoker.engines import catalogue
+from stoker.plugins import PluginError
 from stoker.stages.base import Stages
 from stoker.stages.kinds import LANGUAGE, ModelKind
 from stoker.tasks.base import LanguagePipeline, MediaPipeline, Task
@@ -83,7 +84,7 @@ def _by_name(records: Iterable[T], what: str) -> Mapping[str, T]:
     found: dict[str, T] = {}
     for record in records:
         if record.name in found:
-            raise ValueError(f"two {what} are called '{record.name}'")
+            raise PluginError(f"two {what} are called '{record.name}'")
         found[record.name] = record
     return found
 
@@ -103,7 +104,7 @@ def _pipelines() -> Mapping[str, Pipeline]:
             continue
         name = one.pipeline if isinstance(one, Task) else one.name
         if name in found:
-            raise ValueError(f"two pipelines are called '{name}'")
+            raise PluginError(f"two pipelines are called '{name}'")
         found[name] = Pipeline(
             name=name,
             kind=one.kind,
@@ -115,7 +116,7 @@ def _pipelines() -> Mapping[str, Pipeline]:
             stages=None if isinstance(one, LanguagePipeline) else one.stages,
         )
     if unserved := {name for task in TASKS.values() for name in task.pipelines} - set(found):
-        raise ValueError(f"no task says how '{min(unserved)}' is served")
+        raise PluginError(f"no task says how '{min(unserved)}' is served")
     return found
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection
 
 from stoker.config import Settings
 from stoker.engines import catalogue, environments
+from stoker.engines.record import AUTO
 from stoker.ids import Prefix, new_id
 from stoker.runtime.interface import DeploymentSpec, LoadError, ModelLocator
 from stoker.runtime.local.conversions import Conversions
@@ -153,5 +154,5 @@ def _check_served(spec: DeploymentSpec) -> None:
     """Raise `LoadError` where the package that has brought the engine or the pipeline is gone."""
     if spec.pipeline not in SERVED:
         raise LoadError(f"Nothing on this server serves '{spec.pipeline}' any more.", lasting=True)
-    if spec.engine not in (catalogue.AUTO, *engines(spec.pipeline)):
+    if spec.engine not in (AUTO, *engines(spec.pipeline)):
         raise LoadError(catalogue.missing(spec.engine, spec.pipeline), lasting=True)

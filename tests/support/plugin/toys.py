@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from stoker.engines.catalogue import EngineRecord, Options
+from stoker.engines.record import EngineRecord, Options
 from stoker.stages.kinds import ModelKind
 from stoker.stages.text import TextStages
 from stoker.strictness import Strict

@@ -1,0 +1,89 @@
+"""What is to be known of an engine without importing it; `catalogue` has a record of each.
+
+Other packages make such records too, so nothing is imported here that looks for those.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import BaseModel
+
+from stoker.stages.kinds import ModelKind
+
+AUTO = "auto"
+"""The server chooses: of the engines that serve a pipeline, the first."""
+Device = Literal["cpu", "cuda"]
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needs:
+    """A package that some of an engine's options need, in our own environment."""
+
+    module: str
+    title: str
+    install: str
+    """The command that brings it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What an engine takes in a deployment's `config`."""
+
+    model: type[BaseModel]
+    """Its fields are the options; each is None where it is not given."""
+    kind: ModelKind
+    """Only models of this kind have them."""
+    purpose: str
+    """What such models do, as in "text generation": for who gives them to others."""
+    needs: Needs | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnPython:
+    """A Python environment that an engine has for itself, as it wants other versions than we."""
+
+    make: str
+    """Makes it: the dotted name of a function as `environments.Make`."""
+    python_setting: str | None = None
+    """The setting that names an interpreter of the operator's own instead."""
+    gpu_share_setting: str | None = None
+    """The setting that says which part of a GPU's memory a replica may take; None: all of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineRecord:
+    """What is to be known of an engine without importing it."""
+
+    name: str
+    """Of the API's field `engine`."""
+    title: str
+    """As its makers write it."""
+    meaning: str
+    """What the API's description of `engine` says of it."""
+    serves: Mapping[ModelKind, Sequence[str]]
+    """The kinds of models that it runs → the `dtype`s that it runs them in, beside `auto`."""
+    pipelines: Collection[str] = ()
+    """The pipelines that it serves; none: all whose models are of these kinds."""
+    purpose: str = ""
+    """What it does, as in "generates text": for who wants it for something else."""
+    devices: Sequence[Device] = ("cpu", "cuda")
+    converts: bool = False
+    """Whether it runs models as they were converted; until then, and under `auto`, torch does."""
+    options: Options | None = None
+    environment: OwnPython | None = None
+    """None: it lives in ours."""
+    for_stages: str = ""
+    """Loads it where models have stages: the dotted name of what is called with the `ReplicaSpec`
+    and returns an `engines.interface.Engine`."""
+    for_language: str = ""
+    """Loads a language model: the dotted name of what is called with the `ReplicaSpec` and a
+    `Progress`, and returns a `llm.engines.interface.LanguageEngine`."""
+    preloads: Sequence[str] = ()
+    """Modules that are imported once, before replicas are forked: they must start no threads."""
+    probe: str = ""
+    """A program that prints the version of its library, or fails: `stoker doctor` runs it."""
+
+    def runs(self, pipeline: str, kind: ModelKind) -> bool:
+        return kind in self.serves and (not self.pipelines or pipeline in self.pipelines)
