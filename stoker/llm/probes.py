@@ -29,6 +29,8 @@ _PROMPTS, _LOGITS = "probes.json", "probes.npy"
 
 @dataclass(frozen=True)
 class Probes:
+    """Prompts of token ids and what torch computes of them."""
+
     prompts: list[list[int]]
     logits: torch.Tensor
     """After each prompt: float32 (prompts, vocabulary)."""

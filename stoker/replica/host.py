@@ -48,6 +48,8 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Host:
+    """Obeys commands until its input ends. Events go to the descriptor `events`."""
+
     def __init__(self, events: int) -> None:
         self._events = events
         self._children: dict[str, int] = {}
@@ -145,6 +147,8 @@ def _noted(_signal: int, _frame: FrameType | None) -> None:
 
 
 class LineReader:
+    """Cuts what comes of a descriptor into lines."""
+
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._rest = b""

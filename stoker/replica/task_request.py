@@ -19,6 +19,8 @@ _WRITTEN: Mapping[str, Any] = {}
 
 @dataclass(eq=False)
 class TaskRequest:
+    """What is known of a request; the threads of its `Worker` share it."""
+
     work: Work
     missing: int = field(init=False)
     """Items without a result yet."""

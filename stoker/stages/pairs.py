@@ -10,6 +10,8 @@ Part = Literal["first", "second"]
 
 
 class PairStages(TextStages):
+    """Two texts are one sample, with what the tokenizer puts between them."""
+
     def pair(
         self,
         first: str,

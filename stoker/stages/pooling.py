@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SentenceHead:
+    """What comes after the transformer, in the order of the folder's modules."""
+
     about: Sentence
     tokens: "tuple[Works, ...]" = ()
     """On the vectors of tokens."""

@@ -17,6 +17,8 @@ _SLOT = struct.Struct(f"<{CAPACITY + 1}Q")
 
 
 class FlightRecord:
+    """The replica's end: writes the file at `path`, which it maps."""
+
     def __init__(self, path: Path) -> None:
         path.write_bytes(bytes(_SLOT.size * SLOTS))
         with path.open("r+b") as file:

@@ -114,6 +114,7 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def text_part(text: str) -> dict[str, Any]:
+    """A part of a user's content, as templates take it."""
     return {"type": "text", "text": text}
 
 

@@ -154,6 +154,8 @@ class Try(msgspec.Struct, frozen=True, tag="try"):
 
 
 class Signal(msgspec.Struct, frozen=True, tag="signal"):
+    """Send a signal to a child that has not ended."""
+
     replica_id: str
     signal: int
 
@@ -167,6 +169,8 @@ class Preload(msgspec.Struct, frozen=True, tag="preload"):
 
 
 class HostReady(msgspec.Struct, frozen=True, tag="host_ready"):
+    """The imports are done: commands are obeyed from now on."""
+
     threads: int
     """Threads of the host process: more than one makes forking unsafe."""
 
@@ -182,6 +186,8 @@ class Forked(msgspec.Struct, frozen=True, tag="forked"):
 
 
 class Exited(msgspec.Struct, frozen=True, tag="exited"):
+    """A child was reaped."""
+
     replica_id: str
     """Of a conversion or a trial, its id."""
     status: int
@@ -229,18 +235,22 @@ class Adopt(msgspec.Struct, frozen=True, tag="adopt"):
 
 
 class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
-    pass
+    """Answer what was accepted, then end."""
 
 
 # --- replica → gateway ---
 
 
 class Loading(msgspec.Struct, frozen=True, tag="loading"):
+    """How far a load has come: 0 to 1, and the name of the step."""
+
     progress: float
     stage: str
 
 
 class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
+    """Requests are taken from now on; the load took so many seconds."""
+
     seconds: float
     convertible: bool
     """Whether a conversion may be tried."""
@@ -294,6 +304,8 @@ class Progress(msgspec.Struct, frozen=True, tag="progress"):
 
 
 class Failure(msgspec.Struct, frozen=True, tag="failure"):
+    """Answers a request that failed."""
+
     id: int
     code: str
     """`invalid_request`, `invalid_media` or `context_length_exceeded` for an input,
@@ -323,6 +335,8 @@ class Batches(msgspec.Struct):
 
 
 class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
+    """What a replica does and holds, once a second."""
+
     progress: int
     """Grows with every step of work done: accepted work and no growth means a hang."""
     accepted: int
@@ -340,6 +354,8 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
 
 
 class Calibrated(msgspec.Struct, frozen=True, tag="calibrated"):
+    """A batch budget was measured, in padded tokens; to be kept for later replicas."""
+
     engine: str
     batch_budget: int
 

@@ -60,4 +60,5 @@ def _odd_text(schema: Any, most: int) -> str | None:
 
 
 def too_long(text: str, most: int = MAX_CHARS) -> str:
+    """What is wrong with a text over the limit: goes on from its name."""
     return f"has {len(text)} characters; the limit is {most}"

@@ -10,6 +10,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 def event(value: Any) -> bytes:
+    """An event whose data is the value as JSON."""
     return b"data: " + encode(value) + b"\n\n"
 
 

@@ -61,6 +61,8 @@ class CallArguments:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
+    """The answer ends; nothing of it follows."""
+
     reason: FinishReason
 
 

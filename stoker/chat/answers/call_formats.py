@@ -37,6 +37,8 @@ class UnwritableCallError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
+    """A whole call of a tool."""
+
     name: str
     arguments: Mapping[str, Any]
 
@@ -77,6 +79,7 @@ class Format:
 
 
 def response_template(calls: Mapping[str, Any] | None) -> Template:
+    """transformers' template of an answer: text, reasoning, and calls where a format has some."""
     fields: dict[str, Any] = {
         "content": {"content": "text", "content_args": {"strip": False}, "repeats": True},
         "reasoning": {**_REASONING, "repeats": True},

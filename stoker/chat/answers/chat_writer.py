@@ -156,6 +156,7 @@ class ChatWriter:
 
 
 def logprob(one: TokenLogprob) -> dict[str, Any]:
+    """A member of `logprobs.content`."""
     return _token(one) | {"top_logprobs": [_token(other) for other in one.top]}
 
 
@@ -169,6 +170,7 @@ def finite(value: float) -> float:
 
 
 def counts(usage: Usage) -> dict[str, Any]:
+    """The `usage` of chat and text completions."""
     return {
         "prompt_tokens": usage.prompt,
         "completion_tokens": usage.completion,

@@ -97,6 +97,8 @@ class Choice:
 
 @dataclass(eq=False)
 class TextRequest:
+    """A request for text; the threads of its `LanguageWorker` share it."""
+
     id: int
     """The gateway's number of it."""
     generation: Generation

@@ -10,6 +10,8 @@ from stoker.chat.answers.detokenizing import Detokenizer
 
 @dataclass
 class Echo:
+    """What is to be repeated; complete once its log probabilities are there."""
+
     text: str
     tokens: Sequence[str] = ()
     """Each one's text, where log probabilities are wanted."""

@@ -14,6 +14,8 @@ from stoker.wire.generation_request import TOOLS_FIELD, Generation
 
 @dataclass(frozen=True)
 class Form:
+    """What an answer has to be, before it is compiled."""
+
     grammar: str
     """In llguidance's own JSON, or in Lark."""
     field: str

@@ -161,6 +161,7 @@ def compiled(guide: Guide, field: str) -> str:
 
 
 def json_grammar(schema: Mapping[str, Any]) -> str:
+    """A JSON schema as llguidance's own JSON; it is checked once it is compiled (`Matchers`)."""
     return llguidance.LLMatcher.grammar_from_json_schema(dict(schema), overrides=_JSON)
 
 

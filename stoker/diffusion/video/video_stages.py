@@ -140,11 +140,15 @@ class VideoGenerationStages(DiffusionStages):
 
 
 class TextToVideoStages(VideoGenerationStages):
+    """A prompt into a video."""
+
     from_image = False
     classes = ("WanPipeline", "LTXPipeline", "CogVideoXPipeline")
 
 
 class ImageToVideoStages(VideoGenerationStages):
+    """A prompt and the first frame into a video."""
+
     from_image = True
     classes = (
         "WanImageToVideoPipeline",

@@ -40,6 +40,8 @@ class Network(Protocol):
 
 
 class TorchNetwork:
+    """A Whisper of transformers (`Network`)."""
+
     def __init__(self, model: Any) -> None:
         self._model = model
 
@@ -48,6 +50,8 @@ class TorchNetwork:
 
 
 class TorchDecoderState:
+    """See `DecoderState`; it also gives the attention that words are aligned by."""
+
     def __init__(self, model: Any, encoded: Tensor) -> None:
         self._model = model
         self._all_encoded = self._encoded = encoded

@@ -127,6 +127,8 @@ class OpenVinoNetwork:
 
 
 class OpenVinoDecoderState:
+    """See `DecoderState`. Keys and values are the infer request's own state."""
+
     def __init__(self, decoder: Any, memory: list[Any], rows: int) -> None:
         self._decoder = decoder
         self._place(memory)

@@ -13,6 +13,8 @@ _EVENT_BYTES = 24 << 10
 
 
 class SpeechWriter:
+    """Writes sound, or OpenAI's events of it (see `StreamWriter`)."""
+
     def __init__(self, form: str, rate: int, speed: float, *, events: bool) -> None:
         self._encoder = encoder(form, rate, speed)
         self._events = events

@@ -39,6 +39,8 @@ class Begin(msgspec.Struct, frozen=True, kw_only=True, tag="begin"):
 
 
 class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
+    """Add a sequence; it takes part from the next step on."""
+
     id: int
     prompt: list[int]
     sampling: Sampling
@@ -49,10 +51,14 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):
+    """Forget a sequence; an unknown one is no error."""
+
     id: int
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
+    """The model is loaded: most tokens of a sequence, and the width of its logits."""
+
     max_length: int
     vocabulary: int
 
