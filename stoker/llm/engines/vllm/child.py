@@ -27,7 +27,7 @@ from stoker.llm.engines.vllm.channel import (
     Submit,
     ToChild,
 )
-from stoker.llm.engines.vllm.engine import VllmEngine
+from stoker.llm.engines.vllm.engine import ChildEngine
 from stoker.llm.interface import Output
 
 log = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ def _matchers(folder: str, vocabulary: int, ends: Sequence[int]) -> Any:
     return matcher.Matchers(tokenizer, vocabulary, ends)
 
 
-def _serve(channel: Channel[ToChild], engine: VllmEngine, inbox: Inbox) -> None:
+def _serve(channel: Channel[ToChild], engine: ChildEngine, inbox: Inbox) -> None:
     while True:
         outputs: list[Output] = []
         for message, prepared in inbox.take(wait=not engine.busy):
@@ -96,7 +96,7 @@ def _serve(channel: Channel[ToChild], engine: VllmEngine, inbox: Inbox) -> None:
         channel.send(Stepped(outputs, engine.usage))
 
 
-def _submitted(engine: VllmEngine, message: Submit, prepared: Any) -> list[Output]:
+def _submitted(engine: ChildEngine, message: Submit, prepared: Any) -> list[Output]:
     """Give a sequence to the engine; the output that tells of it where that fails."""
     if isinstance(prepared, Exception):
         error = f"The form of the answer {prepared}."
@@ -137,7 +137,7 @@ def main() -> None:
     channel: Channel[ToChild] = Channel(socket.socket(fileno=descriptor), ToChild)
     load = cast("Load", channel.receive())
     try:
-        engine = VllmEngine(load)
+        engine = ChildEngine(load)
     except Exception as error:
         log.exception("vLLM could not load the model")
         channel.send(Refused(str(error).strip() or type(error).__name__))

@@ -39,7 +39,7 @@ class Answer:
     """Whether the tokens that were found computed have been reported."""
 
 
-class VllmEngine:
+class ChildEngine:
     """vLLM's engine, and what it does not do: forms with our limits, ends without their token."""
 
     def __init__(self, load: Load) -> None:
