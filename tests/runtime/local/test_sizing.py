@@ -12,7 +12,7 @@ from stoker.runtime.local.residents import Resident
 from stoker.runtime.local.runtime import LocalRuntime
 from stoker.runtime.local.sizing import HEADROOM
 from stoker.runtime.pool.handle import ReplicaHandle
-from tests.runtime.pool.test_pool import SPEC, Flight, Wire
+from tests.runtime.pool.world import SPEC, Flight, Wire
 
 
 class Recorder(RuntimeListener):

@@ -10,7 +10,7 @@ from stoker.config import Settings
 from stoker.errors import ModelLoadingError
 from stoker.runtime.interface import DeploymentSpec, LoadError, Readiness
 from stoker.runtime.local.runtime import LocalRuntime
-from tests.runtime.pool.test_pool import CALL, SPEC, settle
+from tests.runtime.pool.world import CALL, SPEC, settle
 
 
 class Folders:

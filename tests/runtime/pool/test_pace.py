@@ -1,5 +1,5 @@
 from stoker.runtime.pool.pace import MAX_AGE_S, MIN_SAMPLES, WINDOW, Pace
-from tests.runtime.pool.test_pool import Clock
+from tests.runtime.pool.world import Clock
 
 
 def ended(*calls: tuple[int, float], is_bounded: bool = True, clock: Clock | None = None) -> Pace:

@@ -13,7 +13,7 @@ from stoker.runtime.pool.answers import CallStats
 from stoker.runtime.pool.handle import ReplicaHandle, WorkerLostError
 from stoker.runtime.pool.transport import Channel
 from stoker.wire.protocol import Loading
-from tests.runtime.pool.test_pool import Flight
+from tests.runtime.pool.world import Flight
 
 CALL = Call(task="fill-mask", items=["a"], parameters={}, single=True)
 

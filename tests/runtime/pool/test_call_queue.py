@@ -1,0 +1,94 @@
+"""Which calls find a place, and when others are turned away."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from stoker.errors import ConflictError, RateLimitError
+from tests.runtime.pool.world import World, settle
+
+
+class TestLimits:
+    async def test_queue_is_bounded(self) -> None:
+        world = World(max_queue=3)
+        calls = [world.call() for _ in range(3)]
+        await settle()
+        with pytest.raises(RateLimitError) as caught:
+            await world.call()
+        assert caught.value.code == "queue_full"
+        world.answer(await world.loaded())
+        await asyncio.gather(*calls)
+        assert world.pool.stats().calls == 0
+
+    async def test_who_is_turned_away_is_told_how_long_the_queue_takes(self) -> None:
+        world = World(max_queue=30)
+        first = world.call()
+        replica = await world.loaded()
+        world.answer(replica)
+        await first
+        for _ in range(20):
+            call = world.call()
+            await settle()
+            world.clock.now += 0.5
+            world.answer(replica)
+            await call
+        calls = [world.call() for _ in range(30)]
+        await settle()
+        with pytest.raises(RateLimitError) as caught:
+            await world.call()
+        # 21 answers in ten seconds, and 30 wait.
+        assert caught.value.headers["retry-after"] == "15"
+        world.answer(replica)
+        await asyncio.gather(*calls)
+
+    async def test_who_would_be_answered_too_late_is_turned_away(self, world: World) -> None:
+        calls = [world.call() for _ in range(50)]
+        replica = await world.loaded()
+        # One a second, in turn, each followed by the next one: there are always 50.
+        for _ in range(100):
+            await world.answer_first(replica)
+            calls.append(world.call())
+            await settle()
+        calls += [world.call() for _ in range(9)]
+        await settle()
+        assert not [one for one in calls if one.done() and one.exception()]
+        with pytest.raises(RateLimitError) as caught:
+            await world.call()
+        assert caught.value.code == "queue_full"
+        assert "with the 59 requests before it" in caught.value.message
+        assert "about 60 s, and it has 60 s" in caught.value.message
+        assert caught.value.headers["retry-after"] == "1"
+        await world.answer_first(replica)
+        calls.append(world.call())
+        await settle()
+        assert not calls[-1].done(), "it may wait once it is in time, as it was told"
+        world.answer(replica)
+        await asyncio.gather(*calls)
+
+    async def test_nobody_is_turned_away_for_what_may_have_changed(self, world: World) -> None:
+        calls = [world.call() for _ in range(50)]
+        replica = await world.loaded()
+        for _ in range(100):
+            await world.answer_first(replica)
+            calls.append(world.call())
+            await settle()
+        world.launcher.memory.set()
+        world.pool.apply(replace(world.pool.spec, dtype="bfloat16"), running=True)
+        more = [world.call() for _ in range(40)]
+        await settle()
+        assert not [one for one in more if one.done()], "another replica is on its way"
+        await world.loaded()
+        world.pool.exited(replica, 0)
+        more += [world.call() for _ in range(40)]
+        await settle()
+        assert not [one for one in more[40:] if one.done()], "nothing is known of it"
+        world.answer(world.launcher.launched[-1])
+        await asyncio.gather(*more[40:])
+        for one in (*calls, *more):
+            one.cancel()
+
+    async def test_stopped(self, world: World) -> None:
+        world.pool.apply(world.pool.spec, running=False)
+        with pytest.raises(ConflictError, match="stopped"):
+            await world.call()

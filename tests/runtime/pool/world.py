@@ -1,0 +1,182 @@
+"""One deployment's pool with a clock and a launcher that the test holds in its hands."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from stoker.errors import CapacityError
+from stoker.runtime.interface import (
+    Call,
+    DeploymentSpec,
+    LoadError,
+    Reason,
+    RuntimeListener,
+    Served,
+    Status,
+)
+from stoker.runtime.pool.deployment_pool import DeploymentPool
+from stoker.runtime.pool.handle import ReplicaHandle
+from stoker.runtime.pool.launcher import Limits
+from stoker.wire.protocol import Execution, FromReplica, Loading, Shutdown, pack
+
+CALL = Call(task="fill-mask", items=["a"], parameters={}, single=True)
+SPEC = DeploymentSpec(id="dep_1", account_id="acct_1", model="m", pipeline="fill-mask", source="s")
+SHUTDOWN = pack(Shutdown())
+EXECUTION = Execution("/converted", "bf16", "/compiled")
+LIMITS = Limits(load_timeout_s=5, heartbeat_timeout_s=10, stall_timeout_s=30, stop_grace_s=5)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Wire:
+    """Takes what is sent; replies come from the test."""
+
+    def __init__(self) -> None:
+        self.sent: list[list[bytes]] = []
+
+    def listen(self, received: Any) -> None:
+        self._received = received
+
+    def receive(self, message: FromReplica | None = None) -> None:
+        """By default something of no matter, which shows that the replica lives."""
+        self._received([msgspec.msgpack.encode(message or Loading(1.0, "")), b""])
+
+    def send(self, frames: list[bytes]) -> None:
+        self.sent.append(frames)
+
+    def close(self) -> None: ...
+
+
+class Flight:
+    """What a replica is working on, as the test says."""
+
+    def __init__(self) -> None:
+        self.preparing: set[int] = set()
+        self.running: set[int] = set()
+
+    def read_slots(self) -> tuple[set[int], set[int]]:
+        return self.preparing, self.running
+
+    def remove(self) -> None: ...
+
+
+class Launcher:
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.launched: list[ReplicaHandle] = []
+        self.killed: list[str] = []
+        self.fail: str | None = None
+        self.lasting = False
+        self.too_large = False
+        self.funded = True
+        self.quarantined: list[tuple[Execution, str]] = []
+        self.memory = asyncio.Event()
+        self.memory.set()
+
+    async def claim(self, spec: DeploymentSpec, *, is_needed: bool) -> str | None:
+        if self.too_large:
+            raise CapacityError("It needs 9 GiB.", code="insufficient_memory")
+        if not is_needed and not self.memory.is_set():
+            return None
+        await self.memory.wait()
+        return f"rep_{len(self.launched)}"
+
+    def has_room(self, spec: DeploymentSpec) -> bool:
+        return self.memory.is_set()
+
+    def shortage(self, spec: DeploymentSpec) -> str:
+        return "It needs 3 GiB."
+
+    def ending(self, replica_id: str) -> None: ...
+
+    def is_funded(self, spec: DeploymentSpec) -> bool:
+        return self.funded
+
+    async def launch(self, spec: DeploymentSpec, generation: int, replica_id: str) -> ReplicaHandle:
+        if self.fail:
+            raise LoadError(self.fail, lasting=self.lasting)
+        channel: Any = Wire()
+        replica = ReplicaHandle(
+            id=replica_id,
+            flight=Flight(),
+            generation=generation,
+            channel=channel,
+            clock=self.clock,
+        )
+        self.launched.append(replica)
+        return replica
+
+    def quarantine(self, execution: Execution, reason: str) -> str:
+        self.quarantined.append((execution, reason))
+        return f"{reason} It is set aside."
+
+    def kill(self, replica_id: str) -> None:
+        self.killed.append(replica_id)
+
+    def pid(self, replica_id: str) -> int | None:
+        return 1
+
+
+class Recorder(RuntimeListener):
+    def __init__(self) -> None:
+        self.changes: list[tuple[Status, Reason]] = []
+        self.calls: list[Served] = []
+
+    def changed(self, deployment_id: str, status: Status, reason: Reason, message: str) -> None:
+        self.changes.append((status, reason))
+
+    def served(self, call: Served) -> None:
+        self.calls.append(call)
+
+
+class World:
+    def __init__(self, **spec: Any) -> None:
+        self.clock = Clock()
+        self.launcher = Launcher(self.clock)
+        self.recorder = Recorder()
+        self.pool = DeploymentPool(
+            spec=replace(SPEC, **spec),
+            running=True,
+            launcher=self.launcher,
+            limits=LIMITS,
+            listener=self.recorder,
+            clock=self.clock,
+        )
+
+    def call(self, wait_s: float = 60) -> "asyncio.Task[bytes]":
+        return asyncio.create_task(self.pool.call(CALL, wait_s=wait_s, timeout_s=60))
+
+    async def loaded(self, index: int = -1) -> ReplicaHandle:
+        await settle()
+        replica = self.launcher.launched[index]
+        replica.loaded.set_result(None)
+        await settle()
+        return replica
+
+    async def answer_first(self, replica: ReplicaHandle) -> None:
+        """The oldest call, after a second."""
+        self.clock.now += 1
+        answer = next(one for one in replica.pending.values() if not one.ended)
+        answer.add(b"[]")
+        answer.end()
+        await settle()
+
+    def answer(self, replica: ReplicaHandle) -> None:
+        for answer in replica.pending.values():
+            if not answer.ended:
+                answer.add(b"[]")
+                answer.end()
+        replica.answered += 1
+
+
+async def settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
