@@ -64,13 +64,13 @@ class Services:
 
 
 def build_services(settings: Settings) -> Services:
+    build_runtime = choose.builder(settings.runtime)
     data_dir = settings.data_dir.resolve()
     data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     database = Database(settings.resolved_database_url)
     blobs = Blobs(data_dir / "blobs")
     known, counts, directory, limits = Credits(), Counts(), Directory(), RateLimits()
-    build = choose.builder(settings.runtime)
-    runtime = build(settings, ModelFolders(settings, database, blobs), known.exhausted)
+    runtime = build_runtime(settings, ModelFolders(settings, database, blobs), known.exhausted)
     platform = Platform(
         settings=settings,
         database=database,

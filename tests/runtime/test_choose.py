@@ -41,7 +41,8 @@ def test_a_wrong_name_says_what_is_right(name: str, why: str):
 
 def test_no_server_starts_without_one(tmp_path):
     with pytest.raises(UnknownRuntimeError, match="There are: local"):
-        create_app(Settings(data_dir=tmp_path, runtime="ray"))
+        create_app(Settings(data_dir=tmp_path / "data", runtime="ray"))
+    assert not (tmp_path / "data").exists(), "nothing was begun"
 
 
 @pytest.mark.parametrize("command", ["serve", "demo"])
@@ -50,4 +51,4 @@ def test_the_command_says_so_in_a_line(tmp_path, command: str):
     done = cli.run(command, "--port", "0")
     assert done.returncode == 2
     assert "STOKER_RUNTIME: There is no runtime 'ray'. There are: local" in done.stderr
-    assert not list(tmp_path.iterdir()), "nothing was begun"
+    assert not list(tmp_path.iterdir())

@@ -130,7 +130,7 @@ class Router:
                 state.backoff.check()
                 self._starts.begin(Reason.REQUEST)
             if remaining <= 0:
-                raise self._starts.why_not_ready()
+                raise self._starts.wait_error()
             await state.changes.wait(remaining)
 
 

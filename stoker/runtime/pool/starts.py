@@ -36,7 +36,7 @@ class Starts:
             self.begin(reason)
 
     def keep_loaded(self, least: int) -> None:
-        """Begin a start where fewer replicas are there or on their way."""
+        """Begin a start where fewer than `least` replicas are ready or starting."""
         if self._state.alive() < least and self._state.backoff.may_try:
             self.begin_if_room(Reason.KEPT_LOADED)
 
@@ -52,7 +52,7 @@ class Starts:
         self._state.backoff.failed(problem)
         self._state.notify(reason, str(problem))
 
-    def why_not_ready(self) -> StokerError:
+    def wait_error(self) -> StokerError:
         """The error of a call whose wait is over: its replica waits for memory, or loads."""
         state = self._state
         if state.starts and all(start.is_claiming for start in state.starts):
