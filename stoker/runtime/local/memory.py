@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from stoker.errors import CapacityError
-from stoker.runtime.pool.sizes import in_words
+from stoker.runtime.pool.amounts import in_words
 
 PATIENCE_S = 3.0
 """Seconds that a claim waits before replicas that work are drained for it."""

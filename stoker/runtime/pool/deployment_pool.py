@@ -17,13 +17,13 @@ from stoker.runtime.interface import (
     RuntimeListener,
     Status,
 )
+from stoker.runtime.pool.amounts import in_words
 from stoker.runtime.pool.draining import Draining
 from stoker.runtime.pool.exit_status import how_it_ended, is_crash
 from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.pool.launcher import Launcher, Limits
 from stoker.runtime.pool.queue import CallQueue
 from stoker.runtime.pool.routing import Router
-from stoker.runtime.pool.sizes import in_words
 from stoker.runtime.pool.starts import Starts
 from stoker.runtime.pool.state import State
 from stoker.wire.generation_request import Generation

@@ -14,9 +14,9 @@ import msgspec
 
 from stoker.runtime.interface import Call, LoadError, OnProgress, Reason, Status
 from stoker.runtime.pool.answers import Answer, CallStats
-from stoker.runtime.pool.messages import error_of, message_of
 from stoker.runtime.pool.transport import Channel
 from stoker.runtime.pool.vitals import Vitals
+from stoker.runtime.pool.work_messages import error_of, message_of
 from stoker.wire.generation_request import Generation
 from stoker.wire.protocol import (
     Adopt,

@@ -8,7 +8,7 @@ import pytest
 
 from stoker.errors import CapacityError
 from stoker.runtime.local.memory import PATIENCE_S, Candidate, Memory
-from stoker.runtime.pool.sizes import in_words
+from stoker.runtime.pool.amounts import in_words
 
 GIB = 1 << 30
 
