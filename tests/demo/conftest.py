@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from tests.support.server import USERS, Server, running
+from tests.support.server import USERS, WITHOUT_MODELS, Server, running
 
 
 @pytest.fixture(scope="session")
 def first_state(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """The data folder of a demo that ran before, and what its demo.json said."""
     data_dir = tmp_path_factory.mktemp("demo") / ".data"
-    with running(data_dir, "demo", python=USERS) as server:
+    with running(data_dir, "demo", python=USERS, **WITHOUT_MODELS) as server:
         return data_dir, json.loads((server.data_dir / "demo.json").read_text())
 
 
