@@ -1,13 +1,16 @@
 import gc
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stoker import sandbox
-from tests.support.server import Server, running
+from tests.deployments.support import bert
+from tests.support.server import NAMES, PAGES, WITHOUT_MODELS, Server, running
+from tests.support.tracing import Collector, collecting
 
 # Before torch is loaded anywhere. The models are so small that threads would only wait for one
 # another, which takes twice as much of the cores; spinning takes more of them still.
@@ -18,7 +21,40 @@ sandbox.tell_nobody()
 
 DEMO, OPENAI = "tests/demo/", "tests/openai/"
 AGENTS, INSTALL = "tests/agents/", "tests/install/"
-SHARING = (DEMO, OPENAI, AGENTS, INSTALL)
+SHARING: Mapping[str, Sequence[str]] = {
+    "demo": ("tests/demo/test_",),
+    "install": (
+        INSTALL,
+        "tests/accounts/",
+        "tests/artifacts/",
+        "tests/client/test_push.py",
+        "tests/files/",
+        "tests/keys/",
+        "tests/server/",
+        "tests/web/",
+    ),
+    "openai": (
+        OPENAI,
+        "tests/cli/",
+        "tests/engines/test_environments.py",
+        "tests/engines/test_sharing.py",
+        "tests/tasks/test_embeddings",
+        "tests/tasks/test_openai_embeddings.py",
+        "tests/tasks/test_text_over_http.py",
+        "tests/telemetry/test_dashboard.py",
+        "tests/telemetry/test_metrics.py",
+        "tests/usage/test_over_http.py",
+    ),
+    "agents": (
+        AGENTS,
+        "tests/deployments/",
+        "tests/telemetry/test_traces.py",
+        "tests/videos/test_videos.py",
+    ),
+}
+"""Group → how the names of its files begin. All of them run in one process, one after another, as
+they share servers and the models on them: one with models takes ten seconds of a core to start.
+"""
 SLOW = (
     INSTALL,
     DEMO,
@@ -68,7 +104,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Whole files to each process, and to one of them all that share a server and its models.
+    """Whole files to each process, and to one of them each group of `SHARING`.
 
     (pytest-xdist's own groups do not work with this pytest: they go by an attribute that is gone.)
     """
@@ -77,8 +113,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             path = nodeid.partition("::")[0]
-            folder = f"{Path(path).parent.as_posix()}/"
-            return folder if folder in SHARING else path
+            return next(
+                (group for group, begin in SHARING.items() if path.startswith(tuple(begin))), path
+            )
 
     return Scheduling(config, log)
 
@@ -86,6 +123,76 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One real server, shared by the tests that do not harm it."""
-    data_dir: Path = tmp_path_factory.mktemp("server") / "data"
-    with running(data_dir) as server:
+    with running(tmp_path_factory.mktemp("server") / "data") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def restartable(tmp_path_factory: pytest.TempPathFactory, sources: Path) -> Iterator[Server]:
+    """One that tests kill, and start again where it listened; with settings that users can see."""
+    env = {
+        "STOKER_TOOL_PRIVATE_HOSTS": '["127.0.0.1"]',
+        "STOKER_TOOL_TIMEOUT_S": "3",
+        "STOKER_JOB_LEASE_S": "5",
+        "STOKER_JOBS_QUEUED": "6",
+        "STOKER_SOURCE_DIRS": f'["{sources}"]',
+    }
+    with running(tmp_path_factory.mktemp("restartable") / "data", **env) as server:
+        server.wait_ready()
+        yield server
+
+
+@pytest.fixture(scope="session")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as an operator names it: a model below it, and a link that leads out of it."""
+    named = tmp_path_factory.mktemp("sources")
+    outside = tmp_path_factory.mktemp("outside") / "model"
+    outside.symlink_to(bert())
+    (named / "tagger").mkdir()
+    for file in bert().iterdir():
+        (named / "tagger" / file.name).write_bytes(file.read_bytes())
+    (named / "link").symlink_to(bert())
+    (named / "empty").mkdir()
+    return named
+
+
+@pytest.fixture(scope="session")
+def collector() -> Iterator[Collector]:
+    with collecting() as collector:
+        yield collector
+
+
+@pytest.fixture(scope="session")
+def traced_server(
+    collector: Collector, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    """One whose files and traces are searched: only tests that do so may write there."""
+    with running(tmp_path_factory.mktemp("traced") / "data", **collector.env) as server:
+        server.wait_ready()
+        yield server
+
+
+@pytest.fixture(scope="session")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One that runs no model, has low limits, and answers some names and pages only."""
+    with running(
+        tmp_path_factory.mktemp("gateway") / "data",
+        STOKER_LOG_LEVEL="debug",
+        STOKER_UPLOAD_PART_MIB="1",
+        STOKER_ARTIFACT_LIMIT_GIB=str(8 / 1024),
+        STOKER_ARTIFACT_FILES_LIMIT="8",
+        STOKER_ALLOWED_HOSTS=json.dumps(NAMES),
+        STOKER_CORS_ORIGINS=json.dumps(PAGES),
+        **WITHOUT_MODELS,
+    ) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mortal_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One that runs no model, to be harmed and started again. Its parts are small, so that there
+    are many.
+    """
+    data_dir = tmp_path_factory.mktemp("mortal") / "data"
+    with running(data_dir, STOKER_UPLOAD_PART_MIB="1", **WITHOUT_MODELS) as server:
         yield server

@@ -11,7 +11,7 @@ from tests.agents.support import Account
 from tests.agents.tools import Tools, serving
 from tests.support.databases import migrated, postgres_url
 from tests.support.deploying import deploy, wait_for
-from tests.support.server import Server, running
+from tests.support.server import Server
 
 __all__ = ["migrated", "postgres_url"]
 
@@ -20,16 +20,8 @@ MODEL = MODELS / "tiny-chat"
 
 
 @pytest.fixture(scope="session")
-def agent_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    data_dir = tmp_path_factory.mktemp("agents") / "data"
-    env = {
-        "STOKER_TOOL_PRIVATE_HOSTS": '["127.0.0.1"]',
-        "STOKER_TOOL_TIMEOUT_S": "3",
-        "STOKER_JOB_LEASE_S": "5",
-    }
-    with running(data_dir, **env) as server:
-        server.wait_ready()
-        yield server
+def agent_server(restartable: Server) -> Server:
+    return restartable
 
 
 @pytest.fixture(scope="session")

@@ -16,8 +16,8 @@ import pytest
 from tests.agents.conftest import MODEL
 from tests.agents.support import ASKED, COUNT, WEATHER, Account
 from tests.support.deploying import deploy, deployment
-from tests.support.server import Server, running
-from tests.support.tracing import Collector, collecting
+from tests.support.server import Server
+from tests.support.tracing import Collector
 
 DELETIONS = int(os.environ.get("STOKER_TEST_DELETIONS", "60"))
 AT_ONCE = 8
@@ -28,22 +28,8 @@ def canary(kind: str, number: int) -> str:
 
 
 @pytest.fixture(scope="module")
-def collector() -> Iterator[Collector]:
-    with collecting() as collector:
-        yield collector
-
-
-@pytest.fixture(scope="module")
-def own_server(collector: Collector, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Its files and its traces are searched, so nobody else may write there."""
-    with running(tmp_path_factory.mktemp("erasing") / "data", **collector.env) as server:
-        server.wait_ready()
-        yield server
-
-
-@pytest.fixture(scope="module")
-def client(own_server: Server) -> Iterator[httpx.Client]:
-    with own_server.account("erasing") as client:
+def client(traced_server: Server) -> Iterator[httpx.Client]:
+    with traced_server.account("erasing") as client:
         yield client
 
 
@@ -112,14 +98,14 @@ def one(client: httpx.Client, agent: str, number: int) -> tuple[str, int]:
 
 
 def test_deleting_while_executing(
-    own_server: Server, client: httpx.Client, agent: str, chat: str
+    traced_server: Server, client: httpx.Client, agent: str, chat: str
 ) -> None:
     seen: dict[str, list[bytes]] = {}
     busy = threading.Event()
 
     def look() -> None:
         while not busy.wait(0.05):
-            for run, parts in sealed(own_server.data_dir).items():
+            for run, parts in sealed(traced_server.data_dir).items():
                 seen.setdefault(run, []).extend(parts)
 
     looking = threading.Thread(target=look)
@@ -132,10 +118,10 @@ def test_deleting_while_executing(
 
     assert sum(asked for _, asked in ended) >= DELETIONS / 20, "hardly any came so far"
     assert len(seen) > DELETIONS / 4, "hardly any was seen while it was there"
-    assert not sealed(own_server.data_dir).keys() & {run for run, _ in ended}
+    assert not sealed(traced_server.data_dir).keys() & {run for run, _ in ended}
     words = [b"canaryprompt", b"canarytool"]
     parts = {part for some in seen.values() for part in some}
-    for path, content in everything(own_server.data_dir):
+    for path, content in everything(traced_server.data_dir):
         assert [word for word in words if word in content] == [], path
         assert [part for part in parts if part in content] == [], path
 
@@ -164,7 +150,9 @@ def test_the_engine_is_idle_after_each(client: httpx.Client, agent: str, chat: s
     assert at_work > DELETIONS // 8, "it was hardly ever at work"
 
 
-def test_no_table_keeps_what_was_said(own_server: Server, client: httpx.Client, agent: str) -> None:
+def test_no_table_keeps_what_was_said(
+    traced_server: Server, client: httpx.Client, agent: str
+) -> None:
     """Nor the answers that `Idempotency-Key` remembers; what was used is still on the bill."""
     word = canary("again", 1)
     asked = {"input": f"What is the weather in Paris? {word}"}
@@ -172,11 +160,11 @@ def test_no_table_keeps_what_was_said(own_server: Server, client: httpx.Client, 
     run = client.post(f"{agent}/runs", json=asked, headers=key).raise_for_status().json()
     again = client.post(f"{agent}/runs", json=asked, headers=key)
     assert again.json()["id"] == run["id"]
-    with sqlite3.connect(own_server.data_dir / "stoker.db") as rows:
+    with sqlite3.connect(traced_server.data_dir / "stoker.db") as rows:
         before = mentions(rows, run["id"])
         assert {"agent_runs", "agent_run_events", "idempotency_records"} <= before
     client.delete(f"{agent}/runs/{run['id']}").raise_for_status()
-    with sqlite3.connect(own_server.data_dir / "stoker.db") as rows:
+    with sqlite3.connect(traced_server.data_dir / "stoker.db") as rows:
         assert mentions(rows, run["id"]) == set()
     usage = client.get("/v1/usage").raise_for_status().json()
     assert usage["total"] if "total" in usage else usage["data"]
@@ -197,7 +185,7 @@ def mentions(rows: sqlite3.Connection, run_id: str) -> set[str]:
 
 
 def test_a_whole_run_leaves_nothing(
-    own_server: Server, client: httpx.Client, agent: str, chat: str, collector: Collector
+    traced_server: Server, client: httpx.Client, agent: str, chat: str, collector: Collector
 ) -> None:
     """Of prompt, tool's output and answer: in no file, log, metric or trace."""
     account = Account(client, chat)
@@ -211,8 +199,10 @@ def test_a_whole_run_leaves_nothing(
     while route.encode() not in (sent := b"".join(collector.bodies)):
         assert time.monotonic() < deadline, "its end was not traced"
         time.sleep(0.02)
-    metrics = own_server.client(own_server.operator_key).get("/metrics").raise_for_status().content
-    places = [*everything(own_server.data_dir), ("traces", sent), ("metrics", metrics)]
+    metrics = (
+        traced_server.client(traced_server.operator_key).get("/metrics").raise_for_status().content
+    )
+    places = [*everything(traced_server.data_dir), ("traces", sent), ("metrics", metrics)]
     for word in (prompt, tool, answer):
         assert [place for place, content in places if word.encode() in content] == [], word
 

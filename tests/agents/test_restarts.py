@@ -41,8 +41,7 @@ def counted(account: Account) -> str:
 
 
 def again(server: Server, account: Account) -> None:
-    """Start where it listened before."""
-    server.start(port=int(server.base_url.rpartition(":")[2]))
+    server.restart()
     server.wait_ready()
     wait_for(account.client, account.deployment_id, "ready")
 

@@ -10,26 +10,13 @@ from stoker.store.db import Base, Database
 from stoker.store.tables.accounts import Account
 from tests.artifacts.support import ACCOUNT, Uploading
 from tests.support.models import tiny_bert
-from tests.support.server import WITHOUT_MODELS, Server, running
+from tests.support.server import Server
 
 
 @pytest.fixture(scope="session")
 def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a tiny, real token classification model."""
     return tiny_bert(tmp_path_factory.mktemp("bert"))
-
-
-@pytest.fixture(scope="session")
-def small_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server with parts of 1 MiB and low limits, so that tests need few bytes."""
-    with running(
-        tmp_path_factory.mktemp("small") / "data",
-        STOKER_UPLOAD_PART_MIB="1",
-        STOKER_ARTIFACT_LIMIT_GIB=str(8 / 1024),
-        STOKER_ARTIFACT_FILES_LIMIT="8",
-        **WITHOUT_MODELS,
-    ) as server:
-        yield server
 
 
 @pytest.fixture
@@ -40,10 +27,10 @@ def client(server: Server) -> Iterator[httpx.Client]:
 
 
 @pytest.fixture
-def upload(small_server: Server) -> Iterator[Uploading]:
-    """An open session on the small server."""
-    with small_server.account() as client:
-        yield Uploading.open(small_server, client)
+def upload(gateway: Server) -> Iterator[Uploading]:
+    """An open session on the server with low limits."""
+    with gateway.account() as client:
+        yield Uploading.open(gateway, client)
 
 
 @pytest.fixture

@@ -27,10 +27,8 @@ SMALL_PARTS = {"STOKER_UPLOAD_PART_MIB": "1", **WITHOUT_MODELS}
 
 
 @pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server to be harmed, and mended again."""
-    with running(tmp_path_factory.mktemp("own") / "data", **SMALL_PARTS) as server:
-        yield server
+def own(mortal_gateway: Server) -> Server:
+    return mortal_gateway
 
 
 class TestKilledServer:
@@ -44,8 +42,7 @@ class TestKilledServer:
             with upload.beginning("model.safetensors", len(weights), weights[: 9 * MIB // 2]):
                 assert eventually(lambda: upload.offset("model.safetensors") >= 3 * MIB)
                 own.kill()
-            own.start()
-            client.base_url = own.base_url
+            own.restart()
             offset = upload.offset("model.safetensors")
             assert 3 * MIB <= offset <= 4 * MIB
             headers = sent_range(offset, len(weights), len(weights))
@@ -73,8 +70,7 @@ class TestKilledServer:
                 raw.send(head.encode())
                 assert eventually(lambda: upload.get()["status"] != "open")
                 own.kill()
-            own.start()
-            client.base_url = own.base_url
+            own.restart()
             assert upload.get()["status"] in {"open", "ready"}
             assert upload.complete().json()["artifact"]["status"] == "ready"
 

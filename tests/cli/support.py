@@ -82,11 +82,6 @@ def account_cli(server: Server, name: str) -> Cli:
         return Cli(server.base_url, client.headers["authorization"].removeprefix("Bearer "))
 
 
-def restart(server: Server) -> None:
-    """Start a server again on the port and the data folder that it had."""
-    server.start(port=int(server.base_url.rsplit(":", 1)[1]))
-
-
 def until(condition: Callable[[], object], timeout: float = 60) -> None:
     deadline = time.monotonic() + timeout
     while not condition():

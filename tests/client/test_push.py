@@ -2,7 +2,6 @@ import hashlib
 import json
 import shutil
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,10 @@ from tests.cli.support import (
     Cli,
     account_cli,
     held_bytes,
-    restart,
     until,
     write_safetensors,
 )
-from tests.support.server import WITHOUT_MODELS, Server, running
+from tests.support.server import Server
 
 MIB = 1 << 20
 WEIGHTS_MIB = 40
@@ -34,11 +32,8 @@ def large(tagger: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server to be harmed and started again. Its parts are small, so that there are many."""
-    data_dir = tmp_path_factory.mktemp("push") / "data"
-    with running(data_dir, STOKER_UPLOAD_PART_MIB="1", **WITHOUT_MODELS) as server:
-        yield server
+def own(mortal_gateway: Server) -> Server:
+    return mortal_gateway
 
 
 def opened_upload(cli: Cli, server: Server) -> tuple[str, str]:
@@ -109,7 +104,7 @@ class TestPush:
         process = cli.popen("artifacts", "push", str(large), "--json")
         until(lambda: held_bytes(cli, "large", own) > 4 * MIB)
         own.kill()
-        restart(own)
+        own.restart()
         ids = opened_upload(cli, own)
         out, err = process.communicate(timeout=120)
         assert process.returncode == 0, err
@@ -124,7 +119,7 @@ class TestPush:
         own.kill()
         process.kill()
         process.communicate()
-        restart(own)
+        own.restart()
         ids = opened_upload(cli, own)
         artifact = cli.json("artifacts", "push", str(large), "--artifact", ids[0])
         assert artifact["id"] == ids[0]

@@ -1,12 +1,11 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.deployments.support import bert, upload
-from tests.support.server import Server, running
+from tests.deployments.support import upload
+from tests.support.server import Server
 
 
 @dataclass
@@ -18,27 +17,9 @@ class Account:
     artifact_id: str
 
 
-@pytest.fixture(scope="package")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder as an operator names it: a model below it, and a link that leads out of it."""
-    named = tmp_path_factory.mktemp("sources")
-    outside = tmp_path_factory.mktemp("outside") / "model"
-    outside.symlink_to(bert())
-    (named / "tagger").mkdir()
-    for file in bert().iterdir():
-        (named / "tagger" / file.name).write_bytes(file.read_bytes())
-    (named / "link").symlink_to(bert())
-    (named / "empty").mkdir()
-    return named
-
-
-@pytest.fixture(scope="package")
-def own_server(tmp_path_factory: pytest.TempPathFactory, sources: Path) -> Iterator[Server]:
-    """A server that may be restarted, with a folder of models."""
-    data_dir = tmp_path_factory.mktemp("deployments") / "data"
-    with running(data_dir, STOKER_SOURCE_DIRS=f'["{sources}"]') as server:
-        server.wait_ready()
-        yield server
+@pytest.fixture(scope="session")
+def own_server(restartable: Server) -> Server:
+    return restartable
 
 
 @pytest.fixture(scope="module")

@@ -389,7 +389,6 @@ class TestModels:
 
 class TestRestart:
     def test_deployments_and_keys_survive(self, account: Account, tagger: dict[str, Any]):
-        """Last in this file: afterwards the server listens on another port."""
         server = account.server
         caller_key = key_for(account.client, tagger["id"])
         url = f"{DEPLOYMENTS}/{tagger['id']}"
@@ -401,8 +400,7 @@ class TestRestart:
         # As those have none that were made before estimates were kept.
         with closing(sqlite3.connect(server.data_dir / "stoker.db")) as database, database:
             database.execute("UPDATE deployments SET memory_bytes = NULL WHERE NOT is_measured")
-        server.start()
-        account.client.base_url = server.base_url
+        server.restart()
         after = account.client.get(DEPLOYMENTS).json()["data"]
         for old, new in zip(before, after, strict=True):
             kept = set(old) - {"status", "reason", "message", "workers"}

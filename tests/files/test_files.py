@@ -18,15 +18,14 @@ from stoker.server.services import build_services
 from stoker.store import db
 from stoker.store.tables.files import File, Purpose
 from stoker.web.context import Platform
-from tests.support.server import WITHOUT_MODELS, Server, running
+from tests.support.server import Server
 
 CONTENT = bytes(range(256)) * 40
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("files") / "data", **WITHOUT_MODELS) as server:
-        yield server
+def server(gateway: Server) -> Server:
+    return gateway
 
 
 @pytest.fixture(scope="module")

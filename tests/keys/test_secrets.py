@@ -1,19 +1,8 @@
 """A key's secret is shown once, and is nowhere afterwards: not in any file, not in the log."""
 
-from collections.abc import Iterator
-
-import pytest
-
-from tests.support.server import WITHOUT_MODELS, Server, running
+from tests.support.server import Server
 
 KEYS = "/v1/api-keys"
-
-
-@pytest.fixture(scope="module")
-def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    data_dir = tmp_path_factory.mktemp("secrets") / "data"
-    with running(data_dir, STOKER_LOG_LEVEL="debug", **WITHOUT_MODELS) as server:
-        yield server
 
 
 def files_with(server: Server, secret: str) -> set[str]:
@@ -53,21 +42,21 @@ def secret_of(key: str) -> str:
     return key.split("-", 2)[2]
 
 
-def test_secrets_are_in_no_file_and_no_log(own_server: Server):
-    secrets = {secret_of(key) for key in make_and_use_keys(own_server)}
+def test_secrets_are_in_no_file_and_no_log(gateway: Server):
+    secrets = {secret_of(key) for key in make_and_use_keys(gateway)}
     assert len(secrets) == 4
     for secret in secrets:
-        assert files_with(own_server, secret) == set()
-    assert files_with(own_server, secret_of(own_server.operator_key)) == {"operator-key"}
+        assert files_with(gateway, secret) == set()
+    assert files_with(gateway, secret_of(gateway.operator_key)) == {"operator-key"}
 
 
-def test_search_would_find_them(own_server: Server):
+def test_search_would_find_them(gateway: Server):
     """The public id is kept, so looking for it proves that the search sees what is stored."""
-    key = make_and_use_keys(own_server)[0]
+    key = make_and_use_keys(gateway)[0]
     public_id = key.split("-", 2)[1]
-    assert files_with(own_server, public_id) & {"stoker.db", "stoker.db-wal"}
+    assert files_with(gateway, public_id) & {"stoker.db", "stoker.db-wal"}
 
 
-def test_files_are_private(own_server: Server):
+def test_files_are_private(gateway: Server):
     for name in ("operator-key", "server-secret", "server.json"):
-        assert (own_server.data_dir / name).stat().st_mode & 0o077 == 0, name
+        assert (gateway.data_dir / name).stat().st_mode & 0o077 == 0, name

@@ -54,6 +54,10 @@ class Server:
         self.stop()
         raise RuntimeError(f"the server did not start:\n{self.log.read_text()[-4000:]}")
 
+    def restart(self) -> None:
+        """Start again where it listened before."""
+        self.start(port=int(self.base_url.rpartition(":")[2]))
+
     @property
     def operator_key(self) -> str:
         return (self.data_dir / "operator-key").read_text().strip()
@@ -104,6 +108,10 @@ class Server:
         return self.process.returncode
 
 
+PAGES = ("https://chat.example", "http://localhost:3000")
+"""The origins whose pages may read what the fixture `gateway` answers."""
+NAMES = ("127.0.0.1", "test", "models.example", "*.inner.example", "www.example")
+"""The hosts that it answers as."""
 WITHOUT_MODELS = {"STOKER_PRELOAD": "false"}
 """For a server that will run no model: importing the engines costs ten seconds of a core."""
 

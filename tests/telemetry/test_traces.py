@@ -13,29 +13,16 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from stoker.telemetry import traces
 from tests.deployments.support import bert, call
 from tests.support.deploying import deploy
-from tests.support.server import Server, running
-from tests.support.tracing import Collector, collecting
+from tests.support.server import Server
+from tests.support.tracing import Collector
 
 PARENT = "00f067aa0ba902b7"
 CANARY = "clarissa the secret keeper"
 
 
 @pytest.fixture(scope="module")
-def collector() -> Iterator[Collector]:
-    with collecting() as collector:
-        yield collector
-
-
-@pytest.fixture(scope="module")
-def server(collector: Collector, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("traced") / "data", **collector.env) as server:
-        server.wait_ready()
-        yield server
-
-
-@pytest.fixture(scope="module")
-def client(server: Server) -> Iterator[httpx.Client]:
-    with server.account("traced") as client:
+def client(traced_server: Server) -> Iterator[httpx.Client]:
+    with traced_server.account("traced") as client:
         deploy(client, bert(), "tagger")
         yield client
 
@@ -107,15 +94,25 @@ def test_what_the_caller_does_not_sample_is_not_sent(collector: Collector, clien
     assert collector.spans("4" * 32) == {}
 
 
-def test_no_content_and_no_key_is_sent(collector: Collector, server: Server, client: httpx.Client):
+def test_no_content_and_no_key_is_sent(
+    collector: Collector, traced_server: Server, client: httpx.Client
+):
     client.get("/v1/deployments/dep_private?name=private")
-    server.stop()
+    traced_server.stop()
     sent = b"".join(collector.bodies)
     key = client.headers["authorization"].removeprefix("Bearer ")
-    secrets = (CANARY, key, key.split("-", 2)[1], server.operator_key, "dep_private", "private")
+    secrets = (
+        CANARY,
+        key,
+        key.split("-", 2)[1],
+        traced_server.operator_key,
+        "dep_private",
+        "private",
+    )
     assert [one for one in secrets if one.encode() in sent] == []
     assert b"GET /v1/deployments/{deployment_id}" in sent, "stopping sends what is left"
     assert b"service.name" in sent and b"stoker" in sent
+    traced_server.restart()
 
 
 class TestWithout:

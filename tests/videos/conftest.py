@@ -11,9 +11,10 @@ import pytest
 
 from tests.support import video as models
 from tests.support.deploying import deploy
-from tests.support.server import Server, running
+from tests.support.server import Server
 
 LIMIT = 6
+"""Most jobs of a deployment, as the server is set."""
 QUICK: dict[str, Any] = {"num_inference_steps": 2, "size": "64x32", "seconds": 0.36}
 """Nine frames of LTX at 25 a second."""
 SLOW: dict[str, Any] = QUICK | {"num_inference_steps": 200, "size": "256x256", "seconds": 5}
@@ -50,11 +51,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="session")
-def video_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    data_dir = tmp_path_factory.mktemp("videos") / "data"
-    with running(data_dir, STOKER_JOBS_QUEUED=str(LIMIT)) as server:
-        server.wait_ready()
-        yield server
+def video_server(restartable: Server) -> Server:
+    return restartable
 
 
 @pytest.fixture(scope="session")

@@ -12,25 +12,18 @@ from starlette.responses import StreamingResponse
 from stoker.config import Settings
 from stoker.server.app import create_app
 from tests.cli.support import Cli
-from tests.support.server import WITHOUT_MODELS, Server, running
+from tests.support.server import PAGES, Server
 
 CHAT = "/v1/chat/completions"
-PAGE, OTHER = "https://chat.example", "https://evil.example"
+PAGE, LOCAL = PAGES
+OTHER = "https://evil.example"
 SDK = "authorization,content-type,x-stainless-arch,x-stainless-retry-count"
 ALLOWED, EXPOSES = "access-control-allow-origin", "access-control-expose-headers"
 
 
 @pytest.fixture(scope="module")
-def pages_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    origins = f'["{PAGE}", "http://localhost:3000"]'
-    data_dir = tmp_path_factory.mktemp("pages") / "data"
-    with running(data_dir, STOKER_CORS_ORIGINS=origins, **WITHOUT_MODELS) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def client(pages_server: Server) -> Iterator[httpx.Client]:
-    with pages_server.account("pages") as client:
+def client(gateway: Server) -> Iterator[httpx.Client]:
+    with gateway.account("pages") as client:
         yield client
 
 
@@ -48,7 +41,7 @@ def preflight(
 
 
 class TestPreflight:
-    @pytest.mark.parametrize("origin", [PAGE, "http://localhost:3000"])
+    @pytest.mark.parametrize("origin", [PAGE, LOCAL])
     @pytest.mark.parametrize(
         ("method", "path"),
         [
