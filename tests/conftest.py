@@ -40,6 +40,10 @@ SHARING: Mapping[str, Sequence[str]] = {
         "tests/engines/test_sharing.py",
         "tests/tasks/test_embeddings",
         "tests/tasks/test_openai_embeddings.py",
+        # They need no server, but the library of the three before, which takes long to import.
+        "tests/tasks/test_rerank.py",
+        "tests/tasks/test_sentence_transformers.py",
+        "tests/tasks/test_similarity.py",
         "tests/tasks/test_text_over_http.py",
         "tests/telemetry/test_dashboard.py",
         "tests/telemetry/test_metrics.py",

@@ -65,7 +65,7 @@ class Account:
         deadline = time.monotonic() + WAIT_S
         while (found := self.get(run))["status"] not in (statuses or ENDED):
             assert found["status"] not in ENDED and time.monotonic() < deadline, found
-            time.sleep(0.02)
+            time.sleep(0.05)
         return found
 
     def answer(self, run: str, output: str = SUNNY) -> dict[str, Any]:

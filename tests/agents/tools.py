@@ -8,8 +8,6 @@ from typing import Any
 
 import anyio.to_thread
 import uvicorn
-from mcp.server.mcpserver import MCPServer
-from mcp.server.mcpserver.exceptions import ToolError
 
 SUNNY = {"temperature": 21, "condition": "sunny"}
 
@@ -27,6 +25,10 @@ class Tools:
         return [city for name, city in self.calls if name == server]
 
     def app(self, name: str) -> Any:
+        # It takes a second to import, which one process of the tests has to spend.
+        from mcp.server.mcpserver import MCPServer
+        from mcp.server.mcpserver.exceptions import ToolError
+
         server: Any = MCPServer(name, log_level="CRITICAL")
 
         @server.tool()

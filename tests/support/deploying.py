@@ -40,5 +40,5 @@ def wait_for(
         found = deployment(client, identifier)
         if found["status"] == status:
             return found
-        time.sleep(0.02)
+        time.sleep(0.05)
     raise AssertionError(f"not {status}: {found}")

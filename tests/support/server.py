@@ -86,7 +86,7 @@ class Server:
             while time.monotonic() < deadline:
                 if client.get("/ready").status_code == 200:
                     return
-                time.sleep(0.05)
+                time.sleep(0.1)
         raise RuntimeError(f"the server is not ready:\n{self.log.read_text()[-4000:]}")
 
     def kill(self) -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sentence_transformers
 import torch
 import transformers
 from pydantic import ValidationError
@@ -114,6 +113,8 @@ class TestParity:
         assert max(local.batches) > 1
 
     def test_as_sentence_transformers(self, case: Any) -> None:
+        import sentence_transformers
+
         local, folder = case
         encoder = sentence_transformers.CrossEncoder(str(folder), device="cpu")
         theirs = encoder.rank(QUERY, DOCUMENTS, activation_fn=torch.nn.Sigmoid())

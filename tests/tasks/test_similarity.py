@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sentence_transformers
 from pydantic import ValidationError
 
 from stoker.tasks.similarity import SimilarityRequest
@@ -20,6 +19,8 @@ BODY = {"source_sentence": SOURCE, "sentences": SENTENCES}
 
 @pytest.fixture(scope="module")
 def case(tmp_path_factory: Any) -> Iterator[tuple[Local, Any]]:
+    import sentence_transformers
+
     folder: Path = tiny_bert(tmp_path_factory.mktemp("bert"), "Model")
     local = Local("feature-extraction", folder)
     yield local, sentence_transformers.SentenceTransformer(str(folder), device="cpu")
