@@ -1,7 +1,7 @@
 """Every family that docs/tasks.md claims, in the environment that `make install` makes.
 
-Each model is pushed to two servers, one in the users' environment and one in that of the tests, and
-has to give the same answer on both: tests/tasks compare what the latter says with the libraries.
+Each model is pushed to a server in the users' environment, and has to give the answer there that it
+gives in the environment of the tests: tests/tasks compare what the latter says with the libraries.
 """
 
 from pathlib import Path
