@@ -5,11 +5,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from stoker.runtime.local.host import EngineHost
 
 from stoker.media.media_limits import MediaLimits
 from stoker.runtime.interface import DeploymentSpec
 from stoker.runtime.local.conversions import Conversions
+from stoker.runtime.local.engine_host import EngineHost
 from stoker.runtime.local.trials import Trials
 from stoker.runtime.pool.launcher import Limits
 from stoker.wire.protocol import VERDICT, TrialVerdict
@@ -25,7 +25,7 @@ def conversions(tmp_path: Path) -> Conversions:
         media=MediaLimits(),
         threads=1,
         limits=Limits(600, 15, 180, 20),
-        on_set_aside=lambda _id, _why: None,
+        on_quarantined=lambda _id, _why: None,
     )
 
 
