@@ -1,7 +1,9 @@
 """Documentation is tested: a setting, an error or a route that the docs do not name fails here."""
 
+import importlib
 import json
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +22,10 @@ from stoker.tasks.base import Task
 from stoker.tasks.registry import GENERATING, MEDIA, SERVED, TASKS
 from stoker.videos.endpoints import CREATE
 
-DOCS = Path(__file__).parents[1] / "docs"
-README = Path(__file__).parents[1] / "README.md"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+README = ROOT / "README.md"
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 
 
 def settings_table() -> str:
@@ -202,6 +206,34 @@ def test_tasks_are_listed() -> None:
 
 def test_tasks_name_the_families_that_were_tested() -> None:
     assert [task.name for task in TASKS.values() if not task.families] == []
+
+
+@pytest.mark.parametrize("page", [README, CONTRIBUTING, *sorted(DOCS.glob("*.md"))], ids=str)
+def test_files_that_are_named_exist(page: Path) -> None:
+    named = re.findall(r"`((?:stoker|tests|tools|bench|docs)/[\w./-]*)`", page.read_text())
+    missing = [name for name in named if not (ROOT / name).exists()]
+    assert not missing
+
+
+def test_contributors_find_what_they_are_told_to_change() -> None:
+    named = re.findall(r"`(\w+)` of\s+`(stoker/[\w/]+)\.py`", CONTRIBUTING.read_text())
+    assert len(named) > 12
+    missing = [
+        (name, path)
+        for name, path in named
+        if not hasattr(importlib.import_module(path.replace("/", ".")), name)
+    ]
+    assert not missing
+
+
+def test_the_drawing_of_the_house_is_the_contract() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    (layers,) = [one["layers"] for one in contracts["contracts"] if one["type"] == "layers"]
+    wanted = [re.split(r"[ |]+", layer) for layer in layers if layer != "__main__"]
+    drawing = (DOCS / "architecture.md").read_text().partition("## The house")[2].split("```")[1]
+    drawn = [line.partition("—")[0].split() for line in drawing.splitlines() if line]
+    # The ground takes two lines.
+    assert [*drawn[:-2], drawn[-2] + drawn[-1]] == wanted
 
 
 def test_links_lead_somewhere() -> None:
