@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -102,21 +103,50 @@ class Account:
     @contextmanager
     def halted(self) -> Iterator[None]:
         """The chat model stands still, so that on no machine it ends before what a test does."""
-        workers = self.get(f"/v1/deployments/{self.deployment_id}")["workers"]
-        for one in workers:
-            os.kill(one["pid"], signal.SIGSTOP)
+        pids = self._workers()
+        _signal(pids, signal.SIGSTOP)
         try:
             yield
         finally:
-            for one in workers:
-                with suppress(ProcessLookupError):
-                    os.kill(one["pid"], signal.SIGCONT)
+            _signal(pids, signal.SIGCONT)
+
+    @contextmanager
+    def slowed(self) -> Iterator[None]:
+        """The chat model runs for a tenth of the time, so that on no machine a run has ended
+        before a test has seen it begin.
+        """
+        pids, over = self._workers(), threading.Event()
+
+        def pace() -> None:
+            while not over.is_set():
+                _signal(pids, signal.SIGSTOP)
+                over.wait(0.045)
+                _signal(pids, signal.SIGCONT)
+                over.wait(0.005)
+
+        pacing = threading.Thread(target=pace)
+        pacing.start()
+        try:
+            yield
+        finally:
+            over.set()
+            pacing.join()
+
+    def _workers(self) -> list[int]:
+        workers = self.get(f"/v1/deployments/{self.deployment_id}")["workers"]
+        return [one["pid"] for one in workers]
 
     def wait_idle(self, within_s: float) -> None:
         deadline = time.monotonic() + within_s
         while self.outstanding():
             assert time.monotonic() < deadline, "the engine works on"
             time.sleep(0.02)
+
+
+def _signal(pids: Iterable[int], number: int) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def parsed(lines: Iterable[str]) -> Iterator[dict[str, Any]]:

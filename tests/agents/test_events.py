@@ -105,13 +105,13 @@ class TestStream:
         assert seen[-1]["data"]["output"] == ANSWERED
 
     def test_pieces_come_while_it_speaks(self, account: Account, agent: str) -> None:
-        run = account.run(agent, COUNT)
-        seen = []
-        for event in account.stream(run):
-            if event["type"] == "message.delta" and not data(seen, "message.delta"):
-                with account.halted():
+        seen: list[dict[str, Any]] = []
+        with account.slowed():
+            run = account.run(agent, COUNT)
+            for event in account.stream(run):
+                if event["type"] == "message.delta" and not data(seen, "message.delta"):
                     assert account.get(run)["status"] == "in_progress"
-            seen.append(event)
+                seen.append(event)
         check_sequence(seen)
         assert len(data(seen, "message.delta")) > 1
 

@@ -78,8 +78,9 @@ def test_killed(
     called = len(weather_tools.cities("slow"))
     tool = account.run(account.agent(tools=[mcp(weather_tools.slow_url)]))
     begun(account, tool, "tool_call.started")
-    speaking = account.run(counting, COUNT)
-    seen = begun(account, speaking, "message.delta")
+    with account.slowed():
+        speaking = account.run(counting, COUNT)
+        seen = begun(account, speaking, "message.delta")
     with account.halted():
         agent_server.kill()
     weather_tools.release.set()
@@ -122,8 +123,9 @@ def test_killed(
 
 
 def test_worker_lost(account: Account, counted: str, counting: str) -> None:
-    run = account.run(counting, COUNT)
-    seen = begun(account, run, "message.delta")
+    with account.slowed():
+        run = account.run(counting, COUNT)
+        seen = begun(account, run, "message.delta")
     (worker,) = deployment(account.client, account.deployment_id)["workers"]
     os.kill(worker["pid"], signal.SIGKILL)
     check_resumed(account, run, seen, counted)
@@ -135,8 +137,9 @@ def test_stopped(agent_server: Server, account: Account, counted: str, counting:
     before = [next(stream)]
     while before[-1]["type"] != "run.requires_action":
         before.append(next(stream))
-    run = account.run(counting, COUNT)
-    seen = begun(account, run, "message.delta")
+    with account.slowed():
+        run = account.run(counting, COUNT)
+        seen = begun(account, run, "message.delta")
     began = time.monotonic()
     with account.halted():
         agent_server.process.send_signal(signal.SIGTERM)
