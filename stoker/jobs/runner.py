@@ -5,7 +5,7 @@ import contextlib
 import logging
 import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Generic, Protocol, TypeVar
@@ -144,7 +144,8 @@ class Runner(Generic[Row, Made]):
         try:
             while True:
                 try:
-                    await self._claim_all(kind)
+                    # What was leased is begun, too: nobody else would hand it back.
+                    await _uncut(self._claim_all(kind))
                 except Exception:
                     log.exception("no jobs could be claimed; it is tried again")
                 self._wake.clear()
@@ -155,6 +156,8 @@ class Runner(Generic[Row, Made]):
                         await self._wake.wait()
         finally:
             self._kind = None
+            # Work that is cancelled before its first step never gets to hand its job back.
+            await asyncio.sleep(0)
             tasks = [working.task for working in self._working.values()]
             for task in tasks:
                 task.cancel()
@@ -312,6 +315,16 @@ class _Working(Generic[Row, Made]):
 
     def tell(self, fraction: float) -> None:
         self.progress = fraction
+
+
+async def _uncut(work: Coroutine[Any, Any, None]) -> None:
+    """Await work; where that is cancelled, when the work is done."""
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await task
+        raise
 
 
 def _lost_too_often() -> StokerError:

@@ -5,6 +5,7 @@ import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from sqlalchemy import delete, select
@@ -134,6 +135,11 @@ async def until(
 
 def ended(row: Video) -> bool:
     return row.status in ("completed", "failed")
+
+
+async def forever(_row: Video) -> str:
+    await asyncio.Event().wait()
+    return ""
 
 
 async def taken(database: Database, one: Runner, prompt: str) -> str:
@@ -442,17 +448,38 @@ class TestLease:
 
     async def test_is_given_back_at_shutdown(self, database: Database) -> None:
         clock, kind = Clock(), Kind()
-
-        async def forever(_row: Video) -> str:
-            await asyncio.Event().wait()
-            return ""
-
         kind.work = forever
         job = await add(database)
         async with at_work(runner(database, clock), kind):
             await until(database, job, lambda row: row.status == "in_progress")
         row = await row_of(database, job)
         assert (row.status, row.tries, row.lock_token, row.not_before) == ("queued", 0, None, None)
+
+    async def test_is_given_back_where_it_was_leased_just_now(self, database: Database) -> None:
+        """The server ends between the commit that leases a job and the work on it."""
+        kind, late = Kind(), LateDatabase(database)
+        kind.work = forever
+        job = await add(database)
+        one: Any = late
+        async with at_work(runner(one, Clock()), kind):
+            await late.committed.wait()
+        row = await row_of(database, job)
+        assert (row.status, row.tries, row.lock_token, row.not_before) == ("queued", 0, None, None)
+
+
+class LateDatabase:
+    """Comes back late from a commit."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.committed = asyncio.Event()
+
+    @contextlib.asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Session]:
+        async with self._database.transaction() as session:
+            yield session
+        self.committed.set()
+        await asyncio.sleep(0.05)
 
 
 class TestSharing:
