@@ -70,10 +70,14 @@ class Sizing:
         self._memory.resize(replica.id, pool.spec.memory_bytes)
 
     def raise_estimate(self, resident: Resident) -> None:
-        """The kernel has killed a replica for want of memory: the next one needs more."""
+        """The kernel has killed a replica for want of memory: the next one needs more.
+
+        Not more than all models may take together: no estimate alone may keep one from being tried.
+        """
         pool = resident.pool
         if resident.spec.runs_like(pool.spec):
-            self._learn(pool, int(pool.spec.memory_bytes * HEADROOM))
+            known = pool.spec.memory_bytes
+            self._learn(pool, max(known, min(int(known * HEADROOM), self._memory.total)))
 
     def _learn(self, pool: DeploymentPool, needed: int) -> None:
         """What one replica of a deployment needs."""

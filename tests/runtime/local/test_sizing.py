@@ -77,3 +77,15 @@ async def test_one_that_is_to_be_replaced_tells_nothing_of_the_next(world: World
     world.runtime.apply(replace(world.spec, memory_bytes=300 * MIB), running=False)
     world.measure(200)
     assert world.needed == int(200 * MIB * HEADROOM), "once more as this one runs"
+
+
+async def test_no_kill_makes_a_model_need_more_than_there_is(world: World) -> None:
+    """It would never be tried again, though it may have been another's turn to take much."""
+    world.measure(900)
+    for _ in range(3):
+        world.runtime._sizing.raise_estimate(world.resident)
+    assert world.needed == 1024 * MIB
+    world.measure(1000)
+    known = world.needed
+    world.runtime._sizing.raise_estimate(world.resident)
+    assert world.needed == known == int(1000 * MIB * HEADROOM)
