@@ -9,8 +9,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-vllm check format bench bench-peers install install-dev install-alone \
-  system-packages clean
+.PHONY: demo test test-vllm check format bench bench-peers bench-report install install-dev install-alone \
+  lock audit sbom soak fuzz fuzz-formats system-packages clean
 
 demo: install
 	$(BIN)/stoker demo
@@ -30,6 +30,30 @@ test-vllm: install-dev
 	fi; \
 	STOKER_TEST_ENGINES=vllm $(BIN)/pytest tests/openai tests/llm/test_vllm.py
 
+# Callers and faults of all kinds at once, for so long; then nothing may be lost or left over.
+MINUTES ?= 30
+SEED ?= 1
+soak: install-dev
+	$(BIN)/python -m tools.soak --minutes $(MINUTES) --seed $(SEED) --report .data/soak-$(SEED).md
+
+# Calls that are made up from the OpenAPI document, so many an operation: statuses and bodies that
+# are not documented fail. In an environment of its own, as users have none of it.
+CALLS ?= 20
+FUZZ := .data/fuzz
+fuzz: install-dev $(FUZZ)/.installed
+	$(BIN)/python -m tools.fuzz --program $(FUZZ)/bin/schemathesis --calls $(CALLS) --seed $(SEED) \
+		--report .data/fuzz.json
+
+# Files and streams that are damaged in their structure, so many a property: see tests/fuzzing.
+EXAMPLES ?= 2000
+fuzz-formats: install-dev
+	$(BIN)/python -m tools.fuzz_formats --examples $(EXAMPLES) --seed $(SEED)
+
+$(FUZZ)/.installed: Makefile
+	$(PYTHON) -m venv $(FUZZ)
+	$(FUZZ)/bin/pip install --quiet --disable-pip-version-check schemathesis==4.32.5
+	@touch $@
+
 # BENCH names those to run, and says how: make bench BENCH="chat --rounds 3".
 bench: install-dev
 	$(BIN)/python -m bench $(BENCH)
@@ -38,6 +62,11 @@ bench: install-dev
 # those that PEERS names. What is there already is left as it is.
 bench-peers: install-dev
 	$(BIN)/python -m bench.peers.make $(PEERS)
+
+# docs/performance.md with its plots, and the README's table, from what `make bench` has found.
+bench-report: install-dev
+	$(PIP) 'matplotlib>=3.11,<4'
+	$(BIN)/python -m bench.report
 
 check: install-dev
 	$(BIN)/ruff check .
@@ -48,6 +77,36 @@ check: install-dev
 format: install-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# --- what is installed ---
+
+# In an environment of its own: these tools look at what users have, and are no part of it.
+AUDIT := .data/audit
+AUDIT_BIN := $(AUDIT)/bin
+AUDITING := uv==0.13.9 pip-audit==2.10.1 cyclonedx-bom==7.5.0
+SBOM ?= dist/sbom.cdx.json
+
+# Every file of every release that an install may take, by its digest, for all platforms:
+# pip install --require-hashes -r requirements.lock. Made anew where a pin changes.
+lock: $(AUDIT)/.installed
+	$(AUDIT_BIN)/uv pip compile pyproject.toml --extra all --constraints constraints.txt \
+	  --universal --python-version 3.11 --generate-hashes --no-annotate --quiet \
+	  --custom-compile-command "make lock" --output-file requirements.lock
+
+# Known vulnerabilities of what the lock names; asks the package index, and fails where it cannot.
+audit: $(AUDIT)/.installed
+	$(AUDIT_BIN)/pip-audit --strict --require-hashes --disable-pip --requirement requirements.lock
+
+# A bill of materials (CycloneDX, JSON) of what `make install` has installed here, with licenses.
+sbom: $(AUDIT)/.installed install-alone
+	@mkdir -p $(dir $(SBOM))
+	$(AUDIT_BIN)/cyclonedx-py environment $(ALONE) --pyproject pyproject.toml \
+	  --output-reproducible --output-file $(SBOM)
+
+$(AUDIT)/.installed: Makefile
+	$(PYTHON) -m venv $(AUDIT)
+	$(AUDIT_BIN)/pip install --quiet --disable-pip-version-check $(AUDITING)
+	@touch $@
 
 install: $(VENV)/.installed
 install-dev: $(VENV)/.installed-dev

@@ -10,6 +10,7 @@ from bench.chats import (
     ANSWER_TOKENS,
     PIPELINE,
     PROMPT_TOKENS,
+    UNGUESSED,
     Chat,
     Chats,
     Endpoint,
@@ -101,7 +102,7 @@ def run(plan: Plan) -> Report:
         "While one is measured, the peers' processes are suspended; ours only idles.",
         "The weights are bfloat16, random; each computes in what 'settings' tell. All have "
         f"{cores()} cores and draw greedily.",
-        "Ours is deployed as by itself, and has worked until it was converted.",
+        "Ours is deployed as by itself but without guesses, and has worked until it was converted.",
         "Every prompt is drawn once: nobody's prefix cache finds anything.",
         f"Gateway: CPU time of the server's own process at {AT} clients, whatever it is spent on.",
     ]
@@ -118,10 +119,12 @@ def _ours(
 ) -> Iterator[Contender]:
     """Our server as by itself, with torch, and the loop on the model that it has converted."""
     converted = settled(service, folder, "measured", chats)
-    dtype = dtypes.of_ours(PIPELINE, converted)
+    dtype = dtypes.of_ours(folder, converted)
     report.settings[OURS]["dtype"] = dtype
     yield Contender(OURS, ours(service, "measured").load)
-    service.deploy(folder, "with-torch", PIPELINE, readiness="hot", engine="torch")
+    service.deploy(
+        folder, "with-torch", PIPELINE, readiness="hot", engine="torch", config=UNGUESSED
+    )
     ours(service, "with-torch").check(chats.draw(1)[0])
     yield Contender(TORCH, ours(service, "with-torch").load, TORCH_CLIENTS)
     if converted is None:

@@ -20,6 +20,9 @@ PIPELINE = "text-generation"
 PROMPT_TOKENS = 142
 ANSWER_TOKENS = 64
 CHECK_S = 240
+UNGUESSED = {"speculation": "off"}
+"""The `config` of a model whose weights are random: it repeats itself for ever, so that nearly all
+of its answers would be guessed, which those of a model that is of use are not."""
 DRAWN = 32
 """Chats that a model works on until it has settled."""
 
@@ -113,5 +116,6 @@ def settled(
     service: Service, folder: Path, model: str, chats: Chats, **wish: Any
 ) -> Execution | None:
     """Deploy the model, hot, and work until it runs as it will; what it runs on, if converted."""
+    wish = {"config": UNGUESSED, **wish}
     deployment = service.deploy(folder, model, PIPELINE, readiness="hot", **wish)
     return service.settle(deployment, PATH, ours(service, model).bodies(chats.draw(DRAWN)))

@@ -93,7 +93,7 @@ def _against_fresh_python(report: Report, rounds: int) -> None:
     folder = bert_base()
     text = texts(1)[0]
     dtype = _best(report, folder, text)
-    own = dtypes.of_ours(PIPELINE)
+    own = dtypes.of_ours(folder)
     with scratch() as place, serving(report, place) as service:
         report.settings["ours"]["dtype"] = own
         sides = {"ours": _cold(report, service, "ours", folder, text)}

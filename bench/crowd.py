@@ -66,7 +66,7 @@ def run(plan: Plan) -> Report:
     )
     folders = small_llamas(size.models)
     with scratch() as place:
-        own = dtypes.of_ours(PIPELINE)
+        own = dtypes.of_ours(folders[0])
         names = [str(folder) for folder in folders]
         dtype = _best(report, place, names)
         # The peer is measured last: what it holds of memory is not to be held beside ours.
@@ -118,7 +118,7 @@ def _ours(
     budget = int(need * (size.fitting + 0.5))
     report.add(f"{side}, memory that one model needs", "MiB", need)
     with serving(report, place / side, side=side, memory_budget_mib=budget) as service:
-        report.settings[side]["dtype"] = wish.get("dtype") or dtypes.of_ours(PIPELINE)
+        report.settings[side]["dtype"] = wish.get("dtype") or dtypes.of_ours(folders[0])
         deployments = [service.deploy(folder, folder.name, PIPELINE, **wish) for folder in folders]
         for at in range(rounds):
             ranks = _ranks(size, at)

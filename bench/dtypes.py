@@ -1,6 +1,7 @@
 """What a peer computes in: the dtype that is the fastest for it, on the machine at hand."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 from bench import machine
 from bench.common import Report, progress
@@ -33,11 +34,11 @@ def best(report: Report, side: str, unit: str, rate: Callable[[str], float]) -> 
     return chosen
 
 
-def of_ours(pipeline: str, execution: Execution | None = None) -> str:
+def of_ours(folder: Path, execution: Execution | None = None) -> str:
     """What ours computes in on a CPU: by itself with torch, or as it was converted."""
-    from stoker.engines.torch import device_of, dtype_of
-    from stoker.tasks.registry import GENERATING
+    from stoker.engines.precision import dtype_of
+    from stoker.engines.torch import device_of
 
-    if execution and pipeline in GENERATING:
+    if execution:
         return {"bf16": BFLOAT16, "f32": FLOAT32}[execution.precision]
-    return str(dtype_of("auto", device_of("cpu"))).removeprefix("torch.")
+    return str(dtype_of("auto", device_of("cpu"), folder)).removeprefix("torch.")

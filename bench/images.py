@@ -30,7 +30,7 @@ def run(plan: Plan) -> Report:
     report = Report("images", "Images of 64x64 pixels over HTTP, closed loops")
     folder = _pipeline()
     with scratch() as place, serving(report, place) as service, contextlib.ExitStack() as stack:
-        own = report.settings[OURS]["dtype"] = dtypes.of_ours(PIPELINE)
+        own = report.settings[OURS]["dtype"] = dtypes.of_ours(folder)
         loop, dtype = _loop(report, stack, folder, place)
         sides = {OURS: _deployed(service, folder)}
         if dtype not in ("", own):

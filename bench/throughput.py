@@ -108,7 +108,7 @@ def _ours(scene: Scene, service: Service, dtype: str) -> tuple[Contender, Execut
 def _of_their_dtypes(scene: Scene, service: Service) -> Iterator[Contender]:
     """Ours in what the peers compute in, where ours does not by itself."""
     settings = scene.report.settings
-    own = settings[OURS]["dtype"] = dtypes.of_ours(scene.workload.pipeline)
+    own = settings[OURS]["dtype"] = dtypes.of_ours(scene.folder)
     for dtype in sorted({one.get("dtype", own) for one in settings.values()} - {own}):
         yield _ours(scene, service, dtype)[0]
 

@@ -35,7 +35,7 @@ def run(plan: Plan) -> Report:
     folder = whisper_tiny()
     clips = [_clip(number) for number in range(max(c * each for c, each in REQUESTS.items()))]
     with scratch() as place, serving(report, place) as service, contextlib.ExitStack() as stack:
-        own = report.settings[OURS]["dtype"] = dtypes.of_ours(PIPELINE)
+        own = report.settings[OURS]["dtype"] = dtypes.of_ours(folder)
         loop, dtype = _loop(report, stack, folder, clips, place)
         sides = {OURS: _deployed(service, folder, clips)}
         if dtype not in ("", own):

@@ -1,15 +1,26 @@
 """Settings, read from the environment as ``STOKER_<NAME>`` or from an ``.env`` file."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from stoker.media.media_limits import MediaLimits
 from stoker.origins import Origin
 
 MIB = 1024 * 1024
+MOST_UID = (1 << 32) - 1
+
+
+def _range(value: str) -> str:
+    """First and last of some numbers, root's not among them, or nothing."""
+    first, dash, last = value.partition("-")
+    if value and not (dash and first.isdecimal() and last.isdecimal()):
+        raise ValueError("write the first and the last user id, as in '200000-265535'")
+    if value and not 0 < int(first) <= int(last) < MOST_UID:
+        raise ValueError(f"user ids go from 1 to {MOST_UID - 1}, the smaller one first")
+    return value
 
 
 class Settings(BaseSettings):
@@ -51,7 +62,55 @@ class Settings(BaseSettings):
         default="json", description="One JSON object a line, or text."
     )
 
+    connections_limit: int = Field(
+        default=0,
+        ge=0,
+        le=1_000_000,
+        description="Most open connections; 0: 10,000. Never more than 80% of the files that the "
+        "server may open.",
+    )
+    connections_per_address: int = Field(
+        default=2048,
+        ge=0,
+        le=1_000_000,
+        description="Most open connections from one address (of IPv6: one /64 network), such as a "
+        "reverse proxy's; 0: as many as there may be in all.",
+    )
+    head_timeout_s: float = Field(
+        default=20,
+        gt=0,
+        le=3600,
+        description="A connection that brings no whole request head in so long is ended, seconds.",
+    )
+    body_timeout_s: float = Field(
+        default=60,
+        gt=0,
+        le=3600,
+        description="A request's body that is waited for and brings less than 16 KiB in so long is "
+        "given up, seconds.",
+    )
+    answer_timeout_s: float = Field(
+        default=60,
+        gt=0,
+        le=3600,
+        description="An answer that waits for its reader, who takes less than 16 KiB of it in so "
+        "long, is given up, seconds.",
+    )
+
+    loop_step_limit_ms: int = Field(
+        default=100,
+        ge=10,
+        le=60_000,
+        description="A step of the event loop that computes for longer is logged, ms.",
+    )
+
     body_limit_mib: int = Field(default=64, ge=1, le=4096, description="Largest request body, MiB.")
+    json_limit_mib: int = Field(
+        default=2,
+        ge=1,
+        le=4096,
+        description="Most JSON in a request body, MiB: all but the media that stand in it.",
+    )
     list_limit: int = Field(default=256, ge=1, le=10_000, description="Most inputs in one request.")
     text_limit_chars: int = Field(
         default=1_000_000,
@@ -130,6 +189,60 @@ class Settings(BaseSettings):
     )
     artifact_files_limit: int = Field(
         default=2000, ge=1, le=100_000, description="Most files in an artifact."
+    )
+    inspection_memory_mib: int = Field(
+        default=2048,
+        ge=512,
+        le=1 << 20,
+        description="Memory that the inspection of one upload may take, MiB of address space.",
+    )
+    inspection_timeout_s: float = Field(
+        default=120, gt=0, le=3600, description="Longest inspection of an upload, seconds."
+    )
+    disk_reserve_mib: int = Field(
+        default=1024,
+        ge=0,
+        le=1 << 30,
+        description="Space that uploads and generated files leave on the disk, MiB, but never "
+        "more than 5% of the disk: the database needs it to go on.",
+    )
+
+    quota_storage_gib: float = Field(
+        default=4096,
+        ge=0,
+        le=1_000_000_000,
+        description="What one account may store, GiB: its artifacts, what its upload sessions have "
+        "declared or received, and generated files; 0: as much as there is. An operator may "
+        "set this limit, and those below, for an account of its own.",
+    )
+    quota_upload_sessions: int = Field(
+        default=1000, ge=0, description="Most open upload sessions of one account; 0: any."
+    )
+    quota_artifacts: int = Field(
+        default=100_000, ge=0, description="Most artifacts of one account; 0: any."
+    )
+    quota_deployments: int = Field(
+        default=100_000, ge=0, description="Most deployments of one account; 0: any."
+    )
+    quota_keys: int = Field(
+        default=1_000_000,
+        ge=0,
+        description="Most API keys of one account that are not revoked; 0: any.",
+    )
+    quota_agents: int = Field(
+        default=100_000, ge=0, description="Most agents of one account; 0: any."
+    )
+    quota_runs: int = Field(
+        default=1_000_000,
+        ge=0,
+        description="Most runs of one account's agents that are kept, those that have ended, too; "
+        "0: any.",
+    )
+    quota_files: int = Field(
+        default=1_000_000, ge=0, description="Most generated files of one account; 0: any."
+    )
+    quota_videos: int = Field(
+        default=100_000, ge=0, description="Most videos of one account; 0: any."
     )
 
     media_retention_h: float = Field(
@@ -229,8 +342,20 @@ class Settings(BaseSettings):
         description="Memory that all replicas together may take, MiB; 0: 80% of the machine's, or "
         "of what its control group allows.",
     )
+    hot_memory_share: float = Field(
+        default=0.8,
+        gt=0,
+        le=1,
+        description="The part of that memory that one account may keep for its `hot` deployments "
+        "beside other accounts; one that is alone may keep all, and lends what is beyond it.",
+    )
     replica_threads: int = Field(
         default=0, ge=0, le=1024, description="CPU threads of a replica's engine; 0: one per core."
+    )
+    replica_uids: Annotated[str, AfterValidator(_range)] = Field(
+        default="200000-265535",
+        description="User ids of which each replica gets one of its own where the server runs as "
+        "root, first and last; empty: replicas stay root.",
     )
     convert_after_s: float = Field(
         default=10,
@@ -266,6 +391,11 @@ class Settings(BaseSettings):
         le=60,
         description="How long a checked key is trusted without the database, seconds.",
     )
+
+    @property
+    def replica_users(self) -> range:
+        first, _, last = self.replica_uids.partition("-")
+        return range(int(first), int(last) + 1) if first else range(0)
 
     @property
     def media_limits(self) -> MediaLimits:

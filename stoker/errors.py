@@ -1,10 +1,14 @@
 """Every error that a client can see, once: status, type, code (docs/errors.md lists them)."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
+
+MOST_ERRORS = 100
+"""Of one request's, that are looked at for the one to tell."""
+_MOST_NAME_CHARS = 100
 
 
 class ErrorDetail(BaseModel):
@@ -152,6 +156,12 @@ class MethodNotAllowedError(StokerError):
     code = "method_not_allowed"
 
 
+class RequestTimeoutError(StokerError):
+    status = 408
+    type = "RequestTimeoutError"
+    code = "request_timeout"
+
+
 class ConflictError(StokerError):
     status = 409
     type = "ConflictError"
@@ -162,6 +172,12 @@ class PayloadTooLargeError(StokerError):
     status = 413
     type = "PayloadTooLargeError"
     code = "payload_too_large"
+
+
+class URITooLongError(StokerError):
+    status = 414
+    type = "URITooLongError"
+    code = "uri_too_long"
 
 
 class UnsupportedMediaTypeError(StokerError):
@@ -187,6 +203,12 @@ class RateLimitError(StokerError):
     status = 429
     type = "RateLimitError"
     code = "rate_limited"
+
+
+class HeadersTooLargeError(StokerError):
+    status = 431
+    type = "HeadersTooLargeError"
+    code = "headers_too_large"
 
 
 class InferenceError(StokerError):
@@ -258,12 +280,26 @@ def location(loc: Iterable[str | int]) -> str:
     """A pydantic error location as the path of a field: ``("inputs", 3)`` → ``inputs[3]``."""
     path = ""
     for part in loc:
-        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
+        name = _shown(part) if isinstance(part, str) else ""
+        path += f"[{part}]" if isinstance(part, int) else f".{name}" if path else name
     return path
 
 
-def from_validation(errors: list[Mapping[str, Any]], known: Iterable[str]) -> InvalidRequestError:
+def _shown(name: str) -> str:
+    """A name that a client has made up."""
+    return name if len(name) <= _MOST_NAME_CHARS else f"{name[:_MOST_NAME_CHARS]}…"
+
+
+def from_validation(
+    given: ValidationError | Sequence[Mapping[str, Any]], known: Iterable[str]
+) -> InvalidRequestError:
     """One of pydantic's errors as ours, with the nearest known field for an unknown one."""
+    errors: Sequence[Mapping[str, Any]] = (
+        # What was given may be large, and is not told.
+        given.errors(include_url=False, include_context=False, include_input=False)
+        if isinstance(given, ValidationError)
+        else given
+    )
     # A misspelt field is missing, too; that it is unknown says more.
     unknown = (error for error in errors if error["type"] == "extra_forbidden")
     first = next(unknown, errors[0])
@@ -273,7 +309,7 @@ def from_validation(errors: list[Mapping[str, Any]], known: Iterable[str]) -> In
     param = location(names) or None
     kind = first["type"]
     if kind == "extra_forbidden":
-        close = nearest(str(names[-1]), known)
+        close = nearest(_shown(str(names[-1])), known)
         hint = f" Did you mean '{close}'?" if close else ""
         return InvalidRequestError(f"Unknown field '{param}'.{hint}", param=param)
     if kind == "json_invalid":

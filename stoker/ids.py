@@ -15,6 +15,7 @@ class Prefix(StrEnum):
     DEPLOYMENT = "dep"
     REPLICA = "rep"
     VIDEO = "video"
+    TRIAL = "trial"
     AGENT = "agent"
     RUN = "run"
     FILE = "file"

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import sys
 import time
 from contextvars import ContextVar
@@ -10,6 +11,7 @@ from typing import Any, Literal
 request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 
 _STANDARD = set(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+_PLAIN = re.compile(r"[^\s\"=\\]+")
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
@@ -34,12 +36,36 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
+    """A line an entry, with its fields as `name=value`. Only a traceback has more lines, which are
+    indented: no text of a client's can look like an entry, or like a field that it is not.
+    """
+
     def format(self, record: logging.LogRecord) -> str:
-        fields = " ".join(f"{name}={value}" for name, value in _fields(record).items())
+        fields = " ".join(f"{name}={_value(value)}" for name, value in _fields(record).items())
         clock = time.strftime("%H:%M:%S", time.localtime(record.created))
-        line = f"{clock} {record.levelname.lower():7} {record.getMessage()}"
+        line = f"{clock} {record.levelname.lower():7} {_escaped(record.getMessage())}"
         line = f"{line}  {fields}" if fields else line
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        if record.exc_info:
+            traceback = self.formatException(record.exc_info).split("\n")
+            line = "\n    ".join([line, *map(_escaped, traceback)])
+        return line
+
+
+def _escaped(text: str) -> str:
+    """The text without what ends a line, moves a cursor, or cannot be encoded."""
+    if text.isprintable():
+        return text
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text
+    )
+
+
+def _value(value: object) -> str:
+    text = str(value)
+    if _PLAIN.fullmatch(text):
+        return _escaped(text)
+    quoted = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{_escaped(quoted)}"'
 
 
 def configure(level: str, style: Literal["json", "text"]) -> None:

@@ -62,6 +62,19 @@ class _Check:
         return _CHECKS[self.kind](value, in_form or self.texts == "always")
 
 
+@dataclass(frozen=True)
+class _Measure:
+    """Refuses an object of too many members before each of them is looked at."""
+
+    most: int
+
+    def __call__(self, value: Any) -> Any:
+        if isinstance(value, dict) and len(cast("dict[str, Any]", value)) > self.most:
+            count = len(cast("dict[str, Any]", value))
+            raise ValueError(f"must have at most {self.most} members, not {count}")
+        return cast("Any", value)
+
+
 def _checked(schema: Any, model: "type[Strict]") -> Any:
     """A model's core schema with a check before each number, truth and moment."""
     if isinstance(schema, list | tuple):
@@ -71,22 +84,30 @@ def _checked(schema: Any, model: "type[Strict]") -> Any:
         return schema
     node = cast("dict[str, Any]", schema)
     kind = str(node.get("type"))
+    if kind == "list":
+        # One error is all that is told.
+        node = node | {"fail_fast": True}
     if kind in _CHECKS:
         check = _Check(kind, model.texts_for_values)
         return core_schema.with_info_before_validator_function(check, cast("CoreSchema", node))
     if _has_checks(node, kind, model):
         return node
-    return {
+    checked = {
         name: value if name in _NOT_SCHEMAS else _checked(value, model)
         for name, value in node.items()
     }
+    if kind == "dict" and "max_length" in node:
+        measure = _Measure(node["max_length"])
+        return core_schema.no_info_before_validator_function(measure, cast("CoreSchema", checked))
+    return checked
 
 
 def _has_checks(node: dict[str, Any], kind: str, model: "type[Strict]") -> bool:
     """Whether a node has its checks already: another model has seen to its own."""
     if kind == "model":
         return node.get("cls") is not model
-    return kind == "function-before" and isinstance(node["function"]["function"], _Check)
+    function = node["function"]["function"] if kind == "function-before" else None
+    return isinstance(function, _Check | _Measure)
 
 
 class Strict(BaseModel):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from stoker import sandbox
+from stoker.sandbox.priority import share_cores
 from tests.deployments.support import bert
 from tests.support.server import NAMES, PAGES, WITHOUT_MODELS, Server, running
 from tests.support.tracing import Collector, collecting
@@ -53,6 +54,7 @@ SHARING: Mapping[str, Sequence[str]] = {
         AGENTS,
         "tests/deployments/",
         "tests/telemetry/test_traces.py",
+        "tests/trials/",
         "tests/videos/test_videos.py",
     ),
 }
@@ -75,6 +77,7 @@ SLOW = (
     "tests/cli/",
     "tests/client/",
     "tests/deployments/",
+    "tests/trials/",
     "tests/artifacts/",
     "tests/inference/",
     "tests/telemetry/",
@@ -124,10 +127,29 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return Scheduling(config, log)
 
 
+@pytest.fixture(autouse=True)
+def takes_turns() -> Iterator[None]:
+    """SVT-AV1 gives the thread that calls it to real time where it may, and leaves it there: what
+    runs after it, and the servers that it starts, would keep everyone else from the cores.
+    """
+    yield
+    share_cores()
+
+
+@pytest.fixture(autouse=True)
+def loop_was_not_held() -> Iterator[None]:
+    """Fails where a step of a server's event loop has computed for too long meanwhile."""
+    yield
+    held = [line for server in Server.started for line in server.held_loop()]
+    assert not held, "\n".join(held)
+
+
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One real server, shared by the tests that do not harm it."""
-    with running(tmp_path_factory.mktemp("server") / "data") as server:
+    # Some of them do not read what they asked for.
+    env = {"STOKER_ANSWER_TIMEOUT_S": "5"}
+    with running(tmp_path_factory.mktemp("server") / "data", **env) as server:
         yield server
 
 

@@ -17,7 +17,7 @@ from stoker.engines.catalogue import ENGINES
 from stoker.engines.record import EngineRecord
 from stoker.llm.model_types import IMAGE_TEXT_TO_TEXT, TEXT, TEXT_GENERATION, VISION
 from stoker.openai.registry import CONVENTIONS
-from stoker.stages.kinds import ModelKind
+from stoker.stages.kinds import LANGUAGE, ModelKind
 from stoker.tasks.base import Task
 from stoker.tasks.registry import GENERATING, MEDIA, SERVED, TASKS
 from stoker.videos.endpoints import CREATE
@@ -93,8 +93,11 @@ def _engine_table() -> list[str]:
 
 def _engine_row(engine: EngineRecord, kind: ModelKind) -> str:
     options = engine.options.model.model_fields if engine.options else ()
-    has_options = engine.options is not None and engine.options.kind is kind
-    cells = [engine.devices, engine.serves[kind], options if has_options else ()]
+    has_options = engine.options is not None and kind in engine.options.kinds
+    names = [*(options if has_options else ())]
+    if engine.generation and kind in LANGUAGE:
+        names += engine.generation.model_fields
+    cells = [engine.devices, engine.serves[kind], names]
     shown = [", ".join(f"`{name}`" for name in cell) for cell in cells]
     return f"| `{engine.name}` | {_of_kind(kind)} | {' | '.join(shown)} |"
 

@@ -63,7 +63,7 @@ def wait_outstanding(client: Any, count: int) -> None:
 
 def freeze_at_work(victim: dict[str, Any]) -> None:
     """Stop the worker at a moment when its flight record says that it works on a request."""
-    record = next(Path(tempfile.gettempdir()).glob(f"stoker-*/{victim['id']}.flight"))
+    record = next(Path(tempfile.gettempdir()).glob(f"stoker-*/{victim['id']}/flight"))
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         os.kill(victim["pid"], signal.SIGSTOP)
@@ -75,6 +75,7 @@ def freeze_at_work(victim: dict[str, Any]) -> None:
 
 
 class TestKilledReplica:
+    @pytest.mark.fault("a1")
     def test_request_not_begun_is_retried(self, client: Any) -> None:
         victim = worker(client)
         os.kill(victim["pid"], signal.SIGSTOP)
@@ -85,6 +86,7 @@ class TestKilledReplica:
             assert asking.result(60).status_code == 200
         assert worker(client)["pid"] != victim["pid"]
 
+    @pytest.mark.fault("a1")
     def test_request_begun_gets_503_and_the_next_works(self, client: Any) -> None:
         victim = worker(client)
         with ThreadPoolExecutor(1) as pool:
@@ -96,6 +98,7 @@ class TestKilledReplica:
         assert answer.json()["error"]["code"] == "worker_lost"
         assert client.post(PATH, json={"inputs": "hello"}).status_code == 200
 
+    @pytest.mark.fault("a3")
     def test_killed_while_loading(self, client: Any) -> None:
         client.post(f"/v1/deployments/{client.deployment}/stop").raise_for_status()
         wait_for(client, client.deployment, "stopped")
@@ -119,6 +122,7 @@ class TestKilledReplica:
 
 
 class TestHungReplica:
+    @pytest.mark.fault("a5")
     def test_is_replaced_and_its_request_retried(self, client: Any) -> None:
         victim = worker(client)
         os.kill(victim["pid"], signal.SIGSTOP)
@@ -140,6 +144,7 @@ class TestKilledHost:
 
 
 class TestGoneClient:
+    @pytest.mark.fault("d3")
     def test_cancels_its_work(self, server: Server, client: Any) -> None:
         worker(client)
         with pytest.raises(httpx.ReadTimeout):

@@ -135,7 +135,11 @@ class TestEngine:
         engine = schemas["DeploymentCreate"]["properties"]["engine"]
         assert engine["enum"] == ["auto", "openvino", "torch", "vllm", "diffusers", *TOYS]
         assert engine["description"].endswith("`bag`: a bag of words. `successor`: it counts.")
-        assert set(schemas["Config"]["properties"]) == {"weight_format", "bag_scale"}
+        assert set(schemas["Config"]["properties"]) == {
+            "weight_format",
+            "speculation",
+            "bag_scale",
+        }
 
     @pytest.mark.parametrize(
         ("fields", "param", "words"),
@@ -145,7 +149,11 @@ class TestEngine:
             ({"config": {"bag_scale": 0}}, "config.bag_scale", "greater than 0"),
             ({"config": {"bag_scale": True}}, "config.bag_scale", "must be a number"),
             ({"config": {"bag_scales": 1}}, "config.bag_scales", ""),
-            ({"config": {"weight_format": "int8"}}, "config.weight_format", "text generation on"),
+            (
+                {"config": {"weight_format": "int8"}},
+                "config.weight_format",
+                "are converted",
+            ),
         ],
     )
     def test_what_it_does_not_take(
@@ -240,7 +248,7 @@ class TestRemoved:
         schemas = document["components"]["schemas"]
         engine = schemas["DeploymentCreate"]["properties"]["engine"]
         assert engine["enum"] == ["auto", "openvino", "torch", "vllm", "diffusers"]
-        assert set(schemas["Config"]["properties"]) == {"weight_format"}
+        assert set(schemas["Config"]["properties"]) == {"weight_format", "speculation"}
 
     def test_calls(self, left: World) -> None:
         assert left.client.post(MEASURE, json={"inputs": "a"}).status_code == 404

@@ -1,9 +1,9 @@
 from fastapi import APIRouter, Response
 
 from stoker.accounts import repository, service
-from stoker.accounts.schemas import Account, AccountCreate
-from stoker.errors import ConflictError, responses
-from stoker.keys.auth import KeyedRoute, Operator
+from stoker.accounts.schemas import Account, AccountCreate, AccountUpdate, Quotas, QuotaUse
+from stoker.errors import ConflictError, NotFoundError, responses
+from stoker.keys.auth import AccountId, KeyedRoute, Operator
 from stoker.usage import balances
 from stoker.usage.funding import CreditsDep
 from stoker.web.context import PlatformDep, ReadSession, WriteSession
@@ -11,6 +11,7 @@ from stoker.web.idempotency import Idempotent
 from stoker.web.lists import ListResponse, Paging
 
 router = APIRouter(prefix="/v1/accounts", tags=["Accounts"], route_class=KeyedRoute)
+quotas = APIRouter(prefix="/v1/quotas", tags=["Accounts"], route_class=KeyedRoute)
 
 
 @router.post("", status_code=201, response_model=Account, responses=responses(ConflictError))
@@ -40,3 +41,27 @@ async def list_accounts(
     """List all accounts (operators)."""
     page = await repository.page(session, paging)
     return page.response(Account.model_validate)
+
+
+@router.get("/{account_id}", responses=responses(NotFoundError))
+async def get_account(account_id: str, _operator: Operator, session: ReadSession) -> Account:
+    """Get an account (operators)."""
+    return Account.model_validate(await service.get(session, account_id))
+
+
+@router.patch("/{account_id}", responses=responses(NotFoundError))
+async def update_account(
+    account_id: str, body: AccountUpdate, _operator: Operator, session: WriteSession
+) -> Account:
+    """Rename an account, or set limits for it alone (operators)."""
+    return Account.model_validate(await service.update(session, account_id, body))
+
+
+@quotas.get("", responses=responses())
+async def get_quotas(account_id: AccountId, session: ReadSession, platform: PlatformDep) -> Quotas:
+    """Tell what the account may have, and what it has."""
+    report = await platform.quotas.report(session, account_id)
+    found = {
+        name: QuotaUse(used=used, limit=limit or None) for name, (used, limit) in report.items()
+    }
+    return Quotas(account_id=account_id, quotas=found)

@@ -1,3 +1,6 @@
+from stoker.accounts import repository
+from stoker.accounts.schemas import AccountUpdate
+from stoker.errors import NotFoundError
 from stoker.ids import Prefix, new_id
 from stoker.store import db
 from stoker.store.db import Session
@@ -5,6 +8,22 @@ from stoker.store.tables.accounts import Account
 
 
 def create(session: Session, name: str) -> Account:
-    account = Account(id=new_id(Prefix.ACCOUNT), name=name, created_at=db.now())
+    account = Account(id=new_id(Prefix.ACCOUNT), name=name, quotas={}, created_at=db.now())
     session.add(account)
+    return account
+
+
+async def get(session: Session, account_id: str, *, lock: bool = False) -> Account:
+    account = await repository.get(session, account_id, lock=lock)
+    if account is None:
+        raise NotFoundError("Account not found", code="account_not_found")
+    return account
+
+
+async def update(session: Session, account_id: str, request: AccountUpdate) -> Account:
+    account = await get(session, account_id, lock=True)
+    if request.name is not None:
+        account.name = request.name
+    changed = account.quotas | request.quotas
+    account.quotas = {name: limit for name, limit in changed.items() if limit is not None}
     return account

@@ -22,7 +22,7 @@ from stoker.usage.funding import funded
 from stoker.web.context import ReadSession, WriteSession
 from stoker.web.dependencies import made
 from stoker.web.idempotency import Idempotent
-from stoker.web.lists import ListResponse, Paging
+from stoker.web.lists import ListResponse, Paging, json_page
 from stoker.web.schemas import Deleted
 
 PREFIX = "/v1/agent"
@@ -55,20 +55,17 @@ async def create_agent(
     """Give a deployed chat model instructions and tools."""
 
     async def created() -> schemas.Agent:
-        return service.response(
-            service.create(session, asking.context, asking.account_id, asking.caller, body)
-        )
+        row = await service.create(session, asking.context, asking.account_id, asking.caller, body)
+        return service.response(row)
 
     return await idempotent.run(session, created)
 
 
-@router.get("", responses=responses())
-async def list_agents(
-    account_id: AccountId, session: ReadSession, paging: Paging
-) -> ListResponse[schemas.Agent]:
+@router.get("", response_model=ListResponse[schemas.Agent], responses=responses())
+async def list_agents(account_id: AccountId, session: ReadSession, paging: Paging) -> Response:
     """List the account's agents."""
     page = await repository.agents(session, account_id, paging)
-    return page.response(service.response)
+    return await json_page(page, service.response)
 
 
 @router.get("/{agent_id}", responses=responses(NotFoundError))
@@ -93,11 +90,8 @@ async def update_agent(
 @router.delete("/{agent_id}", responses=responses(NotFoundError))
 async def delete_agent(agent_id: str, account_id: AccountId, context: ContextDep) -> Deleted:
     """Delete an agent, and erase all of its runs."""
-    async with context.database.transaction() as session:
-        row = await service.get(session, account_id, agent_id, lock=True)
-        await run_service.erase_with_agent(session, context, row)
-    await context.database.scrub()
-    return Deleted(id=row.id, object="agent.deleted")
+    await run_service.erase_with_agent(context, account_id, agent_id)
+    return Deleted(id=agent_id, object="agent.deleted")
 
 
 @router.post(
@@ -126,18 +120,22 @@ async def create_run(
     return await idempotent.run(session, created)
 
 
-@router.get("/{agent_id}/runs", responses=responses(NotFoundError))
+@router.get(
+    "/{agent_id}/runs",
+    response_model=ListResponse[schemas.Run],
+    responses=responses(NotFoundError),
+)
 async def list_runs(
     agent_id: str,
     account_id: AccountId,
     session: ReadSession,
     context: ContextDep,
     paging: Paging,
-) -> ListResponse[schemas.Run]:
+) -> Response:
     """List an agent's runs."""
     agent = await service.get(session, account_id, agent_id)
     page = await repository.runs(session, agent.id, paging)
-    return page.response(lambda row: run_service.response(context, row))
+    return await json_page(page, lambda row: run_service.response(context, row))
 
 
 @router.get("/{agent_id}/runs/{run_id}", responses=responses(NotFoundError))
@@ -167,7 +165,7 @@ async def list_events(
         str | None,
         Header(max_length=32, description="Of a stream: go on after this event."),
     ] = None,
-) -> Response | ListResponse[schemas.RunEvent]:
+) -> Response:
     """List what happened in a run, or follow it as it happens."""
     if EVENTS in request.headers.get("accept", ""):
         field, given = "Last-Event-ID", last_event_id

@@ -1,7 +1,7 @@
 """Writes the events of all runs that this server works on, together: one commit for many.
 
-An event is told to followers once it is durable, so what somebody has seen is never unsaid, and a
-sequence number never means two things.
+Followers are notified of an event once it is durable, so what somebody has seen is never unsaid,
+and a sequence number never means two things.
 """
 
 import asyncio
@@ -20,12 +20,15 @@ from stoker.agents.sealing import Sealer
 from stoker.store import db
 from stoker.store.db import Database, Session
 from stoker.store.tables.agents import Run
+from stoker.store.waiting import written
 
 log = logging.getLogger(__name__)
 
+_EVENTS = "events of runs"
 GATHER_S = 0.1
 """How long pieces of messages are gathered, where nothing else is to be written."""
-RETRY_S = 0.5
+STEP_BYTES = 1 << 20
+"""Sealed in one step of the event loop, and about as much of the largest event."""
 
 
 class LostError(Exception):
@@ -85,12 +88,15 @@ class _Entry:
     events: list[Event] = field(default_factory=list[Event])
     values: dict[str, Any] = field(default_factory=dict[str, Any])
     waiting: list[asyncio.Future[None]] = field(default_factory=list["asyncio.Future[None]"])
+    is_done: bool = False
+    """Written, or not to be."""
 
     def fail(self, error: Exception) -> None:
         self.writer.lose(error)
         self.end(error)
 
     def end(self, error: Exception | None) -> None:
+        self.is_done = True
         for future in self.waiting:
             if future.done():
                 continue
@@ -132,6 +138,21 @@ class Journal:
             if entries:
                 await self._write([*entries.values()])
 
+    async def _write(self, entries: Sequence[_Entry]) -> None:
+        """Whatever happens, each of them is told, and the next ones have their turn."""
+        self._writing = {entry.writer for entry in entries}
+        self._written.clear()
+        try:
+            await self._write_all(entries)
+        except Exception as error:
+            log.exception("events of runs could not be written")
+            for entry in entries:
+                if not entry.is_done:
+                    entry.fail(error)
+        finally:
+            self._writing = set()
+            self._written.set()
+
     def entry(self, writer: "Writer", *, urgent: bool) -> _Entry:
         """What the writer has to write; it will be written soon, or at once."""
         known = self._entries.get(writer.run_id)
@@ -154,48 +175,58 @@ class Journal:
         del self._entries[writer.run_id]
         return known.events
 
-    async def _write(self, entries: Sequence[_Entry]) -> None:
+    async def _write_all(self, entries: Sequence[_Entry]) -> None:
         rows: dict[str, list[dict[str, Any]]] = {}
         for entry in entries:
-            run_id, sealer = entry.writer.run_id, entry.writer.sealer
             try:
-                rows[run_id] = sealed(run_id, sealer, entry.events)
-            except (TypeError, ValueError) as error:
+                rows[entry.writer.run_id] = await self._sealed(entry)
+            except Exception as error:
                 # What cannot be written harms no other run.
+                log.exception("an event of a run cannot be sealed")
                 entry.fail(error)
         entries = [entry for entry in entries if entry.writer.run_id in rows]
-        self._writing = {entry.writer for entry in entries}
-        self._written.clear()
-        while True:
-            try:
-                held = await self._commit(entries, rows)
-                break
-            except IntegrityError:
-                # One of them contradicts what is written: it harms no other run.
-                log.exception("events of runs contradict what is written")
-                held = await self._held(entries, rows)
-                break
-            except Exception:
-                log.exception("events of runs could not be written; it is tried again")
-                await asyncio.sleep(RETRY_S)
-        self._writing = set()
-        self._written.set()
+        try:
+            held = await written(lambda: self._commit(entries, rows), _EVENTS)
+        except Exception:
+            log.exception("events of runs cannot be written together; each is written alone")
+            for entry in entries:
+                await self._write_alone(entry, rows)
+            return
         for entry in entries:
-            if entry.writer.run_id not in held:
-                entry.fail(LostError())
-                continue
-            self._followers.publish(entry.writer.run_id, entry.events)
-            entry.end(None)
+            self._end(entry, held)
 
-    async def _held(
-        self, entries: Sequence[_Entry], rows: Mapping[str, Sequence[dict[str, Any]]]
-    ) -> set[str]:
-        """Write each alone; returns those that could be."""
-        held: set[str] = set()
-        for entry in entries:
-            with contextlib.suppress(IntegrityError):
-                held |= await self._commit([entry], rows)
-        return held
+    async def _write_alone(
+        self, entry: _Entry, rows: Mapping[str, Sequence[dict[str, Any]]]
+    ) -> None:
+        try:
+            held = await written(lambda: self._commit([entry], rows), _EVENTS)
+        except IntegrityError:
+            # It contradicts what is written, by somebody who has the run by now.
+            held = set[str]()
+        except Exception as error:
+            log.exception("events of a run cannot be written")
+            entry.fail(error)
+            return
+        self._end(entry, held)
+
+    def _end(self, entry: _Entry, held: set[str]) -> None:
+        if entry.writer.run_id not in held:
+            entry.fail(LostError())
+            return
+        self._followers.publish(entry.writer.run_id, entry.events)
+        entry.end(None)
+
+    @staticmethod
+    async def _sealed(entry: _Entry) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        size = 0
+        for event in entry.events:
+            if size > STEP_BYTES:
+                await asyncio.sleep(0)
+                size = 0
+            found += sealed(entry.writer.run_id, entry.writer.sealer, [event])
+            size += len(found[-1]["data"])
+        return found
 
     async def _commit(
         self, entries: Sequence[_Entry], rows: Mapping[str, Sequence[dict[str, Any]]]

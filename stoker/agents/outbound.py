@@ -12,7 +12,9 @@ from typing import Any
 import httpcore2
 import httpx2
 
+from stoker.errors import InvalidRequestError
 from stoker.media.hosts import UNREACHABLE, CheckedBackend, HostRefusedError, Resolve, Resolver
+from stoker.web.structure import Structure
 
 RESPONSE_LIMIT_BYTES = 8 << 20
 CONCURRENCY = 32
@@ -103,19 +105,24 @@ class _Transport(httpx2.AsyncBaseTransport):
 
 
 class _Limited(httpx2.AsyncByteStream):
-    """Raises httpx2.ReadError where a body breaks off or is too large."""
+    """Raises httpx2.ReadError where a body breaks off, or is or holds too much."""
 
     def __init__(self, stream: Any) -> None:
         self._stream: AsyncIterable[bytes] = stream
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         received = 0
+        structure = Structure()
         try:
             async for chunk in self._stream:
                 received += len(chunk)
                 if received > RESPONSE_LIMIT_BYTES:
                     raise httpx2.ReadError("the answer is too large")
+                # It is parsed on the event loop, by a library.
+                structure.add(chunk)
                 yield chunk
+        except InvalidRequestError as error:
+            raise httpx2.ReadError("the answer holds too much") from error
         except UNREACHABLE as error:
             raise httpx2.ReadError("the answer broke off") from error
 

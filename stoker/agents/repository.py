@@ -4,12 +4,24 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import CursorResult, Integer, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import (
+    CursorResult,
+    Integer,
+    Text,
+    bindparam,
+    cast,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
 from stoker.agents.events import DELTAS
 from stoker.store.db import Session
 from stoker.store.tables.agents import UNENDED, Agent, Run, RunEvent, RunStatus
-from stoker.web.lists import Page, PageQuery, fetch_page
+from stoker.web.lists import Page, PageQuery, fetch_light_page, fitting
 
 # Made once: what a run's steps ask the database for takes half as long to make as to answer.
 _AGENT = select(Agent).where(
@@ -31,12 +43,25 @@ _HOLDERS = (
     .order_by(Run.id)
     .with_for_update()
 )
-_EVENTS = select(RunEvent).where(RunEvent.run_id == bindparam("run_id"))
+_EVENTS = select(RunEvent).where(RunEvent.run_id == bindparam("run_id")).order_by(RunEvent.sequence)
+_BEYOND = 2**31 - 1
+"""More than any sequence number."""
 _LAST = select(func.max(RunEvent.sequence)).where(RunEvent.run_id == bindparam("run_id"))
-_MILESTONES = _EVENTS.where(RunEvent.type.not_in(DELTAS)).order_by(RunEvent.sequence)
-_PAGE = _EVENTS.limit(bindparam("limit", type_=Integer))
-_AFTER = _PAGE.where(RunEvent.sequence > bindparam("after")).order_by(RunEvent.sequence)
-_BEFORE = _PAGE.order_by(RunEvent.sequence.desc())
+_AGENT_BYTES = func.coalesce(func.length(Agent.instructions), 0) + func.length(
+    cast(Agent.tools, Text)
+)
+_RUN_BYTES = func.length(Run.asked) + func.coalesce(func.length(Run.output), 0)
+_SIZES = (
+    select(RunEvent.sequence, func.length(RunEvent.data))
+    .where(RunEvent.run_id == bindparam("run_id"))
+    .limit(bindparam("limit", type_=Integer))
+)
+_SIZES_AFTER = _SIZES.where(RunEvent.sequence > bindparam("after")).order_by(RunEvent.sequence)
+_SIZES_BEFORE = _SIZES.where(RunEvent.sequence < bindparam("after")).order_by(
+    RunEvent.sequence.desc()
+)
+_MILESTONE_SIZES = _SIZES_AFTER.where(RunEvent.type.not_in(DELTAS))
+_THESE = _EVENTS.where(RunEvent.sequence.in_(bindparam("sequences", expanding=True)))
 
 
 async def agent(
@@ -48,7 +73,7 @@ async def agent(
 
 async def agents(session: Session, account_id: str, query: PageQuery) -> Page[Agent]:
     statement = select(Agent).where(Agent.account_id == account_id)
-    return await fetch_page(session, statement, Agent.id, query)
+    return await fetch_light_page(session, statement, Agent.id, query, weight=_AGENT_BYTES)
 
 
 async def run(
@@ -60,11 +85,14 @@ async def run(
 
 
 async def runs(session: Session, agent_id: str, query: PageQuery) -> Page[Run]:
-    return await fetch_page(session, select(Run).where(Run.agent_id == agent_id), Run.id, query)
+    statement = select(Run).where(Run.agent_id == agent_id)
+    return await fetch_light_page(session, statement, Run.id, query, weight=_RUN_BYTES)
 
 
-async def run_ids(session: Session, agent_id: str) -> Sequence[str]:
-    return (await session.scalars(select(Run.id).where(Run.agent_id == agent_id))).all()
+async def run_ids(session: Session, agent_id: str, limit: int) -> Sequence[str]:
+    """Of any of its runs."""
+    statement = select(Run.id).where(Run.agent_id == agent_id).limit(limit)
+    return (await session.scalars(statement)).all()
 
 
 async def old_run_ids(session: Session, before: datetime, limit: int) -> Sequence[str]:
@@ -115,16 +143,29 @@ async def last_sequence(session: Session, run_id: str) -> int:
 
 async def events(
     session: Session, run_id: str, *, after: int, limit: int, newest_first: bool = False
-) -> Sequence[RunEvent]:
-    """In order; after: the sequence number of the last one that is known."""
-    if newest_first:
-        statement = _BEFORE.where(RunEvent.sequence < after) if after else _BEFORE
-    else:
-        statement = _AFTER
-    given = {"run_id": run_id, "after": after, "limit": limit}
-    return (await session.scalars(statement, given)).all()
+) -> Page[RunEvent]:
+    """In order, as many as are no more than `PAGE_BYTES`.
+
+    after: the sequence number of the last one that is known.
+    """
+    if not newest_first:
+        return await _page(session, _SIZES_AFTER, run_id, after, limit)
+    before = after or _BEYOND
+    page = await _page(session, _SIZES_BEFORE, run_id, before, limit)
+    return Page(page.rows[::-1], page.has_more)
 
 
-async def milestones(session: Session, run_id: str) -> Sequence[RunEvent]:
-    """All events but the pieces of messages, in order."""
-    return (await session.scalars(_MILESTONES, {"run_id": run_id})).all()
+async def milestones(session: Session, run_id: str, *, after: int, limit: int) -> Page[RunEvent]:
+    """The same without the pieces of messages."""
+    return await _page(session, _MILESTONE_SIZES, run_id, after, limit)
+
+
+async def _page(
+    session: Session, statement: Any, run_id: str, after: int, limit: int
+) -> Page[RunEvent]:
+    given = {"run_id": run_id, "after": after, "limit": limit + 1}
+    found: Sequence[Any] = (await session.execute(statement, given)).all()
+    taken = fitting([size for _, size in found[:limit]])
+    sequences = [sequence for sequence, _ in found[:taken]]
+    rows = await session.scalars(_THESE, {"run_id": run_id, "sequences": sequences})
+    return Page(rows.all(), len(found) > taken)

@@ -20,13 +20,15 @@ from stoker.errors import (
 )
 from stoker.ids import Prefix, new_id
 from stoker.openai.messages import for_template
+from stoker.quotas.limits import Quota
 from stoker.store import db
 from stoker.store.db import Session
 from stoker.store.tables.agents import ENDED, Agent, Run, RunStatus
 from stoker.web import idempotency
 from stoker.web.principal import Principal
 
-_ERASED_AT_ONCE = 1000
+_ERASED_AT_ONCE = 100
+"""In one transaction: other writers wait for its end."""
 
 
 async def create(
@@ -45,6 +47,7 @@ async def create(
             code="queue_full",
             retry_after_s=10,
         )
+    await context.quotas.take(session, agent.account_id, Quota.RUNS)
     key = new_key(context.secret)
     sealer = Sealer(context.secret, key)
     row = Run(
@@ -119,7 +122,7 @@ async def submit(
         )
     sealer = _sealer(context, row)
     waiting: list[dict[str, Any]] = sealer.unseal(row.waiting_for)
-    told: list[tuple[str, dict[str, Any]]] = []
+    added: list[tuple[str, dict[str, Any]]] = []
     for index, given in enumerate(body.tool_outputs):
         call = next((one for one in waiting if one["id"] == given.tool_call_id), None)
         if call is None:
@@ -131,13 +134,13 @@ async def submit(
             )
         waiting.remove(call)
         data = {"tool_call_id": call["id"], "output": given.output, "is_error": False}
-        told.append((events.CALL_COMPLETED, data))
+        added.append((events.CALL_COMPLETED, data))
     row.waiting_for = sealer.seal(waiting) if waiting else None
     if not waiting:
         row.status = RunStatus.QUEUED.value
         context.jobs.take(session, row)
     await session.flush()
-    await append(session, context.followers, row, sealer, told)
+    await append(session, context.followers, row, sealer, added)
 
 
 async def cancel(session: Session, context: AgentContext, row: Run) -> None:
@@ -153,8 +156,8 @@ async def cancel(session: Session, context: AgentContext, row: Run) -> None:
     row.completed_at = db.now()
     row.waiting_for = row.lock_token = row.lock_expires_at = None
     await session.flush()
-    told = (events.CANCELLED, {"usage": usage(row)})
-    await append(session, context.followers, row, _sealer(context, row), [told])
+    event = (events.CANCELLED, {"usage": usage(row)})
+    await append(session, context.followers, row, _sealer(context, row), [event])
     session.after_commit(lambda: context.jobs.cancel(row.id))
 
 
@@ -174,11 +177,21 @@ async def erase(session: Session, context: AgentContext, run_ids: Sequence[str])
     session.after_commit(after)
 
 
-async def erase_with_agent(session: Session, context: AgentContext, agent: Agent) -> None:
-    """Delete an agent and erase all of its runs."""
-    await erase(session, context, await repository.run_ids(session, agent.id))
-    await idempotency.erase(session, [agent.id])
-    await session.delete(agent)
+async def erase_with_agent(context: AgentContext, account_id: str, agent_id: str) -> None:
+    """Delete an agent and erase all of its runs; where it breaks off, the agent is there still.
+
+    Raises `NotFoundError`.
+    """
+    is_deleted = False
+    while not is_deleted:
+        async with context.database.transaction() as session:
+            agent = await service.get(session, account_id, agent_id, lock=True)
+            found = await repository.run_ids(session, agent.id, _ERASED_AT_ONCE)
+            await erase(session, context, found)
+            if is_deleted := len(found) < _ERASED_AT_ONCE:
+                await idempotency.erase(session, [agent.id])
+                await session.delete(agent)
+    await context.database.scrub()
 
 
 async def forget_old(context: AgentContext, now: datetime) -> None:

@@ -14,6 +14,7 @@ from stoker.errors import InternalError, InvalidMediaError, InvalidRequestError,
 from stoker.ids import Prefix, new_id
 from stoker.media.fetch import checked_url
 from stoker.openai.chat import JsonSchemaFormat, JsonValueFormat
+from stoker.quotas.limits import Quota
 from stoker.store import db
 from stoker.store.db import Session
 from stoker.store.tables.agents import Agent
@@ -22,15 +23,18 @@ from stoker.web.principal import Principal, Scope
 from stoker.wire import schema_limits as limits
 
 
-def create(
+async def create(
     session: Session,
     context: AgentContext,
     account_id: str,
     caller: Principal,
     body: schemas.AgentCreate,
 ) -> Agent:
-    """Raises `ModelNotFoundError`, `EndpointNotSupportedError`, `InvalidRequestError`."""
+    """Raises `ModelNotFoundError`, `EndpointNotSupportedError`, `InvalidRequestError`, and
+    `RateLimitError` where the account may have no more.
+    """
     check_model(context, account_id, caller, body.model)
+    await context.quotas.take(session, account_id, Quota.AGENTS)
     now = db.now()
     row = Agent(
         id=new_id(Prefix.AGENT),

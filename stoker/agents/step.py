@@ -20,6 +20,9 @@ from stoker.openai.generation import CHAT, prepare
 from stoker.tasks.registry import GENERATING
 from stoker.web.principal import Principal, Scope
 
+_LOOK_AGAIN_S = 1.0
+"""How often a run that waits for its key's share looks whether the key is there still."""
+
 OnText = Callable[[bool, str], None]
 """Whether it is reasoning, and the text."""
 
@@ -72,12 +75,16 @@ class Answer:
 async def caller_of(context: AgentContext, public_id: str, account_id: str) -> Principal:
     """Who a run's calls are made by: the account, with the limits of the key that created it.
 
-    Waits where the key has had its share. Raises `InvalidAPIKeyError`, `InsufficientCreditsError`.
+    Waits where the key has had its share. Raises `InvalidAPIKeyError`, `InsufficientCreditsError`,
+    which may become so while it waits.
     """
-    key = await context.keyring.principal(public_id)
-    context.calls.credits.check(account_id)
-    while (verdict := context.rate_limits.check(key)).exhausted:  # noqa: ASYNC110 — time passes
-        await asyncio.sleep(verdict.retry_after_s)
+    while True:
+        key = await context.keyring.principal(public_id)
+        context.calls.credits.check(account_id)
+        verdict = context.rate_limits.check(key)
+        if not verdict.exhausted:
+            break
+        await asyncio.sleep(min(verdict.retry_after_s, _LOOK_AGAIN_S))
     return replace(key, scope=Scope.ACCOUNT, account_id=account_id)
 
 
@@ -89,7 +96,7 @@ async def ask(
     try:
         request = ChatRequest.model_validate(body | options)
     except ValidationError as error:
-        raise from_validation([*error.errors()], ChatRequest.model_fields) from None
+        raise from_validation(error, ChatRequest.model_fields) from None
     entry = context.calls.target(caller, request.model, GENERATING)
     generation = prepare(entry, CHAT, request)
     await context.media.collect(generation)

@@ -1,10 +1,10 @@
 """A run's events, as a list or as they come."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import Path, Request
+from fastapi import Path, Request, Response
 
 from stoker.agents import events, repository, run_service, schemas
 from stoker.agents.context import AgentContext
@@ -18,7 +18,7 @@ from stoker.keys.auth import AccountId
 from stoker.runtime.interface import KEEP_ALIVE
 from stoker.store.db import Session
 from stoker.store.tables.agents import Run, RunEvent
-from stoker.web.lists import ListResponse, Page, PageQuery
+from stoker.web.lists import Page, PageQuery, json_page
 
 SILENCE_S = 15.0
 _PAGE = 256
@@ -41,17 +41,12 @@ class Place:
 
 async def page(
     session: Session, context: AgentContext, row: Run, after: int, query: PageQuery
-) -> ListResponse[schemas.RunEvent]:
-    rows = await repository.events(
-        session,
-        row.id,
-        after=after,
-        limit=query.limit + 1,
-        newest_first=query.order == "desc",
+) -> Response:
+    found = await repository.events(
+        session, row.id, after=after, limit=query.limit, newest_first=query.order == "desc"
     )
-    found = read(Sealer(context.secret, row.content_key), rows)
-    shown = Page(found[: query.limit], len(found) > query.limit)
-    return shown.response(lambda event: _schema(row.id, event))
+    sealer = Sealer(context.secret, row.content_key)
+    return await json_page(found, lambda one: _schema(row.id, read(sealer, [one])[0]))
 
 
 async def follow(request: Request, context: AgentContext, place: Place, after: int) -> Streamed:
@@ -67,9 +62,9 @@ async def _parts(context: AgentContext, place: Place, after: int) -> AsyncGenera
         # Read once it is listened to, so that nothing falls between the two.
         async with context.database.reading() as session:
             row = await place.row(session)
-            rows = await repository.events(session, row.id, after=after, limit=_PAGE)
+            page = await repository.events(session, row.id, after=after, limit=_PAGE)
         sealer, last = Sealer(context.secret, row.content_key), after
-        found, is_page = read(sealer, rows), len(rows) == _PAGE
+        found, is_page = read(sealer, page.rows), page.has_more
         # The head of the answer goes out at once: the next event may be long in coming.
         yield b": run\n\n"
         while True:
@@ -82,8 +77,8 @@ async def _parts(context: AgentContext, place: Place, after: int) -> AsyncGenera
                 return
             found = [] if is_page else [one for one in follower.take() if one.sequence > last]
             if is_page or (found and found[0].sequence != last + 1):
-                rows = await _after(context, row.id, last)
-                found, is_page = read(sealer, rows), len(rows) == _PAGE
+                page = await _after(context, row.id, last)
+                found, is_page = read(sealer, page.rows), page.has_more
             if found:
                 continue
             if follower.is_deleted:
@@ -94,24 +89,24 @@ async def _parts(context: AgentContext, place: Place, after: int) -> AsyncGenera
             if not await follower.wait(SILENCE_S):
                 yield KEEP_ALIVE
                 if not context.database.is_sqlite:
-                    rows = await _looked_up(context, place, follower, last)
-                    found, is_page = read(sealer, rows), len(rows) == _PAGE
+                    page = await _looked_up(context, place, follower, last)
+                    found, is_page = read(sealer, page.rows), page.has_more
 
 
 async def _looked_up(
     context: AgentContext, place: Place, follower: Follower, last: int
-) -> Sequence[RunEvent]:
+) -> Page[RunEvent]:
     """What came after an event: another server may work on the run, which tells nobody here."""
     async with context.database.reading() as session:
         try:
             row = await place.row(session)
         except NotFoundError:
             follower.hear_of_deletion()
-            return ()
+            return Page((), has_more=False)
         return await repository.events(session, row.id, after=last, limit=_PAGE)
 
 
-async def _after(context: AgentContext, run_id: str, last: int) -> Sequence[RunEvent]:
+async def _after(context: AgentContext, run_id: str, last: int) -> Page[RunEvent]:
     async with context.database.reading() as session:
         return await repository.events(session, run_id, after=last, limit=_PAGE)
 

@@ -20,6 +20,12 @@ from stoker.wire import schema_limits as limits
 MAX_TOOLS = 128
 """Most tools of one server."""
 MAX_OUTPUT_CHARS = 1 << 20
+MAX_PARTS = 4096
+"""Most parts of a result."""
+MAX_NAME_CHARS = 128
+"""What the protocol recommends."""
+MAX_SCHEMAS_CHARS = 1 << 20
+"""Of the tools of all servers of a run: each of its steps gives them to the model."""
 _MAX_DESCRIPTION_CHARS = 8192
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 _NAME_CHARS = 64
@@ -42,6 +48,7 @@ class ToolServers:
         self._outbound = outbound
         self._timeout_s = timeout_s
         self._connections: dict[str, _Connection] = {}
+        self._schemas_chars = 0
 
     async def list(self, server: McpServer, taken: Collection[str]) -> list[Listed]:
         """The tools of a server, under names that are not taken.
@@ -70,8 +77,23 @@ class ToolServers:
         for tool in tools:
             if server.allowed_tools is not None and tool.name not in server.allowed_tools:
                 continue
+            if len(tool.name) > MAX_NAME_CHARS:
+                raise _unusable(
+                    server,
+                    f"the name of one of its tools has {len(tool.name)} characters; the limit is "
+                    f"{MAX_NAME_CHARS}",
+                )
             if what := limits.excess(tool.input_schema):
                 raise _unusable(server, f"the schema of its tool '{tool.name[:64]}' {what}")
+            self._schemas_chars += len(orjson.dumps(tool.input_schema))
+            if self._schemas_chars > MAX_SCHEMAS_CHARS:
+                raise _unusable(
+                    server,
+                    f"the schemas of the run's tools have more than {MAX_SCHEMAS_CHARS} "
+                    "characters together; 'allowed_tools' can choose some",
+                )
+            # A schema may take a millisecond, and others wait.
+            await asyncio.sleep(0)
             name = _free_name(server.label, tool.name, names)
             names.add(name)
             found.append(
@@ -99,6 +121,12 @@ class ToolServers:
                 return Output(f"The tool failed: {error}"[:MAX_OUTPUT_CHARS], is_error=True)
             await self._drop(server)
             return Output(f"The tool failed: {_reason(error)}.", is_error=True)
+        if len(result.content) > MAX_PARTS:
+            return Output(
+                f"The tool failed: its answer has {len(result.content)} parts; the limit is "
+                f"{MAX_PARTS}.",
+                is_error=True,
+            )
         text = _text(result)
         if len(text) > MAX_OUTPUT_CHARS:
             return Output(
@@ -177,6 +205,9 @@ class _Connection:
                     read_timeout_seconds=self._timeout_s,
                 ) as session,
             ):
+                # The server's own schema may have any pattern, which would hold the event loop
+                # for as long as it likes: a model reads what does not fit it as well.
+                session.session.validate_tool_result = _not_validated
                 self._opened.set_result(session)
                 await self._closing.wait()
         except BaseException as error:
@@ -189,6 +220,10 @@ class _Connection:
             if not isinstance(error, Exception):
                 raise
             log.info("a tool server's session ended", extra={"cause": type(error).__name__})
+
+
+async def _not_validated(_name: str, _result: Any) -> None:
+    return None
 
 
 def _unreachable(server: McpServer, error: BaseException) -> StokerError:

@@ -96,10 +96,13 @@ class Transcript:
     @classmethod
     def read(cls, asked: Asked, history: Iterable[Event]) -> "Transcript":
         found = cls(asked)
-        for event in history:
-            found.note(event.type, event.data)
-            found.last = event.sequence
+        found.add(history)
         return found
+
+    def add(self, history: Iterable[Event]) -> None:
+        for event in history:
+            self.note(event.type, event.data)
+            self.last = event.sequence
 
     @property
     def answer(self) -> str | None:

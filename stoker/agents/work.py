@@ -22,7 +22,11 @@ from stoker.store import db
 from stoker.store.db import Session
 from stoker.store.tables.agents import Run, RunEvent, RunStatus
 from stoker.store.tables.usage import Price
+from stoker.turns import PARTY, Party
 from stoker.usage.prices import PriceList, hour_of
+
+_PAGE = 256
+"""Events that are read at a time."""
 
 
 def read(sealer: Sealer, rows: Sequence[RunEvent]) -> list[Event]:
@@ -53,6 +57,7 @@ class Working:
 
     async def perform(self, row: Run, on_progress: OnProgress) -> Made:
         context = self._context
+        PARTY.set(Party(row.account_id, row.api_key))
         sealer = Sealer(context.secret, row.content_key)
         asked = msgspec.convert(sealer.unseal(row.asked), Asked)
         transcript, price = await self._known(row, sealer, asked)
@@ -80,8 +85,15 @@ class Working:
     async def _known(self, row: Run, sealer: Sealer, asked: Asked) -> tuple[Transcript, Price]:
         """How far a run is, and what memory costs now."""
         async with self._context.database.reading() as session:
-            history = read(sealer, await repository.milestones(session, row.id))
-            transcript = Transcript.read(asked, history)
+            transcript = Transcript(asked)
+            has_more = True
+            while has_more:
+                # A page at a time: others have their turn in between.
+                page = await repository.milestones(
+                    session, row.id, after=transcript.last, limit=_PAGE
+                )
+                transcript.add(read(sealer, page.rows))
+                has_more = page.has_more
             if transcript.attempted > transcript.steps:
                 # Whoever had it before may have left pieces of a message behind. (How often it was
                 # tried does not tell: who hands it back at a server's end takes the try back.)
@@ -101,18 +113,18 @@ class Working:
     async def keep(self, session: Session, row: Run, made: Made) -> None:
         if made.waiting:
             calls = [call.shown() for call in made.waiting]
-            told = (events.REQUIRES_ACTION, {"tool_calls": calls})
+            event = (events.REQUIRES_ACTION, {"tool_calls": calls})
         else:
-            told = (events.COMPLETED, {"usage": usage(row), "output": made.transcript.answer})
-        await append(session, self._followers, row, made.sealer, [told], written=made.written)
+            event = (events.COMPLETED, {"usage": usage(row), "output": made.transcript.answer})
+        await append(session, self._followers, row, made.sealer, [event], written=made.written)
 
     async def ended(self, session: Session, row: Run, error: StokerError | None) -> None:
         if error is None:
             return
         shown = {"code": error.code, "message": error.message}
-        told = (events.FAILED, {"usage": usage(row), "error": shown})
+        event = (events.FAILED, {"usage": usage(row), "error": shown})
         sealer = Sealer(self._context.secret, row.content_key)
-        await append(session, self._followers, row, sealer, [told])
+        await append(session, self._followers, row, sealer, [event])
 
     async def discard(self, made: Made) -> None:
         """Nothing was written that is not the run's own."""

@@ -1,19 +1,20 @@
 """Completing an upload: all files there, inspected, and the artifact ready or failed."""
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from stoker.artifacts import layout, repository, service
-from stoker.artifacts.disk import full_disk_reported
 from stoker.artifacts.streaming import KeyedLocks, transfers
-from stoker.errors import ConflictError
-from stoker.inspection import Inspection, InspectionError, inspect
+from stoker.errors import ConflictError, NotFoundError
+from stoker.inspection import Inspection, InspectionError
 from stoker.store import db
 from stoker.store.blobs import Blobs
 from stoker.store.db import Database, Session
 from stoker.store.tables.artifacts import Artifact, ArtifactStatus, Upload, UploadStatus
-from stoker.tasks.registry import PIPELINES
+from stoker.web.context import Platform
+from stoker.web.disk import full_disk_reported
 
 _completing = KeyedLocks()
 
@@ -29,8 +30,12 @@ class _Frozen:
     files: Mapping[str, tuple[str, int]]
 
 
+_cut_off: dict[str, _Frozen] = {}
+"""By upload: those that wait to be reopened."""
+
+
 async def complete(
-    database: Database, blobs: Blobs, account_id: str, artifact_id: str, upload_id: str
+    platform: Platform, account_id: str, artifact_id: str, upload_id: str
 ) -> Artifact:
     """Inspect a session's files and make them the artifact's; its state says how that ended.
 
@@ -39,7 +44,7 @@ async def complete(
     """
     with full_disk_reported():
         async with _completing.hold(upload_id):
-            return await _complete(database, blobs, account_id, artifact_id, upload_id)
+            return await _complete(platform, account_id, artifact_id, upload_id)
 
 
 def message(artifact: Artifact) -> str:
@@ -54,9 +59,13 @@ def message(artifact: Artifact) -> str:
 
 
 async def _complete(
-    database: Database, blobs: Blobs, account_id: str, artifact_id: str, upload_id: str
+    platform: Platform, account_id: str, artifact_id: str, upload_id: str
 ) -> Artifact:
-    async with database.transaction() as session:
+    frozen = _cut_off.get(upload_id)
+    if frozen and frozen.account_id == account_id:
+        # Of those who complete it, this is the only one.
+        await _reopen(platform.database, frozen)
+    async with platform.database.transaction() as session:
         artifact, upload = await service.get_upload(
             session, account_id, artifact_id, upload_id, lock=True
         )
@@ -64,7 +73,7 @@ async def _complete(
             return artifact
         frozen = await _freeze(session, artifact, upload)
     await transfers.end(upload_id, service.upload_closed(UploadStatus.INGESTING))
-    return await _ingest(database, blobs, frozen)
+    return await _ingest(platform, frozen)
 
 
 async def _freeze(session: Session, artifact: Artifact, upload: Upload) -> _Frozen:
@@ -90,24 +99,33 @@ async def _freeze(session: Session, artifact: Artifact, upload: Upload) -> _Froz
     )
 
 
-async def _ingest(database: Database, blobs: Blobs, frozen: _Frozen) -> Artifact:
+async def _ingest(platform: Platform, frozen: _Frozen) -> Artifact:
+    database, blobs = platform.database, platform.blobs
     try:
-        outcome = await asyncio.to_thread(_inspect, blobs, frozen)
+        await asyncio.to_thread(_trim, blobs, frozen)
+        outcome = await _inspected(platform, frozen)
         artifact, dropped = await _settle(database, frozen, outcome)
     except BaseException:
         # Neither found sound nor refused: the client may complete once more.
-        await asyncio.shield(_reopen(database, frozen))
+        _cut_off[frozen.upload_id] = frozen
+        with contextlib.suppress(Exception):
+            await asyncio.shield(reopen_cut_off(database))
         raise
     if dropped is not None:
         await service.clear(blobs, [dropped], UploadStatus(dropped.status))
     return artifact
 
 
-def _inspect(blobs: Blobs, frozen: _Frozen) -> Inspection | InspectionError:
+def _trim(blobs: Blobs, frozen: _Frozen) -> None:
     for key, size in frozen.files.values():
         blobs.trim(key, size)
+
+
+async def _inspected(platform: Platform, frozen: _Frozen) -> Inspection | InspectionError:
     try:
-        return inspect(blobs.files(frozen.files), frozen.requested_pipeline, PIPELINES)
+        return await platform.inspectors.inspect(
+            frozen.account_id, str(platform.blobs.root), frozen.files, frozen.requested_pipeline
+        )
     except InspectionError as error:
         return error
 
@@ -154,7 +172,21 @@ def _make_live(artifact: Artifact, upload: Upload, inspection: Inspection, froze
     upload.status = UploadStatus.READY
 
 
+async def reopen_cut_off(database: Database) -> None:
+    """Have the sessions completed again whose inspection was cut off, those among them that could
+    not be reopened at once: what cuts it off, a full disk, keeps that from being written, too.
+    """
+    for frozen in [*_cut_off.values()]:
+        await _reopen(database, frozen)
+
+
 async def _reopen(database: Database, frozen: _Frozen) -> None:
+    with contextlib.suppress(NotFoundError):
+        await _open(database, frozen)
+    _cut_off.pop(frozen.upload_id, None)
+
+
+async def _open(database: Database, frozen: _Frozen) -> None:
     async with database.transaction() as session:
         artifact, upload = await _frozen_rows(session, frozen)
         if upload.status == UploadStatus.INGESTING:

@@ -1,9 +1,11 @@
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Request, Response
+from starlette.convertors import Convertor, register_url_convertor
 
 from stoker.artifacts import completion, layout, receiving, repository, schemas, service
 from stoker.artifacts.message import Address, Message
+from stoker.artifacts.parts import too_large
 from stoker.artifacts.schemas import (
     Artifact,
     ArtifactAnswer,
@@ -12,6 +14,7 @@ from stoker.artifacts.schemas import (
     Part,
     ReceivedFile,
     Upload,
+    UploadCreate,
     UploadOpened,
 )
 from stoker.errors import (
@@ -31,9 +34,26 @@ from stoker.web.idempotency import Idempotent
 from stoker.web.lists import ListResponse, Paging
 from stoker.web.schemas import Deleted
 
-router = APIRouter(prefix="/v1/model-artifacts", tags=["Model artifacts"], route_class=KeyedRoute)
-
 MAX_PARTS = 100_000
+_DIGITS = 18
+"""More than any number of parts has, leading zeros and all."""
+
+
+class _PartNumber(Convertor[int]):
+    """Digits, however many: Starlette's own reads all of them, which Python refuses to."""
+
+    regex = "[0-9]+"
+
+    def convert(self, value: str) -> int:
+        return int(value) if len(value) <= _DIGITS else MAX_PARTS + 1
+
+    def to_string(self, value: int) -> str:
+        return str(value)
+
+
+register_url_convertor("part", _PartNumber())
+
+router = APIRouter(prefix="/v1/model-artifacts", tags=["Model artifacts"], route_class=KeyedRoute)
 
 _RAW_BODY: dict[str, Any] = {
     "requestBody": {
@@ -73,12 +93,16 @@ FileAddress = Annotated[Address, Depends(_address)]
 
 @router.post("", status_code=201, response_model=Artifact, responses=responses(ConflictError))
 async def create_artifact(
-    body: ArtifactCreate, account_id: AccountId, session: WriteSession, idempotent: Idempotent
+    body: ArtifactCreate,
+    account_id: AccountId,
+    session: WriteSession,
+    platform: PlatformDep,
+    idempotent: Idempotent,
 ) -> Response:
     """Create an artifact, which model files are then uploaded for."""
 
     async def created() -> Artifact:
-        return Artifact.of(service.create(session, account_id, body))
+        return Artifact.of(await service.create(session, platform.quotas, account_id, body))
 
     return await idempotent.run(session, created)
 
@@ -119,7 +143,9 @@ async def delete_artifact(
     "/{artifact_id}/uploads",
     status_code=201,
     response_model=UploadOpened,
-    responses=responses(InsufficientCreditsError, NotFoundError, ConflictError),
+    responses=responses(
+        InsufficientCreditsError, NotFoundError, ConflictError, PayloadTooLargeError, CapacityError
+    ),
     dependencies=[Depends(funded)],
 )
 async def start_upload(
@@ -128,12 +154,17 @@ async def start_upload(
     session: WriteSession,
     platform: PlatformDep,
     idempotent: Idempotent,
+    *,
+    body: UploadCreate | None = None,
 ) -> Response:
     """Open an upload session; the artifact's files stay live until it is completed."""
+    declared = body.size_bytes if body else None
+    if declared and declared > receiving.session_limit(platform.settings):
+        raise too_large(receiving.session_limit(platform.settings))
 
     async def created() -> UploadOpened:
         artifact, upload = await service.open_upload(
-            session, platform.blobs, platform.settings, account_id, artifact_id
+            session, platform, account_id, artifact_id, declared
         )
         return UploadOpened(
             upload_id=upload.id,
@@ -180,15 +211,13 @@ async def complete_upload(
     artifact_id: str, upload_id: str, account_id: AccountId, platform: PlatformDep
 ) -> ArtifactAnswer:
     """Complete a session: its files are inspected, and the artifact is ready or failed."""
-    artifact = await completion.complete(
-        platform.database, platform.blobs, account_id, artifact_id, upload_id
-    )
+    artifact = await completion.complete(platform, account_id, artifact_id, upload_id)
     return ArtifactAnswer(message=completion.message(artifact), artifact=Artifact.of(artifact))
 
 
 # Before the route of whole files, whose path would take in '/parts/3', too.
 @router.put(
-    "/{artifact_id}/uploads/{upload_id}/files/{path:path}/parts/{number:int}",
+    "/{artifact_id}/uploads/{upload_id}/files/{path:path}/parts/{number:part}",
     responses=_RECEIVING,
     dependencies=[Depends(funded)],
     openapi_extra=_RAW_BODY,

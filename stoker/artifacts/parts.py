@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from stoker.artifacts import layout, repository, service
 from stoker.artifacts.streaming import Body, Hash, KeyedLocks, PartWriter, taken_over
 from stoker.errors import ConflictError, PayloadTooLargeError
+from stoker.quotas.limits import Quota
 from stoker.store.db import Session
 from stoker.store.tables.artifacts import Upload, UploadFile, UploadPart, UploadStatus
 from stoker.web.context import Platform
@@ -37,6 +38,8 @@ class Place:
     """Bytes that all files of the session may have together."""
     limit: int
     """Bytes that this file may have."""
+    declared_bytes: int
+    """Bytes that are kept for the session, whatever comes; 0: none was told."""
 
 
 class PartReception:
@@ -70,6 +73,7 @@ class PartReception:
         cls, platform: Platform, place: Place, number: int, message: Hash | None = None
     ) -> AsyncGenerator["PartReception"]:
         """Begin once nobody else writes this part. `message` is fed all its bytes, too."""
+        platform.quotas.check_disk(place.part_size)
         async with _locks.hold(place.blob_key, number):
             async with platform.database.reading() as session:
                 recorded = await repository.part(session, place.upload_id, place.path, number)
@@ -151,6 +155,9 @@ class PartReception:
                     ),
                 )
                 await _check_limit(session, place)
+                if file.size is None:
+                    # Else it was kept as soon as it was told.
+                    await reserve(session, self._platform, place, self.size)
             if self.size < place.part_size:
                 file.end_awaited = False
             if finish is not None:
@@ -185,6 +192,15 @@ async def open_file(session: Session, place: Place) -> tuple[Upload, UploadFile]
     if file is None or file.blob_key != place.blob_key:
         raise taken_over()
     return upload, file
+
+
+async def reserve(session: Session, platform: Platform, place: Place, added: int) -> None:
+    """Let the session's files have so much more than before; what it declared is kept for it.
+
+    Raises `PayloadTooLargeError` where the account may not store it.
+    """
+    if added and await repository.session_bytes(session, place.upload_id) > place.declared_bytes:
+        await platform.quotas.took(session, place.account_id, Quota.STORAGE_BYTES, added)
 
 
 def too_large(limit: int) -> PayloadTooLargeError:

@@ -8,11 +8,19 @@ import contextlib
 import hashlib
 
 from stoker.artifacts import layout, repository, service
-from stoker.artifacts.disk import full_disk_reported
 from stoker.artifacts.message import Address, ContentRange, DigestMismatchError, Message
-from stoker.artifacts.parts import Finish, PartReception, Place, open_file, size_mismatch, too_large
+from stoker.artifacts.parts import (
+    Finish,
+    PartReception,
+    Place,
+    open_file,
+    reserve,
+    size_mismatch,
+    too_large,
+)
 from stoker.artifacts.schemas import Part, ReceivedFile
 from stoker.artifacts.streaming import Body, Transfer, transfers
+from stoker.config import Settings
 from stoker.errors import (
     ConflictError,
     InvalidRequestError,
@@ -22,6 +30,7 @@ from stoker.errors import (
 from stoker.store.db import Session
 from stoker.store.tables.artifacts import Upload, UploadFile
 from stoker.web.context import Platform
+from stoker.web.disk import full_disk_reported
 
 GIB = 1024**3
 
@@ -178,13 +187,16 @@ async def _begin_file(platform: Platform, address: Address, message: Message) ->
             file = await _new_file(session, platform, upload, address.path)
             file.size = message.length
             file.end_awaited = message.length is None
+            added = message.length or 0
         else:
             if file is None:
                 file = await _new_file(session, platform, upload, address.path)
-            await _declare_size(session, upload, file, message.range.total)
+            added = await _declare_size(session, upload, file, message.range.total)
             await _check_start(session, upload, file, message.range)
         place = await _place(session, platform, address, upload, file)
         _check_limit(place, file.size or 0)
+        await reserve(session, platform, place, added)
+        platform.quotas.check_disk(message.length or 0)
     if replaced is not None:
         await asyncio.to_thread(platform.blobs.discard, replaced)
     return place
@@ -200,10 +212,11 @@ async def _begin_part(
         if file is None:
             file = await _new_file(session, platform, upload, address.path)
         start = layout.offset(number, upload.part_size)
+        added = 0
         if message.range is not None:
             if message.range.start != start:
                 raise _wrong_offset(start)
-            await _declare_size(session, upload, file, message.range.total)
+            added = await _declare_size(session, upload, file, message.range.total)
         expected = message.length
         if file.size is not None:
             expected = max(0, min(upload.part_size, file.size - start))
@@ -211,6 +224,8 @@ async def _begin_part(
         _check_part(number, told, expected, upload.part_size)
         place = await _place(session, platform, address, upload, file)
         _check_limit(place, start + (expected or 0))
+        await reserve(session, platform, place, added)
+        platform.quotas.check_disk(expected or 0)
     return place, expected
 
 
@@ -247,8 +262,9 @@ async def _new_file(session: Session, platform: Platform, upload: Upload, path: 
     return file
 
 
-async def _declare_size(session: Session, upload: Upload, file: UploadFile, total: int) -> None:
-    known = file.size
+async def _declare_size(session: Session, upload: Upload, file: UploadFile, total: int) -> int:
+    """Note what a file will have; how many bytes that is which were not told before."""
+    before, known = file.size, file.size
     if known is None and not file.end_awaited:
         parts = await repository.parts(session, upload.id, file.path)
         known = layout.file_state(file, parts, upload.part_size).size
@@ -256,6 +272,7 @@ async def _declare_size(session: Session, upload: Upload, file: UploadFile, tota
         raise size_mismatch(total, known)
     file.size = total
     file.end_awaited = False
+    return total if before is None else 0
 
 
 async def _check_start(
@@ -276,7 +293,7 @@ async def _check_start(
 async def _place(
     session: Session, platform: Platform, address: Address, upload: Upload, file: UploadFile
 ) -> Place:
-    session_limit = int(platform.settings.artifact_limit_gib * GIB)
+    limit = session_limit(platform.settings)
     others = await repository.received_bytes(session, upload.id, beside=file.path)
     return Place(
         account_id=address.account_id,
@@ -285,9 +302,15 @@ async def _place(
         path=address.path,
         blob_key=file.blob_key,
         part_size=upload.part_size,
-        session_limit=session_limit,
-        limit=max(0, session_limit - others),
+        session_limit=limit,
+        limit=max(0, limit - others),
+        declared_bytes=upload.declared_bytes or 0,
     )
+
+
+def session_limit(settings: Settings) -> int:
+    """Bytes that all files of a session may have together."""
+    return int(settings.artifact_limit_gib * GIB)
 
 
 async def _forget(platform: Platform, place: Place, message: Message, last: int) -> None:

@@ -161,6 +161,23 @@ async def received_bytes(session: Session, upload_id: str, *, beside: str | None
     return int(await session.scalar(query) or 0)
 
 
+async def session_bytes(session: Session, upload_id: str) -> int:
+    """Bytes that a session's files will have, where that was told, or have by now."""
+    received = (
+        select(UploadPart.path, func.sum(UploadPart.size).label("bytes"))
+        .where(UploadPart.upload_id == upload_id)
+        .group_by(UploadPart.path)
+        .subquery()
+    )
+    told = func.coalesce(UploadFile.size, received.c.bytes, 0)
+    statement = (
+        select(func.coalesce(func.sum(told), 0))
+        .outerjoin(received, received.c.path == UploadFile.path)
+        .where(UploadFile.upload_id == upload_id)
+    )
+    return int(await session.scalar(statement) or 0)
+
+
 async def put_part(session: Session, part: UploadPart) -> None:
     """Record a part, in place of the one with its number where there is one."""
     await session.merge(part)

@@ -30,6 +30,16 @@ class ArtifactUpdate(RequestModel):
     display_name: DisplayName | None = None
 
 
+class UploadCreate(RequestModel):
+    size_bytes: int | None = Field(
+        None,
+        ge=0,
+        le=1 << 60,
+        description="What the files will have together: kept for this session from now on, or "
+        "refused now.",
+    )
+
+
 class Failure(ResponseModel):
     code: str
     message: str = Field(description="What was wrong with the files and what would be right.")

@@ -12,15 +12,18 @@ from datetime import datetime, timedelta
 from stoker.artifacts import repository
 from stoker.artifacts.schemas import ArtifactCreate, ArtifactUpdate
 from stoker.artifacts.streaming import transfers
-from stoker.config import MIB, Settings
+from stoker.config import MIB
 from stoker.errors import ConflictError, InvalidRequestError, NotFoundError, nearest
 from stoker.ids import Prefix, new_id
 from stoker.inspection import InspectionError, names
+from stoker.quotas.limits import Quota
+from stoker.quotas.service import Quotas
 from stoker.store import db
 from stoker.store.blobs import Blobs
 from stoker.store.db import Database, Session
 from stoker.store.tables.artifacts import CLOSED, Artifact, ArtifactStatus, Upload, UploadStatus
 from stoker.tasks.registry import PIPELINES
+from stoker.web.context import Platform
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +43,9 @@ _CLOSED_BECAUSE = {
 _clearing: set[asyncio.Task[None]] = set()
 
 
-def create(session: Session, account_id: str, request: ArtifactCreate) -> Artifact:
+async def create(
+    session: Session, quotas: Quotas, account_id: str, request: ArtifactCreate
+) -> Artifact:
     if request.pipeline is not None and request.pipeline not in PIPELINES:
         close = nearest(request.pipeline, PIPELINES)
         hint = f" Did you mean '{close}'?" if close else ""
@@ -48,6 +53,7 @@ def create(session: Session, account_id: str, request: ArtifactCreate) -> Artifa
             f"No such pipeline.{hint} Those served are: {', '.join(sorted(PIPELINES))}.",
             param="pipeline",
         )
+    await quotas.take(session, account_id, Quota.ARTIFACTS)
     now = db.now()
     artifact = Artifact(
         id=new_id(Prefix.ARTIFACT),
@@ -94,32 +100,52 @@ async def delete(session: Session, blobs: Blobs, account_id: str, artifact_id: s
 
 
 async def open_upload(
-    session: Session, blobs: Blobs, settings: Settings, account_id: str, artifact_id: str
+    session: Session,
+    platform: Platform,
+    account_id: str,
+    artifact_id: str,
+    declared_bytes: int | None = None,
 ) -> tuple[Artifact, Upload]:
-    """Open a session; an earlier one that is open or failed is over."""
+    """Open a session; an earlier one that is open or failed is over.
+
+    declared_bytes: what its files will have together. Raises `PayloadTooLargeError` where the
+    account may not store so much, and `CapacityError` where the disk has no room.
+    """
+    settings, blobs = platform.settings, platform.blobs
     artifact = await get(session, account_id, artifact_id, lock=True)
     refuse_ingesting(artifact)
     await refuse_used(session, artifact)
     earlier = await repository.uploads(session, artifact.id, UploadStatus.OPEN, UploadStatus.FAILED)
+    for other in earlier:
+        await _close(session, other, UploadStatus.SUPERSEDED)
+    await session.flush()
+    await platform.quotas.take(session, account_id, Quota.UPLOAD_SESSIONS)
+    await reserve(session, platform, account_id, declared_bytes or 0)
     now = db.now()
     upload = Upload(
         id=new_id(Prefix.UPLOAD),
         artifact_id=artifact.id,
         status=UploadStatus.OPEN,
         part_size=settings.upload_part_mib * MIB,
+        declared_bytes=declared_bytes,
         files_begun=0,
         created_at=now,
         expires_at=now + timedelta(days=settings.upload_expiry_days),
     )
     session.add(upload)
-    for other in earlier:
-        await _close(session, other, UploadStatus.SUPERSEDED)
     artifact.status = ArtifactStatus.UPLOADING
     artifact.open_upload_id = upload.id
     artifact.failure_code = artifact.failure_message = None
     artifact.updated_at = now
     _clear_after_commit(session, blobs, earlier, UploadStatus.SUPERSEDED)
     return artifact, upload
+
+
+async def reserve(session: Session, platform: Platform, account_id: str, more_bytes: int) -> None:
+    """Let an account store so much more. Raises as `open_upload` does."""
+    if more_bytes > 0:
+        platform.quotas.check_disk(more_bytes)
+        await platform.quotas.take(session, account_id, Quota.STORAGE_BYTES, more_bytes)
 
 
 async def get_upload(

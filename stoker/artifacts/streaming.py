@@ -13,7 +13,6 @@ from stoker.errors import ConflictError, InvalidRequestError, StokerError
 from stoker.store.blobs import PartFile
 
 BLOCK_BYTES = 1024 * 1024
-IDLE_S = 60.0
 
 
 class Hash(Protocol):
@@ -46,18 +45,16 @@ class Transfer:
     async def next(self, chunks: AsyncIterator[bytes]) -> bytes:
         """The client's next bytes; empty at the end of the body.
 
-        Raises `InvalidRequestError` where the client left or fell silent, and whatever reason
-        `end` was given.
+        Raises `InvalidRequestError` where the client left, or fell silent for so long that its
+        connection was ended, and whatever reason `end` was given.
         """
         if self._reason is not None:
             raise self._reason
         try:
-            async with asyncio.timeout(IDLE_S) as self._waiting:
+            async with asyncio.timeout(None) as self._waiting:
                 return await anext(chunks, b"")
-        except TimeoutError:
-            raise self._reason or InvalidRequestError(
-                f"No bytes came for {IDLE_S:.0f} s. What was received of the file is kept."
-            ) from None
+        except TimeoutError as error:
+            raise self._reason or error from None
         except ClientDisconnect:
             raise InvalidRequestError("The body ended early.") from None
         finally:

@@ -7,6 +7,8 @@ import typer
 from stoker.cli import output
 from stoker.cli.context import client
 from stoker.cli.output import AsJson, Columns
+from stoker.client.client import Request, quoted
+from stoker.client.errors import WrongUseError
 
 app = typer.Typer(no_args_is_help=True, help="Accounts (needs an operator key).")
 
@@ -16,6 +18,15 @@ LIST: Columns = {
     "id": lambda a: a["id"],
     "name": lambda a: a["name"],
     "created": lambda a: output.moment(a["created_at"]),
+}
+DETAILS: Columns = {
+    **LIST,
+    "limits of its own": lambda a: ", ".join(f"{k}={v}" for k, v in a["quotas"].items()),
+}
+QUOTA: Columns = {
+    "what": lambda q: q["name"],
+    "used": lambda q: q["used"],
+    "limit": lambda q: "none" if q["limit"] is None else q["limit"],
 }
 
 
@@ -40,3 +51,51 @@ def list_accounts(ctx: typer.Context, as_json: AsJson = False) -> None:
     accounts = list(client(ctx).pages(ACCOUNTS))
     none = "There are no accounts. Make one with 'stoker accounts create NAME'."
     output.show_list(accounts, LIST, as_json=as_json, none=none)
+
+
+@app.command()
+def show(
+    ctx: typer.Context,
+    account: Annotated[str, typer.Argument(metavar="ACCOUNT", help="Its id (acct_…).")],
+    as_json: AsJson = False,
+) -> None:
+    """Show an account, with the limits that are its own."""
+    found = client(ctx).get(f"{ACCOUNTS}/{quoted(account)}")
+    output.show_object(found, DETAILS, as_json=as_json)
+
+
+@app.command()
+def quotas(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """Show what the account has of what is limited, and how much it may have."""
+    found = client(ctx).get("/v1/quotas")
+    if as_json:
+        output.print_json(found)
+        return
+    rows = [{"name": name, **quota} for name, quota in found["quotas"].items()]
+    output.show_list(rows, QUOTA, as_json=False, none="Nothing is limited.")
+
+
+@app.command()
+def limit(
+    ctx: typer.Context,
+    account: Annotated[str, typer.Argument(metavar="ACCOUNT", help="Its id (acct_…).")],
+    limits: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME=NUMBER...",
+            help="As in deployments=50; 0: none, nothing behind the =: the server's again.",
+        ),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Set limits for one account alone (operators)."""
+    body = {"quotas": dict(_limit(text) for text in limits)}
+    request = Request(method="PATCH", path=f"{ACCOUNTS}/{quoted(account)}", json=body)
+    output.show_object(client(ctx).json(request), DETAILS, as_json=as_json)
+
+
+def _limit(text: str) -> tuple[str, int | None]:
+    name, _, number = text.partition("=")
+    if "=" not in text or not (number.isdecimal() or not number):
+        raise WrongUseError(f"'{text}' is no limit.", hint="Give one like deployments=50.")
+    return name, int(number) if number else None

@@ -18,7 +18,8 @@ Engine = Annotated[str | None, typer.Option(help="The engine, as in torch.")]
 Device = Annotated[str | None, typer.Option(help="The device, as in cpu.")]
 Dtype = Annotated[str | None, typer.Option(help="Numbers to compute in, as in float32.")]
 WeightFormat = Annotated[
-    str | None, typer.Option(help="Keep a language model's weights in int8 or int4, on a CPU.")
+    str | None,
+    typer.Option(help="Keep the weights in int8, a language model's also in int4, on a CPU."),
 ]
 Config = Annotated[
     list[str] | None,

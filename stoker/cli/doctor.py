@@ -1,5 +1,6 @@
 """`stoker doctor`: is this machine fit to serve, and does the server answer as it should?"""
 
+import json
 import os
 import platform
 import shutil
@@ -35,11 +36,18 @@ if child == 0:
     os._exit(0)
 sys.exit(os.waitpid(child, 0)[1])
 """
-# CLONE_NEWUSER | CLONE_NEWNET: what a replica is shut off from the network with.
-NAMESPACES = """\
-import ctypes, sys
-sys.exit(ctypes.CDLL(None).unshare(0x10000000 | 0x40000000) != 0)
-"""
+PROBE = "from stoker.sandbox import probe; probe.main()"
+WALLS = {
+    "files": "Run Linux 5.13 or later with Landlock among its security modules (boot with lsm=…).",
+    "network": "Allow user namespaces, or Linux 6.7 or later with Landlock.",
+    "system calls": "Allow seccomp filters.",
+    "sockets": "Allow seccomp filters.",
+    "signals": "Run Linux 6.12 or later with Landlock, or allow seccomp filters.",
+    "processes": "Allow user namespaces, or serve as root with STOKER_REPLICA_UIDS.",
+    "capabilities": "Serve as another user.",
+    "user": "Serve as another user than root, or name users that exist in STOKER_REPLICA_UIDS.",
+}
+"""What stands between a replica and all else → what would bring it."""
 
 
 class Verdict(StrEnum):
@@ -153,16 +161,40 @@ def _fork() -> Check:
     return Check("fork", Verdict.FAIL, "does not work", "Replicas are forked: use Linux or macOS.")
 
 
-def _namespaces() -> Check:
-    probe = _python_probe(NAMESPACES, PROBE_TIMEOUT_S) if sys.platform == "linux" else None
+def _walls() -> list[Check]:
+    """Put up around a child of this process as they are around a replica, and tried there."""
+    try:
+        users = read_settings().replica_users
+    except WrongUseError as error:
+        return [Check("settings", Verdict.FAIL, error.message, HINT)]
+    user = str(users[0]) if users and os.geteuid() == 0 else ""
+    probe = _python_probe(PROBE, PROBE_TIMEOUT_S, user)
+    found: dict[str, str | None] = {}
     if probe is not None and probe.returncode == 0:
-        return Check("namespaces", Verdict.OK, "user and network namespaces can be made")
-    return Check(
-        "namespaces",
-        Verdict.WARN,
-        "user and network namespaces cannot be made",
-        "Replicas cannot be cut off from the network; all else works.",
-    )
+        found = json.loads(probe.stdout)
+    if not found:
+        hint = "Replicas may not start, or run without walls; see docs/security.md."
+        return [Check("walls", Verdict.WARN, "they could not be tried", hint)]
+    return [_wall(name, missing) for name, missing in found.items()]
+
+
+def _wall(name: str, missing: str | None) -> Check:
+    if missing is None:
+        return Check(f"wall: {name}", Verdict.OK, "stands around replicas")
+    return Check(f"wall: {name}", Verdict.WARN, f"missing: {missing}", WALLS[name])
+
+
+def _priorities() -> Check:
+    from stoker.sandbox.priority import has_groups, may_set_nice
+
+    name = "cores by account"
+    if may_set_nice():
+        return Check(name, Verdict.OK, "who uses more than a share gives way")
+    hint = "Give the server CAP_SYS_NICE, or a limit of nice values of 20 (ulimit -e 20)."
+    if has_groups():
+        found = "who uses more than a share gives way, but in a container or service"
+        return Check(name, Verdict.OK, found, hint)
+    return Check(name, Verdict.WARN, "the kernel alone shares them out, by threads", hint)
 
 
 def _extras() -> Check:
@@ -185,16 +217,19 @@ MACHINE: tuple[Callable[[], Check | list[Check]], ...] = (
     _memory,
     _disk,
     _fork,
-    _namespaces,
+    _walls,
+    _priorities,
     _extras,
 )
 
 
-def _python_probe(code: str, timeout_s: float) -> subprocess.CompletedProcess[str] | None:
+def _python_probe(
+    code: str, timeout_s: float, *arguments: str
+) -> subprocess.CompletedProcess[str] | None:
     """Run code in a Python of its own, which may fail as it likes; None where it hangs."""
     try:
         return subprocess.run(  # noqa: S603 - our own code, no input of others
-            [sys.executable, "-c", code],
+            [sys.executable, "-c", code, *arguments],
             capture_output=True,
             text=True,
             timeout=timeout_s,

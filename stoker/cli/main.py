@@ -1,7 +1,12 @@
 """The `stoker` command."""
 
+import contextlib
+import signal
 import sys
+import threading
+from collections.abc import Generator
 from pathlib import Path
+from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,6 +25,7 @@ from stoker.cli import (
     keys,
     media,
     output,
+    tune,
     usage,
     videos,
 )
@@ -29,7 +35,11 @@ from stoker.client.errors import CliError
 from stoker.plugins import PluginError
 
 if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
+
     from stoker.config import Settings
+
+INTERRUPT_AGAIN_S = 0.01
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False)
 
@@ -97,6 +107,7 @@ app.command()(media.transcribe)
 app.command()(videos.video)
 app.command()(call.models)
 app.command()(deploy.deploy)
+app.command()(tune.tune)
 app.add_typer(deployments.app, name="deployments")
 app.add_typer(videos.app, name="videos")
 app.add_typer(files.app, name="files")
@@ -113,10 +124,57 @@ app.command()(doctor.doctor)
 
 def main() -> None:
     try:
-        app()
+        with _interruptible():
+            app()
     except CliError as error:
         output.show_error(error)
         sys.exit(error.exit_code)
     except (OSError, PluginError) as error:
         output.show_error(CliError(str(error)))
         sys.exit(1)
+
+
+@contextlib.contextmanager
+def _interruptible() -> Generator[None]:
+    """Interrupt once more where Ctrl-C struck in a finalizer: Python prints it there and goes on.
+
+    Those run all the time while modules are imported.
+    """
+    others, main_thread = sys.unraisablehook, threading.main_thread().ident or 0
+
+    def again(seen: threading.Event) -> None:
+        # One that comes just before a system call is not noticed before that ends: more follow.
+        while not seen.wait(INTERRUPT_AGAIN_S):
+            signal.pthread_kill(main_thread, signal.SIGINT)
+
+    def tell(lost: "UnraisableHookArgs") -> None:
+        if not isinstance(lost.exc_value, KeyboardInterrupt):
+            others(lost)
+            return
+        seen, usual = threading.Event(), signal.getsignal(signal.SIGINT)
+
+        def interrupt(number: int, frame: FrameType | None) -> None:
+            if _is_below(frame, tell.__code__):
+                # In here it would be lost, too.
+                return
+            seen.set()
+            signal.signal(number, usual)
+            if callable(usual):
+                usual(number, frame)
+
+        signal.signal(signal.SIGINT, interrupt)
+        # From another thread, once this has returned.
+        threading.Thread(target=again, args=(seen,), daemon=True).start()
+
+    sys.unraisablehook = tell
+    try:
+        yield
+    finally:
+        sys.unraisablehook = others
+
+
+def _is_below(frame: FrameType | None, code: CodeType) -> bool:
+    """Whether the frame is one of the code's, or was called by it."""
+    while frame and frame.f_code is not code:
+        frame = frame.f_back
+    return frame is not None

@@ -75,7 +75,9 @@ class Uploader:
     def open(self, artifact_id: str) -> Session:
         """A new session. One that the artifact has open is given up for it."""
         path = f"{ARTIFACTS}/{quoted(artifact_id)}/uploads"
-        opened = self._retry.run(lambda: self._client.post(path))
+        # Kept for this session from the start, or refused before anything is sent.
+        body = {"size_bytes": sum(file.size for file in self._files)}
+        opened = self._retry.run(lambda: self._client.post(path, body))
         return Session(artifact_id, opened["upload_id"], opened["part_size"], {})
 
     def resume(self, artifact: JsonObject) -> Session | None:

@@ -15,6 +15,8 @@ class Entry:
     model: str
     pipeline: str
     readiness: str
+    source: str
+    """As `DeploymentSpec` names it."""
     created_at: datetime
 
 
@@ -29,11 +31,18 @@ class Directory:
         self._by_model[entry.account_id, entry.model] = entry
 
     def drop(self, deployment_id: str) -> None:
-        if entry := self._by_id.pop(deployment_id, None):
-            del self._by_model[entry.account_id, entry.model]
+        entry = self._by_id.pop(deployment_id, None)
+        name = (entry.account_id, entry.model) if entry else None
+        # Another one may have the model id by now.
+        if name and self._by_model.get(name) is entry:
+            del self._by_model[name]
 
     def find(self, deployment_id: str) -> Entry | None:
         return self._by_id.get(deployment_id)
+
+    def sources(self) -> set[str]:
+        """Of all deployments."""
+        return {entry.source for entry in self._by_id.values()}
 
     def __len__(self) -> int:
         return len(self._by_id)

@@ -37,19 +37,19 @@ router = APIRouter(prefix="/v1/deployments", tags=["Deployments"], route_class=K
     dependencies=[Depends(funded)],
 )
 async def create_deployment(
-    body: DeploymentCreate,
-    account_id: AccountId,
-    session: WriteSession,
-    context: ContextDep,
-    idempotent: Idempotent,
+    body: DeploymentCreate, account_id: AccountId, context: ContextDep, idempotent: Idempotent
 ) -> Response:
     """Deploy a model: from then on it can be called."""
+    if body.source and (known := await idempotent.known(201)):
+        return known
+    folder = await service.folder_of(context, body)
 
     async def created() -> Deployment:
-        row = await service.create(session, context, account_id, body)
+        row = await service.create(session, context, account_id, body, folder)
         return service.response(context, row)
 
-    return await idempotent.run(session, created)
+    async with context.database.transaction() as session:
+        return await idempotent.run(session, created)
 
 
 @router.get("", responses=responses())
@@ -74,11 +74,12 @@ async def update_deployment(
     deployment_id: str,
     body: DeploymentUpdate,
     account_id: AccountId,
-    session: WriteSession,
     context: ContextDep,
 ) -> Deployment:
     """Change a deployment; a new engine, device, dtype or config is swapped in live."""
-    row = await service.update(session, context, account_id, deployment_id, body)
+    folder = await service.folder_again(context, account_id, deployment_id, body)
+    async with context.database.transaction() as session:
+        row = await service.update(session, context, account_id, deployment_id, body, folder=folder)
     return service.response(context, row)
 
 
@@ -89,7 +90,7 @@ async def delete_deployment(
     """Delete a deployment: work in flight finishes, then its replicas end."""
     async with context.database.transaction() as session:
         row = await service.delete(session, context, account_id, deployment_id)
-    await context.runtime.remove(row.id)
+    await service.end(context, row)
     return Deleted(id=row.id, object="deployment.deleted")
 
 

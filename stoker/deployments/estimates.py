@@ -1,6 +1,7 @@
 """What a replica needs of memory, by the headers of its model's weights: until it was measured."""
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import Path
 
 from stoker.artifacts import repository as artifacts
@@ -15,16 +16,33 @@ from stoker.store.tables.deployments import Deployment
 from stoker.tasks.registry import PIPELINES
 
 
-async def again(session: Session, settings: Settings, row: Deployment) -> int:
+@dataclass(frozen=True)
+class SourceFolder:
+    """An operator's folder, and what is in it."""
+
+    path: Path
+    inspection: Inspection
+
+
+async def again(session: Session, row: Deployment, folder: SourceFolder | None) -> int:
     """Of a deployment as it is now, bytes.
+
+    folder: that of `folder_again`.
+    """
+    if folder is not None:
+        return of_folder(folder.inspection, row.dtype)
+    artifact = await artifacts.get(session, row.account_id, str(row.artifact_id))
+    return of_artifact(artifact, row.dtype) if artifact else 0
+
+
+async def folder_again(settings: Settings, row: Deployment) -> SourceFolder | None:
+    """What a deployment has been made of; none where it is of an artifact.
 
     Raises `InvalidRequestError` where its folder is not there any more.
     """
-    if row.source is not None:
-        _, inspection = await inspected_folder(settings, row.source, row.pipeline)
-        return of_folder(inspection, row.dtype)
-    artifact = await artifacts.get(session, row.account_id, str(row.artifact_id))
-    return of_artifact(artifact, row.dtype) if artifact else 0
+    if row.source is None:
+        return None
+    return await inspected_folder(settings, row.source, row.pipeline)
 
 
 def of_artifact(artifact: Artifact, dtype: str) -> int:
@@ -36,16 +54,14 @@ def of_folder(inspection: Inspection, dtype: str) -> int:
     return _bytes(inspection.memory_bytes, inspection.parameters, dtype)
 
 
-async def inspected_folder(
-    settings: Settings, source: str, pipeline: str | None
-) -> tuple[Path, Inspection]:
-    """An operator's folder and what is in it. Raises `InvalidRequestError`."""
+async def inspected_folder(settings: Settings, source: str, pipeline: str | None) -> SourceFolder:
+    """Raises `InvalidRequestError`."""
     folder = source_folder(settings, source)
     try:
         found = await asyncio.to_thread(inspect, FolderReader(folder), pipeline, PIPELINES)
     except InspectionError as error:
         raise InvalidRequestError(error.message, param="source") from error
-    return folder, found
+    return SourceFolder(folder, found)
 
 
 def _bytes(as_stored: int, parameters: int, dtype: str) -> int:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from sqlalchemy.exc import IntegrityError
 
@@ -13,6 +14,7 @@ from stoker.runtime.interface import DeploymentSpec, Reason, RuntimeListener, St
 from stoker.store import db
 from stoker.store.db import Database
 from stoker.store.tables.deployments import DeploymentEvent
+from stoker.store.waiting import written
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +38,7 @@ class _Measured:
 
 
 class EventLog(RuntimeListener):
-    """Events are a convenience: a full queue drops the newest."""
+    """Events are a convenience: a full queue drops the newest. A full disk is waited out."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -60,7 +62,7 @@ class EventLog(RuntimeListener):
         while True:
             observed = await self._observed.get()
             try:
-                await self._write(observed)
+                await written(partial(self._write, observed), "events of deployments")
             except IntegrityError:
                 # The deployment was deleted meanwhile, its events with it.
                 continue

@@ -4,7 +4,7 @@ import asyncio
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from stoker.artifacts import service as artifacts
@@ -41,10 +41,28 @@ class ModelFolders:
             await asyncio.to_thread(self._link, target, files)
         return target
 
-    def drop(self, source: str) -> None:
-        """Forget the links to an upload's files."""
-        if not source.startswith(FOLDER):
-            shutil.rmtree(self._root / source, ignore_errors=True)
+    async def keep_only(self, sources: Collection[str]) -> None:
+        """Remove the links to files of all other uploads: no deployment has them any more."""
+        # At once, as nothing can be deployed in between: a start that comes later makes new ones.
+        removed = [self._set_aside(path) for path in self._others(sources)]
+        for path in removed:
+            await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
+
+    async def drop(self, source: str) -> None:
+        """Remove the links to an upload's files, of which there is no deployment any more."""
+        path = self._root / source
+        if not source.startswith(FOLDER) and path.is_dir():
+            await asyncio.to_thread(shutil.rmtree, self._set_aside(path), ignore_errors=True)
+
+    def _others(self, sources: Collection[str]) -> list[Path]:
+        if not self._root.is_dir():
+            return []
+        return [path for path in self._root.iterdir() if path.name not in sources]
+
+    def _set_aside(self, path: Path) -> Path:
+        aside = Path(tempfile.mkdtemp(dir=self._root, prefix=".removing-"))
+        path.rename(aside / path.name)
+        return aside
 
     def _link(self, target: Path, files: Mapping[str, tuple[str, int]]) -> None:
         """Names were validated at upload and are checked again: they become paths only here."""

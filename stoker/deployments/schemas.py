@@ -33,7 +33,14 @@ Engine = Annotated[
 Device = Annotated[
     str, Field(pattern=r"^(auto|cpu|cuda(:[0-9]{1,2})?)$", description="Where the model runs.")
 ]
-Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+Dtype = Annotated[
+    Literal["auto", "float32", "bfloat16", "float16", "int8"],
+    Field(
+        description="What is computed in. `int8`: weights and activations, on OpenVINO, for all "
+        "but language models, image makers and what loops by itself; until the model is converted "
+        "it is float32."
+    ),
+]
 IdleTimeout = Annotated[
     float,
     Field(ge=1, le=7 * 24 * 3600, description="A `cold` one stops after so long idle, seconds."),
@@ -65,6 +72,7 @@ else:
         __base__=(
             RequestModel,
             *(record.options.model for record in ENGINES.values() if record.options),
+            *{record.generation: None for record in ENGINES.values() if record.generation},
         ),
         __doc__="Engine options; unknown ones are refused.",
         __module__=__name__,

@@ -8,9 +8,11 @@ from stoker.artifacts import repository as artifacts
 from stoker.deployments import engines, estimates, repository, schemas
 from stoker.deployments.context import DeploymentContext
 from stoker.deployments.directory import Entry
+from stoker.deployments.estimates import SourceFolder
 from stoker.deployments.folders import FOLDER
 from stoker.errors import ConflictError, InvalidRequestError, NotFoundError
 from stoker.ids import Prefix, new_id
+from stoker.quotas.limits import Quota
 from stoker.runtime.interface import DeploymentSpec, DeploymentStats, Readiness, Reason, Status
 from stoker.store import db
 from stoker.store.db import Session
@@ -28,7 +30,7 @@ def spec_of(row: Deployment) -> DeploymentSpec:
         account_id=row.account_id,
         model=row.model,
         pipeline=row.pipeline,
-        source=row.upload_id or f"{FOLDER}{row.source}",
+        source=_source(row),
         readiness=Readiness(row.readiness),
         engine=row.engine,
         device=row.device,
@@ -42,6 +44,10 @@ def spec_of(row: Deployment) -> DeploymentSpec:
     )
 
 
+def _source(row: Deployment) -> str:
+    return row.upload_id or f"{FOLDER}{row.source}"
+
+
 def entry_of(row: Deployment) -> Entry:
     return Entry(
         deployment_id=row.id,
@@ -49,6 +55,7 @@ def entry_of(row: Deployment) -> Entry:
         model=row.model,
         pipeline=row.pipeline,
         readiness=row.readiness,
+        source=_source(row),
         created_at=row.created_at,
     )
 
@@ -86,8 +93,24 @@ def response(context: DeploymentContext, row: Deployment) -> schemas.Deployment:
     )
 
 
+async def folder_of(
+    context: DeploymentContext, request: schemas.DeploymentCreate
+) -> SourceFolder | None:
+    """The operator's folder that is to be deployed, for `create`; none where it is an artifact's.
+
+    Inspecting it takes as long as its disk does: no transaction waits for that.
+    """
+    if request.source is None:
+        return None
+    return await estimates.inspected_folder(context.settings, request.source, request.pipeline)
+
+
 async def create(
-    session: Session, context: DeploymentContext, account_id: str, request: schemas.DeploymentCreate
+    session: Session,
+    context: DeploymentContext,
+    account_id: str,
+    request: schemas.DeploymentCreate,
+    folder: SourceFolder | None,
 ) -> Deployment:
     if await repository.by_model(session, account_id, request.model):
         raise _model_exists(request.model)
@@ -108,19 +131,17 @@ async def create(
         created_at=db.now(),
         updated_at=db.now(),
     )
-    if request.artifact_id is not None:
-        artifact = await _ready_artifact(session, account_id, request.artifact_id)
+    if folder is not None:
+        row.source, row.pipeline = str(folder.path), folder.inspection.pipeline
+        row.memory_bytes = estimates.of_folder(folder.inspection, row.dtype)
+    else:
+        artifact = await _ready_artifact(session, account_id, str(request.artifact_id))
         row.artifact_id, row.upload_id = artifact.id, artifact.live_upload_id
         row.pipeline = _pipeline(request.pipeline, artifact)
         row.memory_bytes = estimates.of_artifact(artifact, row.dtype)
-    else:
-        folder, inspection = await estimates.inspected_folder(
-            context.settings, str(request.source), request.pipeline
-        )
-        row.source, row.pipeline = str(folder), inspection.pipeline
-        row.memory_bytes = estimates.of_folder(inspection, row.dtype)
     engines.check(context.settings, row)
     context.runtime.check_fits(spec_of(row))
+    await context.quotas.take(session, account_id, Quota.DEPLOYMENTS)
     session.add(row)
     try:
         await session.flush()
@@ -183,12 +204,28 @@ async def get(
     return row
 
 
+async def folder_again(
+    context: DeploymentContext,
+    account_id: str,
+    deployment_id: str,
+    request: schemas.DeploymentUpdate,
+) -> SourceFolder | None:
+    """The operator's folder of a deployment, for an `update` that may change what it needs."""
+    if not request.model_fields_set & {"engine", "device", "dtype", "config"}:
+        return None
+    async with context.database.reading() as session:
+        row = await get(session, account_id, deployment_id)
+    return await estimates.folder_again(context.settings, row)
+
+
 async def update(
     session: Session,
     context: DeploymentContext,
     account_id: str,
     deployment_id: str,
     request: schemas.DeploymentUpdate,
+    *,
+    folder: SourceFolder | None,
 ) -> Deployment:
     row = await get(session, account_id, deployment_id, lock=True)
     before = spec_of(row)
@@ -201,7 +238,7 @@ async def update(
     if request.replicas:
         _set_replicas(row, request.replicas)
     if not before.runs_like(spec_of(row)):
-        row.memory_bytes = await estimates.again(session, context.settings, row)
+        row.memory_bytes = await estimates.again(session, row, folder)
         row.is_measured = False
     context.runtime.check_fits(spec_of(row))
     row.updated_at = db.now()
@@ -229,7 +266,7 @@ async def set_desired(
     deployment_id: str,
     desired: Desired,
 ) -> Deployment:
-    row = await get(session, account_id, deployment_id)
+    row = await get(session, account_id, deployment_id, lock=True)
     row.desired = desired.value
     row.updated_at = db.now()
     _publish(session, context, row)
@@ -239,10 +276,18 @@ async def set_desired(
 async def delete(
     session: Session, context: DeploymentContext, account_id: str, deployment_id: str
 ) -> Deployment:
-    row = await get(session, account_id, deployment_id)
+    row = await get(session, account_id, deployment_id, lock=True)
     await session.delete(row)
     session.after_commit(lambda: context.directory.drop(row.id))
     return row
+
+
+async def end(context: DeploymentContext, row: Deployment) -> None:
+    """Clear up after a deployment that was deleted; waits for the end of its replicas."""
+    await context.runtime.remove(row.id)
+    source = _source(row)
+    if source not in context.directory.sources():
+        await context.folders.drop(source)
 
 
 def _publish(session: Session, context: DeploymentContext, row: Deployment) -> None:
@@ -264,11 +309,14 @@ async def restore(context: DeploymentContext) -> None:
                 await _estimate_late(session, context, row)
     for row in rows:
         publish(context, row)
+    # What a server that was killed has left.
+    await context.folders.keep_only(context.directory.sources())
 
 
 async def _estimate_late(session: Session, context: DeploymentContext, row: Deployment) -> None:
     """Of one that was made before estimates were kept."""
     try:
-        row.memory_bytes = await estimates.again(session, context.settings, row)
+        folder = await estimates.folder_again(context.settings, row)
+        row.memory_bytes = await estimates.again(session, row, folder)
     except InvalidRequestError as error:
         log.warning("no estimate: %s", error.message, extra={"deployment": row.id})

@@ -12,21 +12,42 @@ from typing import Any
 from pydantic import Field
 
 from stoker import plugins
-from stoker.engines.record import AUTO, DTYPES, EngineRecord, Needs, Options, OwnPython
+from stoker.engines.record import (
+    AUTO,
+    DTYPES,
+    INT8,
+    EngineRecord,
+    Narrower,
+    Needs,
+    Options,
+    OwnPython,
+)
 from stoker.plugins import PluginError
 from stoker.stages.kinds import LANGUAGE, ModelKind
 from stoker.strictness import Strict
-from stoker.wire.protocol import WeightFormat
+from stoker.wire.protocol import Speculation, WeightFormat
 
 
 class OpenVinoOptions(Strict):
     weight_format: WeightFormat | None = Field(
         default=None,
-        description="How the weights of a language model are kept on OpenVINO: rounded to eight or "
-        "four bits, which takes less memory and time, and changes its answers. Until the model is "
-        "converted, and where it cannot be, it runs with the weights as they are.",
+        description="How a model's weights are kept on OpenVINO: rounded to eight bits, those of a "
+        "language model to eight or four, which takes less memory and time, and changes its "
+        "answers. Until the model is converted, and where it cannot be, it runs with the weights "
+        "as they are.",
     )
 
+
+class SchedulingOptions(Strict):
+    speculation: Speculation | None = Field(
+        default=None,
+        description="How a language model on torch or OpenVINO writes several tokens in one pass. "
+        "`prompt_lookup`, the default: what stands in the text already is a guess of what comes "
+        "next, and is computed while that is faster. `off`: a token at a time.",
+    )
+
+
+_NNCF = Needs(module="nncf", title="NNCF", install="pip install 'stoker[compression]'")
 
 OURS = (
     EngineRecord(
@@ -34,7 +55,7 @@ OURS = (
         title="OpenVINO",
         meaning="`openvino`: without waiting for that, and `failed` where it cannot be;",
         serves={
-            ModelKind.PASSES: ("float32",),
+            ModelKind.PASSES: ("float32", "bfloat16", INT8),
             ModelKind.TEXT: ("float32", "bfloat16"),
             ModelKind.VISION: ("float32",),
         },
@@ -42,10 +63,17 @@ OURS = (
         converts=True,
         options=Options(
             model=OpenVinoOptions,
-            kind=ModelKind.TEXT,
-            purpose="text generation",
-            needs=Needs(module="nncf", title="NNCF", install="pip install 'stoker[compression]'"),
+            kinds=(ModelKind.TEXT, ModelKind.PASSES),
+            purpose="models that are converted",
+            narrower=(
+                Narrower(
+                    option="weight_format", value="int4", kinds=(ModelKind.TEXT,), instead="int8"
+                ),
+            ),
+            needs=_NNCF,
         ),
+        generation=SchedulingOptions,
+        dtype_needs={INT8: _NNCF},
         for_stages="stoker.engines.openvino:OpenVinoEngine.of",
         for_language="stoker.llm.loading:ScheduledEngine",
     ),
@@ -56,6 +84,7 @@ OURS = (
         serves=dict.fromkeys(
             (ModelKind.PASSES, ModelKind.LOOPS, ModelKind.TEXT, ModelKind.VISION), DTYPES
         ),
+        generation=SchedulingOptions,
         for_stages="stoker.engines.torch:TorchEngine.of",
         for_language="stoker.llm.loading:ScheduledEngine",
         preloads=("stoker.engines.torch", "stoker.llm.loading"),

@@ -9,7 +9,8 @@ import torch
 
 from stoker.diffusion.base import DiffusionStages
 from stoker.engines.interface import Progress
-from stoker.engines.torch import device_of, dtype_of
+from stoker.engines.precision import dtype_of
+from stoker.engines.torch import device_of
 from stoker.stages.base import Sample, Stages
 from stoker.stages.watch import UNWATCHED, Watch
 from stoker.wire.protocol import Execution, ReplicaSpec

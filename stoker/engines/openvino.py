@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from stoker.engines.probing import tensors
+from stoker.engines.record import INT8
 from stoker.engines.torch import TorchEngine
 from stoker.stages.base import Stages, Steps
 from stoker.wire.protocol import VERDICT, Execution
@@ -50,6 +52,10 @@ class Verdict:
 
     forms: list[Form]
     reason: str = ""
+    is_rounded: bool = False
+    """It has fewer bits than the model that was converted, and other answers."""
+    stored: str = ""
+    """What the model's weights are stored in, as a `dtype`; empty: something else."""
 
     def write(self, folder: Path) -> None:
         part = folder / f"{VERDICT}.part"
@@ -73,6 +79,12 @@ class Converted(Protocol):
         """What `Stages.run` gives for a batch that fits."""
         ...
 
+    def beside(
+        self, engine: TorchEngine, call: Hashable, batch: Mapping[str, torch.Tensor]
+    ) -> tuple[Mapping[str, torch.Tensor], Mapping[str, torch.Tensor]]:
+        """What it gives for a batch that fits, and what torch gives: the same decisions taken."""
+        ...
+
 
 class Whole:
     """The model's whole run, as one graph."""
@@ -91,6 +103,11 @@ class Whole:
         names = enumerate(self._form.outputs)
         return {name: torch.as_tensor(found[place]) for place, name in names}
 
+    def beside(
+        self, engine: TorchEngine, call: Hashable, batch: Mapping[str, torch.Tensor]
+    ) -> tuple[Mapping[str, torch.Tensor], Mapping[str, torch.Tensor]]:
+        return tensors(self(call, batch)), tensors(engine.run(call, batch))
+
 
 class InSteps:
     """The stages' own run, its steps taken by what was converted."""
@@ -105,6 +122,15 @@ class InSteps:
 
     def __call__(self, call: Hashable, batch: Mapping[str, torch.Tensor]) -> Mapping[str, Any]:
         return self._stages.run(self._model, call, batch)
+
+    def beside(
+        self, engine: TorchEngine, call: Hashable, batch: Mapping[str, torch.Tensor]
+    ) -> tuple[Mapping[str, torch.Tensor], Mapping[str, torch.Tensor]]:
+        found = engine.run(call, batch)
+        ours, theirs = (
+            self._steps.retold(model, batch, found) for model in (self._model, engine.model)
+        )
+        return ours, theirs
 
 
 def opened(execution: Execution, stages: Stages, threads: int) -> list[Converted]:
@@ -122,6 +148,8 @@ def opened(execution: Execution, stages: Stages, threads: int) -> list[Converted
 
 def _compiled(execution: Execution, file: str, threads: int) -> "CompiledModel":
     """Compile an IR; a second time it comes from the cache."""
+    # What has eight bits says so itself; this is for the rest.
+    precision = "f32" if execution.precision == "i8" else execution.precision
     return _core().compile_model(
         Path(execution.folder) / file,
         "CPU",
@@ -129,9 +157,9 @@ def _compiled(execution: Execution, file: str, threads: int) -> "CompiledModel":
             "CACHE_DIR": execution.cache_dir,
             "INFERENCE_NUM_THREADS": threads,
             # It would take bfloat16 by itself where the processor has it.
-            "INFERENCE_PRECISION_HINT": execution.precision,
+            "INFERENCE_PRECISION_HINT": precision,
             # By itself it would keep keys and values in eight bits.
-            "KV_CACHE_PRECISION": execution.precision,
+            "KV_CACHE_PRECISION": precision,
             "PERFORMANCE_HINT": "LATENCY",
         },
     )
@@ -146,12 +174,13 @@ def _core() -> Any:
 
 class OpenVinoEngine(TorchEngine):
     def __init__(self, device: str, dtype: str, threads: int) -> None:
-        super().__init__(device, dtype, threads)
+        # torch is only to serve until the model was converted, which it is for a CPU.
+        super().__init__("cpu" if dtype == INT8 else device, dtype, threads)
         self._converted: list[Converted] = []
 
     @property
     def convertible(self) -> bool:
-        return self.device.type == "cpu" and self.dtype == torch.float32
+        return self.device.type == "cpu" and self.dtype in (torch.float32, torch.bfloat16)
 
     def adopt(self, execution: Execution) -> None:
         found = opened(execution, self.stages, self.threads)
@@ -168,4 +197,11 @@ class OpenVinoEngine(TorchEngine):
                 return converted(call, batch)
         if self.model.device.type == "meta":
             self.model = self.read()
-        return super().run(call, batch)
+        place = super()._placed
+        return super().run(call, {name: place(value) for name, value in batch.items()})
+
+    def _placed(self, value: torch.Tensor) -> torch.Tensor:
+        if not self._converted:
+            return super()._placed(value)
+        # A conversion takes and gives single precision, whatever it computes in.
+        return value.float() if value.is_floating_point() else value

@@ -1,18 +1,31 @@
 """What a model is probed with when it is converted and tried, and how two answers are compared."""
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 
 from stoker.engines.torch import TorchEngine
-from stoker.stages.base import Sample
+from stoker.stages.base import Sample, Stages
 from stoker.stages.stateful import NotExportableError
 
 EXPORTED_TOKENS, PROBED_TOKENS = 24, (8, 24, 72)
 LONG_TOKENS = 270
 """Of a probe that is compared once: what depends on length may show late."""
+
+
+CALIBRATED_BY, RETRIED_BY = range(1, 25), range(25, 33)
+"""Which of a model's examples it is rounded by, and which others it is tried with then."""
+_EXAMPLE_TOKENS = (12, 24, 48, 96, 192)
+
+
+def examples(stages: Stages, numbers: Iterable[int]) -> list[Sample]:
+    """Inputs that look like real ones, of several lengths."""
+    lengths = itertools.cycle(_EXAMPLE_TOKENS)
+    found = (stages.probe(length, number) for number, length in zip(numbers, lengths, strict=False))
+    return [one for one in found if one is not None]
 
 
 def batch_of(engine: TorchEngine, sample: Sample, size: int) -> dict[str, torch.Tensor]:

@@ -4,8 +4,8 @@ Other packages make such records too, so nothing is imported here that looks for
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from pydantic import BaseModel
 
@@ -15,11 +15,13 @@ AUTO = "auto"
 """The server chooses: of the engines that serve a pipeline, the first."""
 Device = Literal["cpu", "cuda"]
 DTYPES = ("float32", "bfloat16", "float16")
+INT8 = "int8"
+"""The `dtype` of who wants weights and activations in eight bits: of conversions alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
-    """A package that some of an engine's options need, in our own environment."""
+    """A package that some of an engine's options or types need, in our own environment."""
 
     module: str
     title: str
@@ -28,16 +30,33 @@ class Needs:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Narrower:
+    """A value of an option that not all models take which have the option."""
+
+    option: str
+    value: Any
+    kinds: Collection[ModelKind]
+    instead: Any
+    """What the others may choose."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Options:
     """What an engine takes in a deployment's `config`."""
 
     model: type[BaseModel]
     """Its fields are the options; each is None where it is not given."""
-    kind: ModelKind
-    """Only models of this kind have them."""
+    kinds: Collection[ModelKind]
+    """Only models of these kinds have them."""
     purpose: str
     """What such models do, as in "text generation": for who gives them to others."""
+    narrower: Sequence[Narrower] = ()
     needs: Needs | None = None
+
+    def narrowed(self, option: str, value: Any, kind: ModelKind) -> Narrower | None:
+        """Why models of a kind that has the option do not take a value of it; None: they do."""
+        meant = (one for one in self.narrower if (one.option, one.value) == (option, value))
+        return next((one for one in meant if kind not in one.kinds), None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +91,11 @@ class EngineRecord:
     converts: bool = False
     """Whether it runs models as they were converted; until then, and under `auto`, torch does."""
     options: Options | None = None
+    generation: type[BaseModel] | None = None
+    """What it takes in the `config` of a language model beside these. Several engines may take the
+    same; each field is None where it is not given."""
+    dtype_needs: Mapping[str, Needs] = field(default_factory=dict[str, Needs])
+    """`dtype` → what it needs."""
     environment: OwnPython | None = None
     """None: it lives in ours."""
     for_stages: str = ""

@@ -1,5 +1,6 @@
 """The torch engine: any architecture that transformers knows. The reference for correctness."""
 
+import logging
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -7,13 +8,18 @@ from typing import Any, Self
 import torch
 import transformers
 
+from stoker.engines import completeness
 from stoker.engines.interface import Progress
+from stoker.engines.precision import dtype_of
+from stoker.engines.record import AUTO
 from stoker.engines.stateless import make_stateless
 from stoker.stages.base import Sample, Stages
 from stoker.stages.watch import UNWATCHED, Watch
 from stoker.wire.protocol import Execution, ReplicaSpec
 
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+log = logging.getLogger(__name__)
+
+PROBED_TOKENS = 8
 
 
 class TorchEngine:
@@ -23,6 +29,7 @@ class TorchEngine:
         self.threads = threads
         self.device = device_of(device)
         self.dtype = dtype_of(dtype, self.device)
+        self._wanted = dtype
 
     @classmethod
     def of(cls, spec: ReplicaSpec) -> Self:
@@ -33,17 +40,44 @@ class TorchEngine:
         progress(0.1, "reading weights")
         self.folder = folder
         self.stages = stages
+        self.dtype = dtype_of(self._wanted, self.device, folder)
         self.model: Any = self.read()
         return self.model
 
     def read(self) -> Any:
         """The model, on its device."""
-        model = _model_class(self.stages, self.folder).from_pretrained(
-            str(self.folder), local_files_only=True, use_safetensors=True, dtype=self.dtype
+        model = completeness.loaded(
+            _model_class(self.stages, self.folder),
+            str(self.folder),
+            local_files_only=True,
+            use_safetensors=True,
+            dtype=self.dtype,
         )
         model = self.stages.part(model).to(self.device).eval()
         make_stateless(model)
         return model
+
+    def widened(self) -> Any | None:
+        """The model in single precision, where `auto` has chosen half and a probe fails in that;
+        None: it stays as it is. Not every operation is there in half precision on a CPU.
+        """
+        is_chosen = self._wanted == AUTO and self.dtype is not torch.float32
+        if not is_chosen or self.device.type != "cpu":
+            return None
+        self.enter_thread()
+        sample = self.stages.probe(PROBED_TOKENS)
+        try:
+            outputs: Mapping[str, Any] = self.forward([sample])[0] if sample else {}
+        except Exception as error:
+            log.info("it is computed in float32, as it fails in %s: %s", self.dtype, error)
+        else:
+            floats = (one for one in outputs.values() if torch.is_tensor(one))
+            if not any(one.isnan().any() for one in floats if one.is_floating_point()):
+                return None
+            log.info("it is computed in float32, as it gives no numbers in %s", self.dtype)
+        self.dtype = torch.float32
+        self.model = self.read()
+        return self.model
 
     @property
     def convertible(self) -> bool:
@@ -136,10 +170,3 @@ def device_of(wanted: str) -> torch.device:
     if wanted == "auto":
         wanted = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device(wanted)
-
-
-def dtype_of(wanted: str, device: torch.device) -> torch.dtype:
-    """The type that a deployment's `dtype` means on a device."""
-    # Half precision halves memory on a GPU; on a CPU float32 is the reference.
-    automatic = torch.float16 if device.type == "cuda" else torch.float32
-    return _DTYPES.get(wanted, automatic)

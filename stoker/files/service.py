@@ -12,15 +12,17 @@ from datetime import datetime, timedelta
 
 from fastapi import Request
 
-from stoker.errors import NotFoundError
+from stoker.errors import NotFoundError, StokerError
 from stoker.files import repository
 from stoker.ids import Prefix, made_at, new_id
 from stoker.keys.auth import Reach
+from stoker.quotas.limits import Quota
 from stoker.store import db
 from stoker.store.blobs import Blobs
 from stoker.store.db import Database, Session
 from stoker.store.tables.files import File, Purpose
 from stoker.web.context import Platform
+from stoker.web.disk import full_disk_reported
 
 log = logging.getLogger(__name__)
 
@@ -57,9 +59,23 @@ async def store(
         for file in files:
             platform.blobs.discard(file.blob_key)
         raise
-    async with platform.database.transaction() as session:
-        session.add_all(files)
+    try:
+        async with platform.database.transaction() as session:
+            await reserve(session, platform, account_id, files)
+            session.add_all(files)
+    except StokerError:
+        await discard(platform.blobs, files)
+        raise
     return files
+
+
+async def reserve(
+    session: Session, platform: Platform, account_id: str, files: Sequence[File]
+) -> None:
+    """Let an account have these, too. Raises as `Quotas.take` does."""
+    stored = sum(file.size for file in files)
+    await platform.quotas.take(session, account_id, Quota.FILES, len(files))
+    await platform.quotas.take(session, account_id, Quota.STORAGE_BYTES, stored)
 
 
 async def write(
@@ -72,7 +88,11 @@ async def write(
     content_type: str,
     owner_id: str | None = None,
 ) -> File:
-    """A file whose bytes are written; the caller adds the row to its transaction, or `discard`s."""
+    """A file whose bytes are written; the caller adds the row to its transaction, or `discard`s.
+
+    Raises `CapacityError` where the disk has no room.
+    """
+    platform.quotas.check_disk(len(content))
     now = db.now()
     file = File(
         id=new_id(Prefix.FILE),
@@ -87,7 +107,8 @@ async def write(
     )
     writing = asyncio.ensure_future(asyncio.to_thread(platform.blobs.write, file.blob_key, content))
     try:
-        await asyncio.shield(writing)
+        with full_disk_reported():
+            await asyncio.shield(writing)
     except BaseException:
         # A thread cannot be cancelled: when it is done, nothing is to be left of it.
         await asyncio.gather(writing, return_exceptions=True)

@@ -2,18 +2,20 @@
 
 import functools
 from collections.abc import Collection, Iterable, Mapping
-from http import HTTPStatus
 from types import NoneType, UnionType
 from typing import Annotated, Any, Protocol, TypeVar, Union, get_args, get_origin
 
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
-from starlette.datastructures import UploadFile
-from starlette.exceptions import HTTPException
+from starlette.datastructures import FormData, UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
 
 from stoker.errors import InvalidRequestError, UnsupportedMediaTypeError, from_validation
+from stoker.inference import json_bodies
 from stoker.media.media import Media, MediaKind
+from stoker.web import structure
+from stoker.web.http import body_limits, lift_body_limit_for_media
 
 Asked = TypeVar("Asked", bound=BaseModel)
 Asked_co = TypeVar("Asked_co", bound=BaseModel, covariant=True)
@@ -48,15 +50,18 @@ async def read(request: Request, shape: Shape[Asked], *, max_files: int) -> Aske
     """
     kind = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
     untyped = "content-type" not in request.headers
+    if shape.media:
+        lift_body_limit_for_media(request)
     # Hugging Face's clients send bare files without a type.
     if untyped and shape.media and shape.bare and not _is_object(await request.body()):
         kind = _ANY_FILE
     if kind == JSON:
-        return _parsed(shape, await request.body())
+        return await json_bodies.read(request, shape.request, has_media=bool(shape.media))
     if shape.media and kind == FORM:
         return _validated(shape, await _form(request, shape, max_files))
     if field := _raw_field(shape, kind):
-        given = _gathered(shape, *_unbracketed(request.query_params.multi_items()))
+        query = _unbracketed(request.query_params.multi_items())
+        given = _gathered(shape, *query, body_limits(request).json)
         content = await request.body()
         if not content:
             raise InvalidRequestError(f"The body is empty: it must be the {shape.media[field]}.")
@@ -88,32 +93,52 @@ def _raw_field(shape: Shape[Any], kind: str) -> str | None:
     return None
 
 
-def _parsed(shape: Shape[Asked], body: bytes) -> Asked:
-    try:
-        return shape.request.model_validate_json(body)
-    except ValidationError as error:
-        raise from_validation([*error.errors()], shape.request.model_fields) from error
-
-
 def _validated(shape: Shape[Asked], given: Mapping[str, Any]) -> Asked:
     try:
         return shape.request.model_validate(given)
     except ValidationError as error:
-        raise from_validation([*error.errors()], shape.request.model_fields) from error
+        raise from_validation(error, shape.request.model_fields) from error
+
+
+class _FormParser(MultiPartParser):
+    """Starlette's, which takes a form without its end and leaves the last field out."""
+
+    has_ended = False
+
+    def on_end(self) -> None:
+        self.has_ended = True
+
+    async def parse(self) -> FormData:
+        form = await super().parse()
+        if not self.has_ended:
+            await form.close()
+            raise MultiPartException("its last boundary is missing, so it is not all there.")
+        return form
 
 
 async def _form(request: Request, shape: Shape[Any], max_files: int) -> dict[str, Any]:
     # The body as a whole is limited already, while it is read.
-    form = request.form(max_files=max_files, max_fields=_MAX_FIELDS, max_part_size=1 << 32)
+    parser = _FormParser(
+        request.headers,
+        request.stream(),
+        max_files=max_files,
+        max_fields=_MAX_FIELDS,
+        max_part_size=1 << 32,
+    )
     try:
-        async with form as received:
-            items, lists = _unbracketed(received.multi_items())
-            values = [(name, await _form_value(shape.media, name, one)) for name, one in items]
-    except HTTPException as error:
-        if error.status_code != HTTPStatus.BAD_REQUEST:
-            raise
-        raise InvalidRequestError(f"The form could not be read: {error.detail}") from error
-    return _gathered(shape, values, lists)
+        form = await parser.parse()
+    except MultiPartException as error:
+        raise InvalidRequestError(f"The form could not be read: {error.message}") from error
+    except ValueError as error:
+        # Starlette asks Python for any charset by its name, also for such as decode nothing.
+        message = "The form could not be read: its charset is none of texts; leave it out."
+        raise InvalidRequestError(message, param="Content-Type") from error
+    try:
+        items, lists = _unbracketed(form.multi_items())
+        values = [(name, await _form_value(shape.media, name, one)) for name, one in items]
+    finally:
+        await form.close()
+    return _gathered(shape, values, lists, body_limits(request).json)
 
 
 async def _form_value(
@@ -135,14 +160,17 @@ def _unbracketed(items: Iterable[tuple[str, Any]]) -> tuple[list[tuple[str, Any]
 
 
 def _gathered(
-    shape: Shape[Any], values: Iterable[tuple[str, Any]], lists: Collection[str]
+    shape: Shape[Any], values: Iterable[tuple[str, Any]], lists: Collection[str], limit: int
 ) -> dict[str, Any]:
-    """Fields by name: `lists` and those given several times as lists, objects out of JSON."""
+    """Fields by name: `lists` and those given several times as lists, objects out of JSON.
+
+    limit: most characters of JSON in a field.
+    """
     found: dict[str, list[Any]] = {}
     texts = _texts(shape.request)
     for name, value in values:
         plain = name in shape.media or (name in texts and value != "null")
-        found.setdefault(name, []).append(value if plain else _structure(name, value))
+        found.setdefault(name, []).append(value if plain else _structure(name, value, limit))
     return {
         name: many[0] if len(many) == 1 and name not in lists else many
         for name, many in found.items()
@@ -165,13 +193,18 @@ def _is_text(annotation: Any) -> bool:
     return annotation is str
 
 
-def _structure(name: str, value: str) -> Any:
+def _structure(name: str, value: str, limit: int) -> Any:
     """A JSON array, object or null that stands in a form field or a query; else the text itself.
 
-    Raises `InvalidRequestError` for one that is nested deeper than a JSON body may be.
+    limit: most characters.
+    Raises `InvalidRequestError` for one that is nested deeper or holds more than a JSON body may.
     """
     if value[:1] not in ("[", "{") and value != "null":
         return value
+    if len(value) > limit:
+        message = f"'{name}' has {len(value)} characters; the limit of JSON is {limit}."
+        raise InvalidRequestError(message, param=name)
+    structure.check(value.encode("utf-8", "surrogatepass"))
     try:
         return from_json(value, allow_inf_nan=False)
     except ValueError as error:

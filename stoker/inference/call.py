@@ -22,15 +22,13 @@ from stoker.tasks.registry import endpoints
 from stoker.usage.balances import Credits
 from stoker.web.context import Platform, part, part_of
 from stoker.web.dependencies import made
+from stoker.web.http import ClientGoneError
 from stoker.web.principal import Principal
 from stoker.wire.generation_request import Generation
 
 T = TypeVar("T")
 
 _WAIT = re.compile(r'\s*wait\s*=\s*"?([0-9]{1,9})"?\s*(;.*)?', re.IGNORECASE)
-
-CLIENT_GONE = 499
-"""nginx's status for a client that closed the connection first; no standard has one."""
 
 Prefer = Annotated[
     str | None,
@@ -164,12 +162,7 @@ class CallRoute(APIRoute):
         async def call(request: Request) -> Response:
             caller = await authenticate(request)
             prefer = ",".join(request.headers.getlist("prefer"))
-            calling = Calling(request, caller, part_of(request, Calls), prefer)
-            try:
-                return await self.endpoint(calling)
-            except ClientGoneError:
-                # Nobody reads this; the log shows why the request ended.
-                return Response(status_code=CLIENT_GONE)
+            return await self.endpoint(Calling(request, caller, part_of(request, Calls), prefer))
 
         return call
 
@@ -180,10 +173,6 @@ def wait_seconds(settings: Settings, prefer: str | None) -> float:
         if match := _WAIT.fullmatch(preference):
             return min(float(match[1]), settings.wait_max_s)
     return min(settings.wait_default_s, settings.wait_max_s)
-
-
-class ClientGoneError(Exception):
-    """The client has closed the connection; its work was cancelled."""
 
 
 async def unless_gone(request: Request, work: Awaitable[T]) -> T:

@@ -3,6 +3,7 @@
 from stoker.inspection.failure import FailureCode, InspectionError
 from stoker.inspection.files import FileReader
 from stoker.inspection.inspector import Inspection, inspect
+from stoker.inspection.inspectors import Inspectors
 from stoker.inspection.names import validate_path
 
 __all__ = [
@@ -10,6 +11,7 @@ __all__ = [
     "FileReader",
     "Inspection",
     "InspectionError",
+    "Inspectors",
     "inspect",
     "validate_path",
 ]

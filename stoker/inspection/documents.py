@@ -62,6 +62,9 @@ def load_json(files: FileSet, path: str) -> Json:
     try:
         return cast("Json", orjson.loads(data))
     except orjson.JSONDecodeError as error:
+        if "memory" in error.msg:
+            # Not the file's fault: orjson tells it as one of the syntax, which is never put so.
+            raise MemoryError from error
         if len(data) > MAX_LENIENT_BYTES or not (b"Infinity" in data or b"NaN" in data):
             where = f"line {error.lineno}, column {error.colno}"
             raise _bad_json(path, f"is not well-formed JSON ({where})") from None

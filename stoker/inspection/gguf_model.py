@@ -95,7 +95,7 @@ _SHARD = re.compile(r"-\d{5}-of-\d{5}\.gguf$", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class GgufModel:
-    """What is told of a GGUF file that can be served.
+    """The metadata of a GGUF file that can be served.
 
     Attributes:
         architecture: transformers' class that it is loaded as.

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from stoker.inspection.claims import refuse_claims
 from stoker.inspection.config import (
     CONFIG,
     find_hints,
@@ -130,6 +131,7 @@ def inspect(
     refuse_drawn_questions(documents)
     refuse_missing_tokenizer(found, file_set, documents, config.architecture)
     refuse_unspeakable(config.architecture, file_set, documents)
+    refuse_claims(documents, headers.values())
     warnings = refuse_missing_packages(found, file_set, documents)
     warnings += tuple(f"{path} is not loaded: there are safetensors." for path in gguf_paths)
     return _of_weights(

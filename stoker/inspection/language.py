@@ -1,4 +1,4 @@
-"""Language models: which kinds are served, and what is told to who uploads another one."""
+"""Language models: which kinds are served, and the error for an upload of another one."""
 
 from collections.abc import Mapping
 

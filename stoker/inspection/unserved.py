@@ -1,4 +1,4 @@
-"""Architectures that are not served, and why: what the uploader is told."""
+"""Architectures that are not served, and why: the text of the error."""
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase

@@ -1,10 +1,22 @@
 """Every statement on a job's lease. All writes of a worker name its token."""
 
+import functools
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
-from sqlalchemy import CursorResult, func, or_, select, update
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    CursorResult,
+    Select,
+    and_,
+    bindparam,
+    func,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from stoker.store.tables.jobs import UNFINISHED, Job, JobStatus
@@ -18,22 +30,60 @@ async def due(
     *,
     now: datetime,
     busy: Collection[str],
+    held: Collection[str],
+    account_id: str,
     limit: int,
 ) -> Sequence[Row]:
-    """The oldest jobs that wait or whose leases have run out, for `lease` in this transaction.
+    """An account's oldest jobs that wait or whose leases have run out, for `lease` in this
+    transaction.
 
-    busy: deployments that have enough to do.
+    busy: deployments that have enough to do. held: tokens of whoever asks: a lease that has run
+    out while its holder could not renew it is not another's.
     """
-    free = or_(table.lock_expires_at.is_(None), table.lock_expires_at <= now)
-    due = or_(table.not_before.is_(None), table.not_before <= now)
-    rows = await session.scalars(
+    given = {"now": now, "busy": list(busy), "held": list(held)}
+    place = {"account_id": account_id, "most": limit}
+    return (await session.scalars(_due(table), given | place)).all()
+
+
+async def due_accounts(
+    session: AsyncSession,
+    table: type[Job],
+    *,
+    now: datetime,
+    busy: Collection[str],
+    held: Collection[str],
+) -> Sequence[str]:
+    """The accounts that have jobs for `due`."""
+    given = {"now": now, "busy": list(busy), "held": list(held)}
+    return (await session.scalars(_due_accounts(table), given)).all()
+
+
+# Asked every few seconds, also where there is nothing to do: making a statement takes longer than
+# the database takes to answer it.
+@functools.cache
+def _due(table: type[Row]) -> Select[Row]:
+    return (
         select(table)
-        .where(table.status.in_(UNFINISHED), free, due, table.deployment_id.not_in(busy))
+        .where(table.account_id == bindparam("account_id"), _is_due(table))
         .order_by(table.id)
-        .limit(limit)
+        .limit(bindparam("most"))
         .with_for_update(skip_locked=True)
     )
-    return rows.all()
+
+
+@functools.cache
+def _due_accounts(table: type[Job]) -> Select[str]:
+    return select(table.account_id).where(_is_due(table)).distinct()
+
+
+def _is_due(table: type[Job]) -> ColumnElement[bool]:
+    now: BindParameter[datetime] = bindparam("now", type_=table.lock_expires_at.type)
+    held: BindParameter[str] = bindparam("held", expanding=True)
+    busy: BindParameter[str] = bindparam("busy", expanding=True)
+    lost = and_(table.lock_expires_at <= now, table.lock_token.not_in(held))
+    free = or_(table.lock_expires_at.is_(None), lost)
+    due = or_(table.not_before.is_(None), table.not_before <= now)
+    return and_(table.status.in_(UNFINISHED), free, due, table.deployment_id.not_in(busy))
 
 
 def lease(row: Job, *, token: str, until: datetime) -> None:

@@ -5,7 +5,7 @@ import contextlib
 import logging
 import secrets
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Generic, Protocol, TypeVar
@@ -21,7 +21,8 @@ from stoker.jobs import repository
 from stoker.runtime.interface import OnProgress
 from stoker.store import db
 from stoker.store.db import Database, Session
-from stoker.store.tables.jobs import Job
+from stoker.store.tables.jobs import Job, JobStatus
+from stoker.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -89,16 +90,19 @@ class Runner(Generic[Row, Made]):
         at_once: int,
         share: Callable[[str], int],
         clock: Callable[[], datetime] = db.now,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """
         Args:
             share: how many jobs of a deployment are worked on at a time.
+            sleep: for so many seconds of the clock.
         """
         self._database = database
         self._lease = timedelta(seconds=lease_s)
-        self._at_once = at_once
+        self._turns = Turns(at_once)
         self._share = share
         self._clock = clock
+        self._sleep = sleep
         self._working: dict[str, _Working[Row, Made]] = {}
         self._wake = asyncio.Event()
         self._kind: Kind[Row, Made] | None = None
@@ -114,11 +118,12 @@ class Runner(Generic[Row, Made]):
         """Lease a row that this transaction makes due, so that work on it begins with the commit;
         it waits its turn where there is no room.
         """
-        at_work = Counter(one.row.deployment_id for one in self._working.values())
+        rows = [one.row for one in self._working.values()]
+        at_work = sum(one.deployment_id == row.deployment_id for one in rows)
         has_room = (
             self._has_room
-            and len(self._working) < self._at_once
-            and at_work[row.deployment_id] < self._share(row.deployment_id)
+            and self._turns.may_begin(row.account_id, Counter(one.account_id for one in rows))
+            and at_work < self._share(row.deployment_id)
         )
         if self._kind is None or not has_room:
             # Whoever ends looks for it.
@@ -138,6 +143,12 @@ class Runner(Generic[Row, Made]):
         working = self._working.get(job_id)
         return working.progress if working else None
 
+    def shown(self, row: Row) -> float:
+        """How far a job is, 0 to 1: as its row says, or as is known here."""
+        if row.status == JobStatus.COMPLETED:
+            return 1.0
+        return max(row.progress, self.progress(row.id) or 0.0)
+
     async def run(self, kind: Kind[Row, Made]) -> None:
         """Work until cancelled; then hand back what is not finished."""
         self._kind = kind
@@ -145,7 +156,7 @@ class Runner(Generic[Row, Made]):
             while True:
                 try:
                     # What was leased is begun, too: nobody else would hand it back.
-                    await _uncut(self._claim_all(kind))
+                    await db.uncut(self._claim_all(kind))
                 except Exception:
                     log.exception("no jobs could be claimed; it is tried again")
                 self._wake.clear()
@@ -166,34 +177,52 @@ class Runner(Generic[Row, Made]):
     async def _claim_all(self, kind: Kind[Row, Made]) -> None:
         claimed: list[_Working[Row, Made]] = []
         async with self._database.transaction() as session:
-            while room := self._at_once - len(self._working) - len(claimed):
-                counts = Counter(
-                    one.row.deployment_id for one in (*self._working.values(), *claimed)
-                )
-                busy = [name for name, count in counts.items() if count >= self._share(name)]
-                now = self._clock()
-                rows = await repository.due(session, kind.table, now=now, busy=busy, limit=room)
-                self._has_room = not busy and len(rows) < room
-                for row in rows:
-                    name = row.deployment_id
-                    if counts[name] >= self._share(name):
-                        self._has_room = False
-                        continue
-                    counts[name] += 1
-                    claimed.append(self._leased(kind, row))
+            await self._renew_overdue(session)
+            while await self._claim_some(session, kind, claimed):
                 # Behind those whose deployments are busy by now there may be others.
-                if len(rows) < room:
-                    break
                 await session.flush()
-            else:
-                self._has_room = False
         for working in claimed:
             self._begin(working)
 
+    async def _claim_some(
+        self, session: Session, kind: Kind[Row, Made], claimed: "list[_Working[Row, Made]]"
+    ) -> bool:
+        """Lease what each account may begin now; whether that was anything."""
+        rows = [one.row for one in (*self._working.values(), *claimed)]
+        by_deployment = Counter(row.deployment_id for row in rows)
+        busy = [name for name, count in by_deployment.items() if count >= self._share(name)]
+        held = [one.token for one in self._working.values()]
+        now, before = self._clock(), len(claimed)
+        waiting = await repository.due_accounts(session, kind.table, now=now, busy=busy, held=held)
+        self._has_room = not busy and not waiting
+        by_account = Counter(row.account_id for row in rows)
+        for account_id, places in self._turns.allot(by_account, waiting).items():
+            found = await repository.due(
+                session,
+                kind.table,
+                now=now,
+                busy=busy,
+                held=held,
+                account_id=account_id,
+                limit=places,
+            )
+            for row in found:
+                by_deployment[row.deployment_id] += 1
+                if by_deployment[row.deployment_id] <= self._share(row.deployment_id):
+                    claimed.append(self._leased(kind, row))
+        return len(claimed) > before
+
+    async def _renew_overdue(self, session: Session) -> None:
+        """After a stall, before another server takes for lost what is worked on here."""
+        now = self._clock()
+        for working in list(self._working.values()):
+            if working.leased_until <= now:
+                await self._renew(session, working)
+
     def _leased(self, kind: Kind[Row, Made], row: Row) -> "_Working[Row, Made]":
-        token = secrets.token_hex(16)
-        repository.lease(row, token=token, until=self._clock() + self._lease)
-        return _Working(kind, row, token)
+        token, until = secrets.token_hex(16), self._clock() + self._lease
+        repository.lease(row, token=token, until=until)
+        return _Working(kind, row, token, until)
 
     def _begin(self, working: "_Working[Row, Made]") -> None:
         self._working[working.row.id] = working
@@ -228,6 +257,8 @@ class Runner(Generic[Row, Made]):
             else:
                 log.info("a job is tried again", extra={"job": row.id, "why": error.code})
                 pause_s = min(RETRY_LAST_S, RETRY_FIRST_S * 2**row.losses)
+                # Before that, it would be told the same.
+                pause_s = max(pause_s, error.retry_after_s or 0)
                 await self._hand_back(working, self._clock() + timedelta(seconds=pause_s))
             return
         except StokerError as error:
@@ -283,16 +314,10 @@ class Runner(Generic[Row, Made]):
 
     async def _keep_lease(self, working: "_Working[Row, Made]") -> None:
         while True:
-            await asyncio.sleep(self._lease.total_seconds() / _RENEWALS)
+            await self._sleep(self._lease.total_seconds() / _RENEWALS)
             try:
                 async with self._database.transaction() as session:
-                    held = await repository.renew(
-                        session,
-                        working.row,
-                        token=working.token,
-                        until=self._clock() + self._lease,
-                        progress=working.progress,
-                    )
+                    held = await self._renew(session, working)
             except Exception:
                 log.exception("a lease could not be renewed; it is tried again")
                 continue
@@ -301,30 +326,31 @@ class Runner(Generic[Row, Made]):
                 working.task.cancel()
                 return
 
+    async def _renew(self, session: Session, working: "_Working[Row, Made]") -> bool:
+        """False where the job is not ours any more."""
+        until = self._clock() + self._lease
+        held = await repository.renew(
+            session, working.row, token=working.token, until=until, progress=working.progress
+        )
+        if held:
+            working.leased_until = until
+        return held
+
 
 class _Working(Generic[Row, Made]):
     """A job that this server works on."""
 
     task: "asyncio.Task[None]"
 
-    def __init__(self, kind: Kind[Row, Made], row: Row, token: str) -> None:
+    def __init__(self, kind: Kind[Row, Made], row: Row, token: str, leased_until: datetime) -> None:
         self.kind = kind
         self.row = row
         self.token = token
+        self.leased_until = leased_until
         self.progress = 0.0
 
     def tell(self, fraction: float) -> None:
         self.progress = fraction
-
-
-async def _uncut(work: Coroutine[Any, Any, None]) -> None:
-    """Await work; where that is cancelled, when the work is done."""
-    task = asyncio.create_task(work)
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await task
-        raise
 
 
 def _lost_too_often() -> StokerError:

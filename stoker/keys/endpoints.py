@@ -8,7 +8,7 @@ from stoker.keys.auth import KeyedRoute, Manager
 from stoker.keys.keyring import Keyring
 from stoker.keys.schemas import Key, KeyCreate, KeyRotate, KeyWithSecret
 from stoker.store.tables.keys import ApiKey
-from stoker.web.context import ReadSession, WriteSession, part
+from stoker.web.context import PlatformDep, ReadSession, WriteSession, part
 from stoker.web.idempotency import Idempotent
 from stoker.web.lists import ListResponse, Paging
 from stoker.web.schemas import Deleted
@@ -29,12 +29,16 @@ def _with_secret(key: ApiKey, secret: str) -> KeyWithSecret:
     responses=responses(NotFoundError, ConflictError),
 )
 async def create_key(
-    body: KeyCreate, caller: Manager, session: WriteSession, idempotent: Idempotent
+    body: KeyCreate,
+    caller: Manager,
+    session: WriteSession,
+    platform: PlatformDep,
+    idempotent: Idempotent,
 ) -> Response:
     """Create an API key. The answer shows it this once."""
 
     async def created() -> KeyWithSecret:
-        return _with_secret(*await service.create(session, caller, body))
+        return _with_secret(*await service.create(session, platform.quotas, caller, body))
 
     return await idempotent.run(session, created)
 

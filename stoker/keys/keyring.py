@@ -7,16 +7,18 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from stoker.errors import InvalidAPIKeyError
 from stoker.keys import repository
+from stoker.keys.repository import KeyRow
 from stoker.store import db
 from stoker.store.db import Database
-from stoker.store.tables.keys import ApiKey
 from stoker.web.principal import Principal, Scope
 
 PREFIX = "sk"
+REVOKED_KEPT = timedelta(days=30)
+"""How long the operator's database still tells of a key that was revoked."""
 _CACHE_LIMIT = 10_000
 
 
@@ -60,11 +62,13 @@ class Keyring:
         public_id, secret = _split(token)
         presented = digest(secret)
         entry = self._entries.get(public_id)
-        fresh = entry is not None and self._clock() - entry.checked < self._ttl_s
-        if entry is None or not fresh or not _admits(entry, presented):
-            # Every failure costs one look-up, so its time tells nothing about the cause.
+        if entry is None or self._clock() - entry.checked >= self._ttl_s:
+            entry = None
+        # Every failure costs one look-up, and compares as often, whoever is or is not found: its
+        # time tells nothing about the cause.
+        if not _admits(entry or _NOBODY, presented) or entry is None:
             entry = await self._looked_up(public_id)
-            if entry is None or not _admits(entry, presented):
+            if not _admits(entry or _NOBODY, presented) or entry is None:
                 raise InvalidAPIKeyError
         self._used[entry.principal.key_id] = db.now()
         return entry.principal
@@ -93,6 +97,11 @@ class Keyring:
             async with self._database.transaction() as session:
                 await repository.touch(session, used)
 
+    async def forget_revoked(self, now: datetime) -> None:
+        """Drop the rows of keys that were revoked long ago. Called by the janitor."""
+        async with self._database.transaction() as session:
+            await repository.forget_revoked(session, now - REVOKED_KEPT)
+
     async def _looked_up(self, public_id: str) -> _Entry | None:
         task = self._looking.get(public_id)
         if task is None:
@@ -109,10 +118,10 @@ class Keyring:
             current = self._looking.get(public_id) is asyncio.current_task()
             if current:
                 del self._looking[public_id]
+        entry = _entry(key or _NO_KEY, self._clock())
         if key is None:
             self._entries.pop(public_id, None)
             return None
-        entry = _entry(key, self._clock())
         if current:
             if len(self._entries) >= _CACHE_LIMIT:
                 self._entries.clear()
@@ -125,7 +134,7 @@ def _split(token: str) -> tuple[str, str]:
     return (parts[1], parts[2]) if len(parts) == 3 and parts[0] == PREFIX else ("", "")
 
 
-def _entry(key: ApiKey, checked: float) -> _Entry:
+def _entry(key: KeyRow, checked: float) -> _Entry:
     digests: list[tuple[bytes, datetime | None]] = [(key.secret_sha256, None)]
     if key.previous_sha256:
         digests.append((key.previous_sha256, key.previous_expires_at))
@@ -144,7 +153,7 @@ def _entry(key: ApiKey, checked: float) -> _Entry:
     )
 
 
-def _limits(key: ApiKey) -> dict[str, int]:
+def _limits(key: KeyRow) -> dict[str, int]:
     given = {"requests": key.requests_per_minute, "tokens": key.tokens_per_minute}
     return {what: limit for what, limit in given.items() if limit is not None}
 
@@ -160,3 +169,21 @@ def _admits(entry: _Entry, presented: bytes) -> bool:
         for known, until in entry.digests
     ]
     return any(matches) and _is_alive(entry)
+
+
+_NO_KEY = KeyRow(
+    id="",
+    public_id="",
+    # Of a secret that nobody was told.
+    secret_sha256=digest(new_secret()),
+    previous_sha256=None,
+    previous_expires_at=None,
+    scope=Scope.DEPLOYMENT,
+    account_id=None,
+    deployment_ids=[],
+    expires_at=None,
+    requests_per_minute=None,
+    tokens_per_minute=None,
+)
+_NOBODY = _entry(_NO_KEY, 0.0)
+"""What a secret is compared with where there is no key."""

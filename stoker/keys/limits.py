@@ -89,7 +89,7 @@ class RateLimits(RuntimeListener):
         return Verdict(_headers(buckets, now))
 
     def served(self, call: Served) -> None:
-        # It is told in the context of the request that made the call.
+        # The listener runs in the context of the request that made the call.
         if bucket := self._of_request.get():
             counts = call.counts
             used = counts.get("input_tokens", 0) + counts.get("output_tokens", 0)

@@ -1,7 +1,8 @@
 from collections.abc import Mapping
 from datetime import datetime
+from typing import NamedTuple
 
-from sqlalchemy import select, update
+from sqlalchemy import delete, func, select, update
 
 from stoker.store.db import Session
 from stoker.store.tables.accounts import Account
@@ -10,18 +11,51 @@ from stoker.store.tables.keys import ApiKey
 from stoker.web.lists import Page, PageQuery, fetch_page
 
 
-async def by_public_id(session: Session, public_id: str) -> ApiKey | None:
-    return await session.scalar(
-        select(ApiKey).where(ApiKey.public_id == public_id, ApiKey.revoked_at.is_(None))
+class KeyRow(NamedTuple):
+    """What of a key is needed to check it."""
+
+    id: str
+    public_id: str
+    secret_sha256: bytes
+    previous_sha256: bytes | None
+    previous_expires_at: datetime | None
+    scope: str
+    account_id: str | None
+    deployment_ids: list[str]
+    expires_at: datetime | None
+    requests_per_minute: int | None
+    tokens_per_minute: int | None
+
+
+async def by_public_id(session: Session, public_id: str) -> KeyRow | None:
+    # Somebody's row is read where nobody has the id, and no object is made of it: a known id would
+    # show in the time.
+    live = select(ApiKey.public_id).where(
+        ApiKey.public_id == public_id, ApiKey.revoked_at.is_(None)
     )
+    anyone = select(func.min(ApiKey.public_id))
+    wanted = func.coalesce(live.scalar_subquery(), anyone.scalar_subquery())
+    query = select(*(getattr(ApiKey, name) for name in KeyRow._fields), ApiKey.revoked_at)
+    found = (await session.execute(query.where(ApiKey.public_id == wanted))).one_or_none()
+    if found is None:
+        return None
+    *row, revoked_at = found
+    key = KeyRow(*row)
+    return key if key.public_id == public_id and revoked_at is None else None
 
 
-async def get(session: Session, account_id: str | None, key_id: str) -> ApiKey | None:
-    """A live key of the account; of any account, and operators' keys too, where None is given."""
+async def get(
+    session: Session, account_id: str | None, key_id: str, *, lock: bool = False
+) -> ApiKey | None:
+    """A live key of the account; of any account, and operators' keys too, where None is given.
+
+    With `lock`, no other transaction changes it meanwhile.
+    """
     query = select(ApiKey).where(ApiKey.id == key_id, ApiKey.revoked_at.is_(None))
     if account_id is not None:
         query = query.where(ApiKey.account_id == account_id)
-    return await session.scalar(query)
+    # SQLite knows no row locks; there a transaction that writes has the database to itself.
+    return await session.scalar(query.with_for_update() if lock else query)
 
 
 async def page(session: Session, account_id: str | None, query: PageQuery) -> Page[ApiKey]:
@@ -58,3 +92,7 @@ async def operator_exists(session: Session) -> bool:
 async def touch(session: Session, used: Mapping[str, datetime]) -> None:
     for key_id, moment in used.items():
         await session.execute(update(ApiKey).where(ApiKey.id == key_id).values(last_used_at=moment))
+
+
+async def forget_revoked(session: Session, before: datetime) -> None:
+    await session.execute(delete(ApiKey).where(ApiKey.revoked_at < before))

@@ -8,6 +8,8 @@ from stoker.ids import Prefix, new_id
 from stoker.keys import repository
 from stoker.keys.keyring import PREFIX, Keyring, digest, new_secret
 from stoker.keys.schemas import KeyCreate
+from stoker.quotas.limits import Quota
+from stoker.quotas.service import Quotas
 from stoker.store import db
 from stoker.store.db import Session
 from stoker.store.tables.keys import ApiKey
@@ -20,7 +22,9 @@ def whole(key: ApiKey, secret: str) -> str:
     return f"{PREFIX}-{key.public_id}-{secret}"
 
 
-async def create(session: Session, caller: Principal, request: KeyCreate) -> tuple[ApiKey, str]:
+async def create(
+    session: Session, quotas: Quotas, caller: Principal, request: KeyCreate
+) -> tuple[ApiKey, str]:
     """A new key and its secret part, which is not stored."""
     account_id = await _account_for(session, caller, request)
     if request.scope is Scope.DEPLOYMENT:
@@ -42,6 +46,7 @@ async def create(session: Session, caller: Principal, request: KeyCreate) -> tup
                 "expires.",
                 param="expires_at",
             )
+    await quotas.take(session, account_id, Quota.KEYS)
     return issue(session, account_id, request)
 
 
@@ -65,15 +70,15 @@ def issue(session: Session, account_id: str | None, request: KeyCreate) -> tuple
     return key, secret
 
 
-async def get(session: Session, caller: Principal, key_id: str) -> ApiKey:
-    key = await repository.get(session, visible_account(caller), key_id)
+async def get(session: Session, caller: Principal, key_id: str, *, lock: bool = False) -> ApiKey:
+    key = await repository.get(session, visible_account(caller), key_id, lock=lock)
     if key is None:
         raise NotFoundError("API key not found", code="api_key_not_found")
     return key
 
 
 async def revoke(session: Session, keyring: Keyring, caller: Principal, key_id: str) -> ApiKey:
-    key = await get(session, caller, key_id)
+    key = await get(session, caller, key_id, lock=True)
     key.revoked_at = db.now()
     session.after_commit(lambda: keyring.forget(key.public_id))
     return key
@@ -83,7 +88,7 @@ async def rotate(
     session: Session, keyring: Keyring, caller: Principal, key_id: str, grace_s: float
 ) -> tuple[ApiKey, str]:
     """Give the key a new secret; the old one works for `grace_s` seconds more."""
-    key = await get(session, caller, key_id)
+    key = await get(session, caller, key_id, lock=True)
     secret = new_secret()
     key.previous_sha256 = key.secret_sha256
     key.previous_expires_at = db.now() + timedelta(seconds=grace_s)

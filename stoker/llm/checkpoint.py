@@ -7,6 +7,7 @@ from typing import Any
 
 import transformers
 
+from stoker.engines import completeness
 from stoker.llm import gguf_checkpoint
 from stoker.llm.model_types import VISION
 
@@ -31,12 +32,19 @@ def load_model(folder: Path, kind: str = TEXT, **options: Any) -> Any:
     Args:
         kind: transformers' class that loads it, where it is no GGUF.
         options: `from_pretrained`'s.
+
+    Raises:
+        MissingWeightsError, GgufError: the files lack weights.
     """
     if name := gguf_checkpoint.gguf_file(folder):
         return gguf_checkpoint.load_model(folder, name, **options)
     library: Any = transformers
-    return getattr(library, kind).from_pretrained(
-        str(folder), local_files_only=True, use_safetensors=True, **options
+    return completeness.loaded(
+        getattr(library, kind),
+        str(folder),
+        local_files_only=True,
+        use_safetensors=True,
+        **options,
     )
 
 

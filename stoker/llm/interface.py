@@ -32,7 +32,7 @@ class Logprob:
 
 @dataclass(slots=True)
 class Output:
-    """What one step gave one sequence."""
+    """What one step gave one sequence: where it gave several tokens, there is one of each."""
 
     id: int
     tokens: list[int]
@@ -67,6 +67,8 @@ class Submission:
     """A sequence with the same prompt, whose computation this one waits for and shares."""
     media: Features | None = None
     """Of the images whose placeholders the prompt has: they are computed with all of it at once."""
+    key: str = ""
+    """The API key that asked for it: those of different ones take turns."""
 
 
 class LanguageModel(Protocol):
@@ -120,8 +122,21 @@ class LanguageModel(Protocol):
         ...
 
     @property
+    def speculated(self) -> tuple[int, int]:
+        """Tokens that were guessed and computed, and those of them that were drawn."""
+        ...
+
+    @property
     def running(self) -> int:
         """Sequences that have not finished, waiting ones included."""
+        ...
+
+    @property
+    def at_work(self) -> bool:
+        """Whether it has begun anything that it has not left, of cancelled sequences, too.
+
+        Read from any thread.
+        """
         ...
 
     @property

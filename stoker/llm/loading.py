@@ -6,7 +6,8 @@ from pathlib import Path
 import torch
 
 from stoker.engines.interface import Progress
-from stoker.engines.torch import device_of, dtype_of
+from stoker.engines.precision import dtype_of
+from stoker.engines.torch import device_of
 from stoker.llm import batch_invariance as sharing
 from stoker.llm.checkpoint import TEXT, architecture
 from stoker.llm.engines import openvino as openvino_engine
@@ -14,7 +15,9 @@ from stoker.llm.engines import torch as torch_engine
 from stoker.llm.engines.memory import cache_bytes
 from stoker.llm.interface import LanguageModel
 from stoker.llm.model_types import IMAGE_TEXT_TO_TEXT
-from stoker.llm.scheduler import Runner, Scheduler
+from stoker.llm.runner import Runner
+from stoker.llm.scheduler import Scheduler
+from stoker.llm.speculation import Speculation
 from stoker.wire.protocol import Execution, ReplicaSpec
 
 
@@ -38,7 +41,9 @@ class ScheduledEngine:
         )
 
     def begin(self, ends: Iterable[int]) -> LanguageModel:
-        self._scheduler = Scheduler(self._runner, ends)
+        is_off = self._spec.options.get("speculation") == "off"
+        speculation = None if is_off else Speculation()
+        self._scheduler = Scheduler(self._runner, ends, speculation=speculation)
         return self._scheduler
 
     def adopt(self, execution: Execution) -> None:
@@ -53,8 +58,10 @@ def _runner(spec: ReplicaSpec, progress: Progress) -> Runner:
     device = device_of(spec.device)
     folder = Path(spec.model_dir)
     kind = architecture(folder) if spec.pipeline == IMAGE_TEXT_TO_TEXT else TEXT
-    model = torch_engine.load(folder, dtype_of(spec.dtype, device), device, kind)
-    runner = torch_engine.TorchRunner(model, threads=spec.threads, cache_bytes=cache_bytes())
+    model = torch_engine.load(folder, dtype_of(spec.dtype, device, folder), device, kind)
+    runner = torch_engine.TorchRunner(
+        model, threads=spec.threads, cache_bytes=cache_bytes(spec.cache_bytes)
+    )
     if spec.sharing:
         runner.restrict(spec.sharing)
     else:
@@ -69,5 +76,5 @@ def _converted(spec: ReplicaSpec, execution: Execution) -> Runner:
         Path(execution.folder),
         threads=spec.threads,
         precision=execution.precision,
-        cache_bytes=cache_bytes(),
+        cache_bytes=cache_bytes(spec.cache_bytes),
     )

@@ -16,7 +16,7 @@ import torch
 from stoker.stages.stateful import NotExportableError
 
 if TYPE_CHECKING:
-    from stoker.llm.scheduler import Chunk, Runner
+    from stoker.llm.runner import Chunk, Runner
 
 CACHE_BYTES = 64 << 20
 """Room for the comparison, which short models would not have by themselves."""
@@ -103,6 +103,6 @@ def computed(
 
 
 def _chunk(number: int, prompt: Sequence[int], start: int, end: int, *, sampled: bool) -> "Chunk":
-    from stoker.llm.scheduler import Chunk
+    from stoker.llm.runner import Chunk
 
     return Chunk(number, prompt[start:end], start, sampled=sampled)

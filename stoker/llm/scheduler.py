@@ -7,15 +7,20 @@ back and is computed again later: what was drawn is kept.
 """
 
 import logging
+import time
 from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from stoker.llm.errors import DrawError, FormError
-from stoker.llm.interface import Features, Finish, Logprob, Output, Submission
-from stoker.llm.sampling import Draws, draw, scored
-from stoker.wire.protocol import Sharing
+from stoker.llm.interface import Finish, Logprob, Output, Submission
+from stoker.llm.lookup import Lookup
+from stoker.llm.runner import Chunk, Runner
+from stoker.llm.running import Running
+from stoker.llm.sampling import Draws, draw
+from stoker.llm.speculation import MOST_SEQUENCES, Speculation
+from stoker.turns import Order
 
 if TYPE_CHECKING:
     import torch
@@ -31,139 +36,22 @@ floats."""
 MAX_RUNNING = 256
 
 
-@dataclass(frozen=True)
-class Chunk:
-    """Tokens of one sequence that a forward pass computes."""
-
-    id: int
-    tokens: Sequence[int]
-    start: int
-    """Position of the first one: so many are in the cache."""
-    sampled: bool
-    """Whether the logits after the last one are wanted."""
-    scored: bool = False
-    """Whether those after each one are wanted."""
-
-    @property
-    def rows(self) -> int:
-        """How many rows of logits are wanted."""
-        return len(self.tokens) if self.scored else int(self.sampled)
-
-
-class Runner(Protocol):
-    """A model that computes chunks of sequences and keeps their keys and values."""
-
-    name: str
-    sharing: Sharing | None
-    """What was found of how sequences may be computed; None: nobody has looked."""
-    max_length: int
-    vocabulary: int
-
-    def enter_thread(self) -> None:
-        """Called once on the thread that will call the others."""
-        ...
-
-    def admit(
-        self,
-        identifier: int,
-        tokens: Sequence[int],
-        media: Features | None = None,
-        *,
-        anew: bool = False,
-    ) -> int | None:
-        """Take a sequence: how many of its leading tokens are computed already, fewer than all.
-
-        None where there is no room for it now.
-
-        Args:
-            media: what the placeholders among the tokens stand for. Tokens alone do not distinguish
-                such sequences: none is computed already.
-            anew: none is to be taken as computed: its logits are wanted.
-        """
-        ...
-
-    def reserve(self, identifier: int, length: int) -> bool:
-        """Have room for so many tokens of a sequence; False where there is none."""
-        ...
-
-    def outgrown(self, identifier: int, length: int) -> bool:
-        """Whether a sequence, once it has so many tokens, is to be computed anew from its first."""
-        ...
-
-    def forward(self, chunks: Sequence[Chunk]) -> "torch.Tensor":
-        """The logits after each sampled chunk, float32 (rows, vocabulary), on the CPU.
-
-        Of a scored chunk, those after each of its tokens. They are the caller's until the next
-        call.
-        """
-        ...
-
-    def release(self, identifier: int) -> None:
-        """Forget a sequence."""
-        ...
-
-    @property
-    def usage(self) -> float:
-        """The share of the cache that sequences hold, 0 to 1."""
-        ...
-
-
-@dataclass(eq=False)
-class Running:
-    """A sequence in the scheduler's hands."""
-
-    submission: Submission
-    draws: Draws
-    ends: frozenset[int]
-    tokens: list[int]
-    """The prompt and what was drawn."""
-    runner: Runner
-    computed: int = 0
-    """Leading tokens whose keys and values are in the runner's cache."""
-    cached: int = 0
-    """Of the prompt's, those that were computed for another sequence before."""
-    begun: bool = False
-    """Whether it was admitted before."""
-    reported: int = 1
-    """Leading tokens of the prompt whose log probabilities were reported; the first has none."""
-
-    @property
-    def id(self) -> int:
-        return self.submission.id
-
-    @property
-    def generated(self) -> int:
-        return len(self.tokens) - len(self.submission.prompt)
-
-    @property
-    def at_images(self) -> bool:
-        """Whether images are what is to be computed next."""
-        return self.submission.media is not None and self.computed == 0
-
-    @property
-    def scored(self) -> bool:
-        """Whether log probabilities of the prompt's tokens are still to be reported."""
-        wanted = self.submission.sampling.prompt_logprobs is not None
-        return wanted and self.reported < len(self.submission.prompt)
-
-    def next(self, budget: int) -> int:
-        """How many tokens to compute next."""
-        # A prompt's images attend to one another in both directions: they are never in two pieces.
-        # What was drawn is left to the next one: a placeholder among it stands for nothing.
-        if self.at_images:
-            return len(self.submission.prompt)
-        return min(budget, len(self.tokens) - self.computed)
-
-
 class Scheduler:
     """A `LanguageModel` of anything that can compute chunks of sequences."""
 
     def __init__(
-        self, runner: Runner, ends: Iterable[int], *, max_running: int = MAX_RUNNING
+        self,
+        runner: Runner,
+        ends: Iterable[int],
+        *,
+        max_running: int = MAX_RUNNING,
+        speculation: Speculation | None = None,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """
         Args:
             ends: tokens by which the model ends its answer.
+            speculation: says how many guessed tokens are computed; None: there are none.
         """
         self._runner = runner
         self._ends = frozenset(ends)
@@ -171,6 +59,9 @@ class Scheduler:
         self._waiting: deque[Running] = deque()
         self._active: list[Running] = []
         """In the order of admission."""
+        self._order = Order()
+        self._speculation = speculation
+        self._clock = clock
 
     @property
     def name(self) -> str:
@@ -187,6 +78,11 @@ class Scheduler:
     @property
     def usage(self) -> float:
         return self._runner.usage
+
+    @property
+    def speculated(self) -> tuple[int, int]:
+        one = self._speculation
+        return (one.drafted, one.accepted) if one else (0, 0)
 
     @property
     def alive(self) -> bool:
@@ -206,9 +102,15 @@ class Scheduler:
     def running(self) -> int:
         return len(self._waiting) + len(self._active)
 
+    @property
+    def at_work(self) -> bool:
+        return self.running > 0
+
     def adopt(self, runner: Runner) -> None:
         """Go on with another runner of the same model; what has begun ends where it is."""
         self._runner = runner
+        if self._speculation:
+            self._speculation.forget()
 
     def submit(self, submission: Submission) -> None:
         sampling = submission.sampling
@@ -218,9 +120,15 @@ class Scheduler:
         draws = Draws(
             sampling, submission.prompt, ends, self._runner.vocabulary, submission.matcher
         )
-        self._waiting.append(
-            Running(submission, draws, ends, list(submission.prompt), self._runner)
-        )
+        one = Running(submission, draws, ends, list(submission.prompt), self._runner)
+        if self._speculation:
+            one.lookup = Lookup(one.tokens, len(submission.prompt), ends)
+        one.turn = self._order.turn_of(submission.key)
+        # Before those of other keys whose turn comes later.
+        place = len(self._waiting)
+        while place and self._waiting[place - 1].turn > one.turn:
+            place -= 1
+        self._waiting.insert(place, one)
 
     def cancel(self, identifier: int) -> None:
         for one in self._active:
@@ -233,6 +141,12 @@ class Scheduler:
     def step(self) -> list[Output]:
         self._admit()
         chunks = self._chunks()
+        speculation = self._speculation
+        if speculation and not self._may_guess(chunks):
+            speculation = None
+        if speculation:
+            chunks = self._guessed(speculation, chunks)
+        started = self._clock()
         outputs: list[Output] = []
         for runner in {id(one.runner): one.runner for one, _ in chunks}.values():
             own = [pair for pair in chunks if pair[0].runner is runner]
@@ -241,6 +155,9 @@ class Scheduler:
             for pair in own:
                 if pair[0].at_images:
                     outputs += self._prefill_images(runner, pair)
+        if speculation:
+            width = sum(len(chunk.tokens) for _, chunk in chunks)
+            speculation.passed(len(chunks), width, self._clock() - started)
         return outputs
 
     def abandon(self, why: str) -> list[Output]:
@@ -282,10 +199,10 @@ class Scheduler:
     # --- one step ---
 
     def _chunks(self) -> list[tuple[Running, Chunk]]:
-        """What to compute: those that draw a token first, then prompts."""
+        """What to compute: those that draw a token first, then prompts, as keys take turns."""
         budget, scored = STEP_TOKENS, SCORED_TOKENS
         found: list[tuple[Running, Chunk]] = []
-        for one in sorted(self._active, key=lambda one: len(one.tokens) - one.computed > 1):
+        for one in sorted(self._active, key=lambda one: one.rank):
             most = min(budget, scored) if one.scored else budget
             # It may have been preempted for one before it.
             if one not in self._active or most <= 0:
@@ -295,7 +212,9 @@ class Scheduler:
                 continue
             if one.scored:
                 scored -= size
-            found.append((one, _chunk(one, one.computed + size)))
+            if len(one.tokens) - one.computed > 1:
+                self._order.current = max(self._order.current, one.turn)
+            found.append((one, one.chunk(one.computed + size)))
             budget -= size
         return [pair for pair in found if pair[0] in self._active]
 
@@ -314,8 +233,41 @@ class Scheduler:
         """Have a sequence wait, first in line, to be computed again from its first token."""
         self._active.remove(one)
         one.runner.release(one.id)
-        one.computed = 0
+        one.computed, one.draft = 0, ()
         self._waiting.appendleft(one)
+
+    def _may_guess(self, pairs: list[tuple[Running, Chunk]]) -> bool:
+        """Whether all that is to be computed draws: a pass with prompts has enough to do."""
+        if not self._runner.can_retract or not 0 < len(pairs) <= MOST_SEQUENCES:
+            return False
+        return all(
+            len(chunk.tokens) == 1
+            and chunk.start > 0
+            and chunk.sampled
+            and not chunk.scored
+            and one.runner is self._runner
+            for one, chunk in pairs
+        )
+
+    def _guessed(
+        self, speculation: Speculation, pairs: list[tuple[Running, Chunk]]
+    ) -> list[tuple[Running, Chunk]]:
+        """The same with guesses, as many as may pay. They cost nobody else's place."""
+        guesses = {one.id: one.guess() for one, _ in pairs}
+        chances = {one.id: one.chances(len(guesses[one.id])) for one, _ in pairs}
+        counts = speculation.chosen(chances, len(pairs), STEP_TOKENS - len(pairs))
+        if not counts:
+            return pairs
+        found: list[tuple[Running, Chunk]] = []
+        for one, chunk in pairs:
+            draft = guesses[one.id][: counts[one.id]]
+            if draft and one.runner.reserve(one.id, chunk.certain + len(draft)):
+                one.draft = draft
+                tokens = [*chunk.tokens, *draft]
+                chunk = replace(chunk, tokens=tokens, draft=len(draft))  # noqa: PLW2901
+                speculation.drafted += len(draft)
+            found.append((one, chunk))
+        return found
 
     def _prefill_images(self, runner: Runner, pair: tuple[Running, Chunk]) -> list[Output]:
         """Compute a prompt with its images. They are the client's: a failure is theirs alone."""
@@ -329,37 +281,70 @@ class Scheduler:
     def _forward(self, runner: Runner, pairs: list[tuple[Running, Chunk]]) -> list[Output]:
         logits = runner.forward([chunk for _, chunk in pairs])
         outputs: list[Output] = []
-        drawing: list[Running] = []
-        rows: list[int] = []
+        drawing: list[tuple[Running, int]] = []
         end = 0
         for one, chunk in pairs:
-            one.computed += len(chunk.tokens)
+            one.computed = chunk.certain
             start, end = end, end + chunk.rows
             if chunk.scored:
-                outputs.append(_prompt_logprobs(one, chunk, logits[start:end]))
+                outputs.append(one.told(chunk, logits[start:end]))
             if not chunk.sampled:
                 continue
             if one.submission.sampling.max_tokens == 0:
                 self.cancel(one.id)
                 outputs.append(Output(one.id, [], [], "length"))
             else:
-                drawing.append(one)
-                rows.append(end - 1)
-        if len(rows) < len(logits):
-            logits = logits[rows]
-        drawn = draw(logits, [one.draws for one in drawing]) if drawing else []
-        for one, found in zip(drawing, drawn, strict=True):
+                drawing.append((one, end - 1 - chunk.draft))
+        place = 0
+        while drawing:
+            drawn, drawing = self._draw(logits, drawing, place)
+            outputs += drawn
+            place += 1
+        return outputs
+
+    def _draw(
+        self, logits: "torch.Tensor", drawing: list[tuple[Running, int]], place: int
+    ) -> tuple[list[Output], list[tuple[Running, int]]]:
+        """A token of each sequence, and those that draw another: the guess of it was right.
+
+        Each is drawn from the model's own distribution by the sequence's own number, whatever was
+        guessed: a guess only decides whether the logits after it are of use.
+
+        Args:
+            drawing: each with the row of logits that its first token is drawn from.
+            place: of the token that the guess has for this draw.
+        """
+        rows = [first + place for _, first in drawing]
+        drawn = draw(_rows(logits, rows), [one.draws for one, _ in drawing])
+        outputs: list[Output] = []
+        going: list[tuple[Running, int]] = []
+        for (one, first), found in zip(drawing, drawn, strict=True):
             if isinstance(found, DrawError):
                 self.cancel(one.id)
                 form = isinstance(found, FormError)
                 outputs.append(Output(one.id, [], [], error=str(found), form=form))
+                continue
+            right = place < len(one.draft) and one.draft[place] == found[0]
+            one.computed += right
+            if self._speculation:
+                self._speculation.accepted += right
+            outputs.append(self._append(one, *found))
+            if right and one.draft and one in self._active:
+                going.append((one, first))
             else:
-                outputs.append(self._append(one, *found))
-        return outputs
+                self._settle(one)
+        return outputs, going
+
+    def _settle(self, one: Running) -> None:
+        """Have the runner drop what was guessed wrong."""
+        if one.draft:
+            one.runner.retract(one.id, one.computed)
+            one.draft = ()
 
     def _append(self, one: Running, token: int, logprob: Logprob | None) -> Output:
         cached, one.cached = one.cached, 0
         if token in one.ends:
+            self._settle(one)
             self.cancel(one.id)
             return Output(one.id, [], [], "stop", cached, end=logprob)
         one.tokens.append(token)
@@ -373,22 +358,14 @@ class Scheduler:
         ):
             finish = "length"
         if finish:
+            self._settle(one)
             self.cancel(one.id)
         elif one.runner.outgrown(one.id, len(one.tokens)):
             self._preempt(one)
         return Output(one.id, [token], [logprob] if logprob else [], finish, cached)
 
 
-def _chunk(one: Running, end: int) -> Chunk:
-    start = one.computed
-    return Chunk(one.id, one.tokens[start:end], start, end == len(one.tokens), one.scored)
-
-
-def _prompt_logprobs(one: Running, chunk: Chunk, logits: "torch.Tensor") -> Output:
-    """The log probabilities of the prompt's tokens that come after each of a chunk's."""
-    prompt, start = one.submission.prompt, chunk.start
-    first, last = max(one.reported, start + 1), min(start + len(logits), len(prompt) - 1)
-    rows = logits[first - start - 1 : last - start]
-    top = one.submission.sampling.prompt_logprobs or 0
-    one.reported = max(one.reported, last + 1)
-    return Output(one.id, [], [], prompt=scored(rows, prompt[first : last + 1], top))
+def _rows(logits: "torch.Tensor", rows: list[int]) -> "torch.Tensor":
+    """Copied only where it has to be: each is as wide as the vocabulary."""
+    start, end = rows[0], rows[-1] + 1
+    return logits[start:end] if end - start == len(rows) else logits[rows]

@@ -8,6 +8,7 @@ from typing import Protocol
 from stoker.errors import InvalidMediaError
 from stoker.media import sources
 from stoker.media.fetch import Fetcher
+from stoker.media.inline import Inline
 from stoker.media.media import Media
 
 AT_ONCE = 4
@@ -38,7 +39,7 @@ class Collector:
 
         Raises `InvalidMediaError` with the path of the field at fault.
         """
-        missing: dict[str, list[tuple[str, Media]]] = {}
+        missing: dict[str | Inline, list[tuple[str, Media]]] = {}
         for path, media in request.media():
             if media.content is None and media.source is not None:
                 missing.setdefault(media.source, []).append((path, media))
@@ -48,7 +49,7 @@ class Collector:
         turns = asyncio.Semaphore(AT_ONCE)
         received = 0
 
-        async def fill(source: str, places: list[tuple[str, Media]]) -> None:
+        async def fill(source: str | Inline, places: list[tuple[str, Media]]) -> None:
             nonlocal received
             path = places[0][0]
             async with turns:
@@ -73,7 +74,7 @@ class Collector:
     async def close(self) -> None:
         await self._fetcher.close()
 
-    async def _load(self, source: str, path: str, timeout_s: float | None) -> bytes:
+    async def _load(self, source: str | Inline, path: str, timeout_s: float | None) -> bytes:
         try:
             return await sources.load(
                 source,

@@ -22,6 +22,7 @@ from stoker.media.hosts import (
     Resolver,
     canonical_host,
 )
+from stoker.turns import PARTY, Slots
 
 URL_LIMIT_CHARS = 8192
 REDIRECTS = {301, 302, 303, 307, 308}
@@ -43,7 +44,8 @@ class Fetcher:
     allowed_hosts: the only hosts fetched from (with allowed_private); empty: all public ones.
     allowed_private: hosts whose addresses need not be global.
     ceiling_s: longest fetch, seconds, whatever the client wishes.
-    concurrency: most fetches at once; further ones wait, and their deadline runs.
+    concurrency: most fetches at once, shared out by account; further ones wait, and their deadline
+        runs.
     resolve: host and port to addresses; raises OSError where there are none.
     """
 
@@ -63,12 +65,14 @@ class Fetcher:
         self._max_redirects = max_redirects
         self._connect_timeout_s = connect_timeout_s
         self._ceiling_s = ceiling_s
-        self._slots = asyncio.Semaphore(concurrency)
+        self._slots = Slots(concurrency)
         self._resolver = Resolver(concurrency)
         self._pool = httpcore2.AsyncConnectionPool(
             ssl_context=ssl_context or httpx2.create_ssl_context(),
             # A kept connection would spare the next fetch its check.
             max_keepalive_connections=0,
+            # The slots are the limit; the pool knows no accounts.
+            max_connections=None,
             network_backend=CheckedBackend(
                 resolve or self._resolver, allowed_hosts, allowed_private
             ),
@@ -83,7 +87,7 @@ class Fetcher:
         deadline_s = self._ceiling_s if timeout_s is None else min(timeout_s, self._ceiling_s)
         target = checked_url(url)
         try:
-            async with asyncio.timeout(deadline_s), self._slots:
+            async with asyncio.timeout(deadline_s), self._slots.hold(PARTY.get().account):
                 return await self._follow(target, limit_bytes)
         except TimeoutError as error:
             raise InvalidMediaError(

@@ -6,6 +6,7 @@ through this one place.
 """
 
 import asyncio
+import contextlib
 import logging
 import re
 import socket
@@ -17,6 +18,8 @@ from typing import cast
 
 import httpcore2
 import httpx2
+
+from stoker.turns import PARTY, Slots
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
@@ -110,15 +113,28 @@ class HostRule:
 
 
 class Resolver:
-    """Resolves names in threads of its own: slow ones must not hold up the server's others."""
+    """Resolves names in threads of its own: slow ones must not hold up the server's others.
+
+    They are shared out by account, and a name that hangs counts until its thread is free again.
+    """
 
     def __init__(self, concurrency: int) -> None:
+        self._slots = Slots(concurrency)
         self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="resolve")
 
     async def __call__(self, host: str, port: int) -> Sequence[str]:
-        infos = await asyncio.get_running_loop().run_in_executor(
-            self._threads, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        )
+        account, loop = PARTY.get().account, asyncio.get_running_loop()
+        await self._slots.acquire(account)
+
+        def free(_: object) -> None:
+            with contextlib.suppress(RuntimeError):
+                # Where the loop has ended, nobody waits any more.
+                loop.call_soon_threadsafe(self._slots.release, account)
+
+        looking = self._threads.submit(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+        # Whoever waits may be gone by then.
+        looking.add_done_callback(free)
+        infos = await asyncio.wrap_future(looking)
         return [str(address[0]) for *_, address in infos]
 
     def close(self) -> None:

@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+from stoker.media.inline import Inline
+
 MediaKind = Literal["image", "audio", "video"]
 
 
@@ -20,13 +22,13 @@ class Media:
         self,
         kind: MediaKind,
         *,
-        source: str | None = None,
+        source: str | Inline | None = None,
         content: bytes | memoryview | None = None,
         sampling_rate: int | None = None,
     ) -> None:
         self.kind = kind
         self.source = source
-        """What the client wrote: a URL, a data URI, base64, or a path."""
+        """What the client wrote: a URL, a data URI, base64, a path, or numbers."""
         self.content = content
         """An encoded file; with `sampling_rate` set, native float32 samples."""
         self.sampling_rate = sampling_rate

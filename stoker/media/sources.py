@@ -11,6 +11,7 @@ from urllib.parse import unquote, unquote_to_bytes
 
 from stoker.errors import InvalidMediaError
 from stoker.media.fetch import Fetcher, shown_size
+from stoker.media.inline import Inline
 
 FORMS = "Give an http(s) URL, a data URI (data:image/png;base64,…) or base64."
 
@@ -28,7 +29,7 @@ _NOT_A_PATH = ("/9j/", "//", "/+")
 
 
 async def load(
-    source: str,
+    source: str | Inline,
     *,
     fetcher: Fetcher,
     folders: Sequence[Path],
@@ -41,6 +42,11 @@ async def load(
     timeout_s: deadline of fetching a URL, seconds; None: the server's ceiling.
     Raises InvalidMediaError.
     """
+    if isinstance(source, Inline):
+        known = await asyncio.to_thread(_decode_inline, source, limit_bytes)
+        if isinstance(known, bytes):
+            return known
+        source = known
     source = source.strip()
     if not source:
         raise InvalidMediaError(f"The media is an empty string. {FORMS}")
@@ -62,6 +68,31 @@ async def load(
     return media
 
 
+def _decode_inline(source: Inline, limit_bytes: int) -> bytes | str:
+    """The bytes that it stands for, or the string where it is neither base64 nor a data URI."""
+    try:
+        if source.is_numbers:
+            return source.samples()
+        text = source.text()
+    except ValueError as error:
+        what = "array of numbers" if source.is_numbers else "string"
+        raise InvalidMediaError(f"The media is no valid {what}.") from error
+    begin = text[:PATH_LIMIT_CHARS].lstrip().decode("utf-8", "replace")
+    scheme = _SCHEME.match(begin)
+    if scheme is None and (begin[:1] != "/" or begin.startswith(_NOT_A_PATH)):
+        return _decode_base64(text, limit_bytes)
+    header, comma, _ = begin.partition(",")
+    is_base64 = header.split(";")[-1].strip().lower() == "base64"
+    if scheme and scheme[1].lower() == "data" and comma and is_base64:
+        payload = memoryview(text)[text.index(b",") + 1 :]
+        if b"%" in text:
+            return _decode_base64(unquote_to_bytes(bytes(payload)), limit_bytes)
+        return _decode_base64(payload, limit_bytes)
+    if len(text) > limit_bytes * 3 + PATH_LIMIT_CHARS:
+        raise _too_large(limit_bytes)
+    return text.decode("utf-8", "replace")
+
+
 def _decode_data_uri(text: str, limit_bytes: int) -> bytes:
     """RFC 2397. The type is not believed: what the bytes are, the bytes show."""
     header, comma, payload = text.partition(",")
@@ -81,11 +112,11 @@ def _decode_data_uri(text: str, limit_bytes: int) -> bytes:
     return media
 
 
-def _decode_base64(text: str, limit_bytes: int) -> bytes:
+def _decode_base64(text: "_Text", limit_bytes: int) -> bytes:
     """RFC 4648, either alphabet, with or without padding, broken into lines or not."""
     try:
         encoded = b"".join(
-            text[start : start + STEP].encode("ascii").translate(_STANDARD, _BLANKS)
+            _ascii(text[start : start + STEP]).translate(_STANDARD, _BLANKS)
             for start in range(0, len(text), STEP)
         )
         digits = encoded.rstrip(b"=")
@@ -100,6 +131,13 @@ def _decode_base64(text: str, limit_bytes: int) -> bytes:
         )
     except ValueError as error:
         raise InvalidMediaError(f"The media is not valid base64. {FORMS}") from error
+
+
+_Text = str | bytes | bytearray | memoryview
+
+
+def _ascii(text: _Text) -> bytes:
+    return text.encode("ascii") if isinstance(text, str) else bytes(text)
 
 
 def _read_path(source: str, folders: Sequence[Path], limit_bytes: int) -> bytes:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fastapi import APIRouter, Response
-from pydantic import ValidationError
 
 from stoker.deployments.directory import Entry
-from stoker.errors import InvalidRequestError, from_validation
+from stoker.errors import InvalidRequestError
+from stoker.inference import json_bodies
 from stoker.inference.call import CallingDep, CallRoute
 from stoker.inference.convention import EVENTS, Convention, add_route, streamed
 from stoker.llm.model_types import IMAGE_TEXT_TO_TEXT
@@ -35,6 +35,8 @@ class Asked(Protocol):
 class Generating(Convention[Any]):
     prefix: str
     """Of the answers' ids."""
+    has_images: bool = True
+    """Whether messages are asked with, which may hold images."""
 
 
 CHAT = Generating(
@@ -53,6 +55,7 @@ CONVENTIONS = (
         request=completions.CompletionRequest,
         answers={"application/json": completions.Completion, EVENTS: None},
         prefix="cmpl-",
+        has_images=False,
         example=completions.EXAMPLE,
     ),
     Generating(
@@ -79,7 +82,9 @@ router = APIRouter(tags=["Generated text"], route_class=CallRoute)
 def _handler(convention: Generating) -> Callable[..., Awaitable[Response]]:
     async def handle(calling: CallingDep) -> Response:
         require_json(calling.request)
-        body = _parsed(convention, await calling.request.body())
+        body = await json_bodies.read(
+            calling.request, convention.request, has_media=convention.has_images
+        )
         entry = calling.target(body.model, GENERATING)
         generation = prepare(entry, convention, body)
         if not generation.stream:
@@ -121,14 +126,6 @@ def _check_schemas(generation: Generation) -> None:
     for field, schema in given:
         if what := limits.excess(schema):
             raise InvalidRequestError(f"'{field}' {what}.", param=field)
-
-
-def _parsed(convention: Generating, body: bytes) -> Asked:
-    model: Any = convention.request
-    try:
-        return model.model_validate_json(body)
-    except ValidationError as error:
-        raise from_validation([*error.errors()], model.model_fields) from error
 
 
 for _convention in CONVENTIONS:

@@ -171,8 +171,9 @@ def for_template(given: Input, instructions: str | None) -> list[dict[str, Any]]
     for index, item in enumerate(given):
         messages.add(item, f"input[{index}]")
     if messages.open_calls:
+        first = next(iter(messages.open_calls))
         raise _wrong(
-            f"The function call '{messages.open_calls[0]}' has no output: an item of the type "
+            f"The function call '{first}' has no output: an item of the type "
             "'function_call_output' has to follow.",
             "input",
         )
@@ -186,8 +187,8 @@ class _Messages:
     found: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     turn: dict[str, Any] | None = None
     """The assistant's message, while more may belong to it."""
-    open_calls: list[str] = field(default_factory=list[str])
-    """The ids of those that wait for their output."""
+    open_calls: dict[str, None] = field(default_factory=dict[str, None])
+    """The ids of those that wait for their output, in order."""
     known: set[str] = field(default_factory=set[str])
 
     def add(self, item: InputItem, place: str) -> None:
@@ -195,8 +196,9 @@ class _Messages:
             self._output(item, place)
             return
         if self.open_calls and (self.turn is None or isinstance(item, MessageItem)):
+            first = next(iter(self.open_calls))
             raise _wrong(
-                f"'{place}' comes before the output of the function call '{self.open_calls[0]}'.",
+                f"'{place}' comes before the output of the function call '{first}'.",
                 place,
             )
         match item:
@@ -239,7 +241,7 @@ class _Messages:
         if item.call_id in self.known:
             raise _wrong(f"'{place}.call_id' is another call's, too.", f"{place}.call_id")
         self.known.add(item.call_id)
-        self.open_calls.append(item.call_id)
+        self.open_calls[item.call_id] = None
         arguments = arguments_of(item.arguments, f"{place}.arguments")
         function = {"name": item.name, "arguments": arguments}
         calls: list[Any] = self._assistant().setdefault("tool_calls", [])
@@ -253,7 +255,7 @@ class _Messages:
                 "one before it that still waits.",
                 f"{place}.call_id",
             )
-        self.open_calls.remove(item.call_id)
+        del self.open_calls[item.call_id]
         content = _text(item.output, f"{place}.output")
         self.found.append({"role": "tool", "tool_call_id": item.call_id, "content": content})
 

@@ -4,12 +4,14 @@ import json
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import Field, Tag, field_validator
+from pydantic import Field, PlainValidator, Tag, ValidationInfo, WithJsonSchema, field_validator
 
 from stoker.errors import InvalidRequestError
+from stoker.media.inline import Inline
 from stoker.media.media import Media
 from stoker.openai.sampling import MAX_TEXT_CHARS, Name, OpenAIRequest
 from stoker.openai.unions import attribute, one_of, type_of
+from stoker.tasks.inputs import claimed
 from stoker.wire.generation_request import image_part, text_part
 
 MAX_IMAGES = 64
@@ -33,12 +35,24 @@ class RefusalPart(OpenAIRequest):
     refusal: Text
 
 
+def _image(value: Any, info: ValidationInfo) -> str | Inline:
+    if not isinstance(value, str) or not value:
+        raise ValueError("must be a text: an http(s) URL, a data URI or base64")
+    if len(value) > MAX_IMAGE_CHARS:
+        raise ValueError(f"must have at most {MAX_IMAGE_CHARS} characters")
+    return claimed(value, info)
+
+
 ImageSource = Annotated[
-    str,
-    Field(
-        min_length=1,
-        max_length=MAX_IMAGE_CHARS,
-        description="An http(s) URL, a data URI or base64.",
+    str | Inline,
+    PlainValidator(_image),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": MAX_IMAGE_CHARS,
+            "description": "An http(s) URL, a data URI or base64.",
+        }
     ),
 ]
 Detail = Annotated[
@@ -222,7 +236,7 @@ def for_template(messages: Sequence[Message], field: str = "messages") -> list[d
             )
         if isinstance(message, AssistantMessage):
             open_calls = [call.id for call in message.tool_calls or []]
-            if len(set(open_calls)) < len(open_calls) or known & set(open_calls):
+            if len({*open_calls}) < len(open_calls) or not known.isdisjoint(open_calls):
                 raise _wrong(f"'{place}' has a tool call whose id is taken.", f"{place}.tool_calls")
             known |= set(open_calls)
         found.append(_for_template(message, place))

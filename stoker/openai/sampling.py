@@ -6,11 +6,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from stoker.strictness import Strict
 from stoker.tasks.base import refusal
+from stoker.tasks.inputs import MAX_TOKEN_ID
 from stoker.wire import generation_request as wire
 from stoker.wire.generation_request import Guide, Sampling
 
 MAX_TOKENS = 1 << 20
-MAX_TOKEN_ID = 2**31 - 1
 MAX_TEXT_CHARS = 1 << 20
 
 StopString = Annotated[str, Field(min_length=1, max_length=512)]
@@ -80,6 +80,11 @@ class StructuredOutputs(BaseModel):
         return Guide(kind=kind, value=value, field="structured_outputs")  # pyright: ignore[reportArgumentType]
 
 
+_NEVER = {
+    "prompt_embeds": "is not accepted: a prompt is a text or tokens, not what a model makes of it"
+}
+
+
 def _listed(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
@@ -136,7 +141,7 @@ class GenerationRequest(ModelRequest):
     @classmethod
     def _honoured(cls, data: Any) -> Any:
         if isinstance(data, dict):
-            for name, why in cls.refused.items():
+            for name, why in (_NEVER | cls.refused).items():
                 if data.get(name) is not None:  # pyright: ignore[reportUnknownMemberType]
                     raise refusal(why, name)
         return data  # pyright: ignore[reportUnknownVariableType]

@@ -29,11 +29,14 @@ def one_of(*kinds: str, must_be: str, kind: Callable[[Any], Any] = type_of) -> D
     where the error is translated.
     """
 
+    tags = {one: f"<{one}>" for one in kinds}
+
     def tag(value: Any) -> str | None:
-        if isinstance(value, str | list):
+        if isinstance(value, (str, list)):
             return f"<{type(cast('object', value)).__name__}>"
         given = kind(value)
-        return f"<{given}>" if given in kinds else "<other>"
+        # Anything may be given.
+        return tags.get(given, "<other>") if isinstance(given, str) else "<other>"
 
     return Discriminator(
         tag,

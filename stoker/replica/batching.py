@@ -3,15 +3,25 @@
 The budget counts *padded* tokens: a batch costs its longest sample times its size; pixels and sound
 are counted as so many tokens. There is no wait window: the engine takes what is queued when it
 asks, so a lone request never waits for company. Inputs of many samples, such as the sentences of a
-text that is spoken, take turns: what comes later waits for one of them, not for all.
+text that is spoken, take turns: what comes later waits for one of them, not for all. So do requests
+of different keys: what comes late waits for one of each other key, not for a thousand of one.
 """
 
 import threading
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from stoker.stages.base import Sample, bucket
+
+STRETCH = 2
+"""How much longer a sample may take for its padding, than it would alone."""
+_STARTS_A_BUDGET = 14
+"""How often the budget's tokens take as long as a pass does before its first one.
+
+A pass of n tokens takes a + b n. Calibration doubles n while that gains a twentieth, so that of the
+budget it finds, a / b lies between a tenth and a nineteenth.
+"""
 
 
 def cost(length: int, fixed: int) -> int:
@@ -35,6 +45,8 @@ class Entry:
     """Entries share a batch only where it is the same."""
     turn: int = 0
     """Those of an earlier one are taken first; the queue counts them."""
+    party: str = ""
+    """The API key that it is for."""
 
 
 class BatchQueue:
@@ -45,14 +57,18 @@ class BatchQueue:
         self._entries: list[Entry] = []
         self._turn = 0
         """Of what was taken last."""
+        self._turns = Turns()
         self._changed = threading.Condition()
-        self._closed = False
+        self._closed = self._woken = False
 
-    def put(self, entries: Sequence[Entry]) -> None:
-        """Add the samples of one input: one a turn, the first in the turn that comes next."""
+    def put(self, entries: Sequence[Entry], party: str = "") -> None:
+        """Add the samples of one input: one a turn, the first in the turn that comes next.
+
+        party: the API key that it is for.
+        """
         with self._changed:
             for turn, entry in enumerate(entries, self._turn + 1):
-                entry.turn = turn
+                entry.turn, entry.party = turn, party
             self._entries.extend(entries)
             # Stable: in each turn, the oldest comes first.
             self._entries.sort(key=lambda entry: entry.turn)
@@ -66,6 +82,12 @@ class BatchQueue:
             self._entries = kept
             return dropped
 
+    def wake(self) -> None:
+        """Have `take` return, be it with nothing: now, or the next time that it would wait."""
+        with self._changed:
+            self._woken = True
+            self._changed.notify_all()
+
     def close(self) -> None:
         """`take` returns None once what is queued has been taken."""
         with self._changed:
@@ -73,38 +95,69 @@ class BatchQueue:
             self._changed.notify_all()
 
     def take(self, timeout: float | None = None) -> list[Entry] | None:
-        """The next batch; [] after `timeout` seconds without work; None when closed and empty.
+        """The next batch; [] after `timeout` seconds without work, or woken; None when closed and
+        empty.
 
-        The oldest entry of the earliest turn is always in it, so that nothing starves. Its company
-        are the entries nearest to it in length, as long as the padded batch stays within the
-        budget.
+        Of the key whose turn it is, the oldest entry of the earliest turn is always in it, so that
+        nothing starves. Its company are the entries nearest to it in length, as long as the padded
+        batch stays within the budget.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._entries or self._closed, timeout)
+            self._changed.wait_for(lambda: self._entries or self._closed or self._woken, timeout)
+            self._woken = False
             if not self._entries:
                 return None if self._closed else []
-            batch = choose(self._entries, self.budget)
-            self._turn = batch[0].turn
+            batch = choose(self._in_turn(), self.budget)
+            self._turn = max(self._turn, batch[0].turn)
             chosen = set(map(id, batch))
             self._entries = [entry for entry in self._entries if id(entry) not in chosen]
             return batch
+
+    def _in_turn(self) -> list[Entry]:
+        """The entries, first the one that may not wait any longer."""
+        party = self._turns.next(dict.fromkeys(entry.party for entry in self._entries))
+        first = next(entry for entry in self._entries if entry.party == party)
+        if first is self._entries[0]:
+            return self._entries
+        return [first, *(entry for entry in self._entries if entry is not first)]
 
     def __len__(self) -> int:
         return len(self._entries)
 
 
+class Turns:
+    """Whose turn it is, of the parties that wait: of the one that has had none for longest."""
+
+    def __init__(self) -> None:
+        self._taken: dict[str, int] = {}
+        self._number = 0
+
+    def next(self, waiting: Collection[str]) -> str:
+        """Of at least one."""
+        self._taken = {party: at for party, at in self._taken.items() if party in waiting}
+        chosen = min(waiting, key=lambda party: self._taken.get(party, 0))
+        self._number += 1
+        self._taken[chosen] = self._number
+        return chosen
+
+
 def choose(entries: Sequence[Entry], budget: int) -> list[Entry]:
-    """The first entry and those nearest to it in length that fit the budget with it."""
+    """The first entry and its nearest in length: within the budget, none stretched by padding."""
     oldest = entries[0]
-    if oldest.sample.alone or cost(oldest.length, oldest.fixed_cost) * 2 > budget:
+    fixed = oldest.fixed_cost
+    if oldest.sample.alone or cost(oldest.length, fixed) * 2 > budget:
         return [oldest]
     others = [entry for entry in entries[1:] if entry.key == oldest.key and not entry.sample.alone]
     others.sort(key=lambda entry: abs(entry.length - oldest.length))
-    batch, longest = [oldest], oldest.length
+    start = budget / _STARTS_A_BUDGET
+    batch, shortest, longest = [oldest], oldest.length, oldest.length
     for entry in others:
-        longer = max(longest, entry.length)
-        if cost(longer, oldest.fixed_cost) * (len(batch) + 1) > budget:
+        shorter, longer = min(shortest, entry.length), max(longest, entry.length)
+        padded = cost(longer, fixed)
+        if start + padded > STRETCH * (start + cost(shorter, fixed)):
+            continue
+        if padded * (len(batch) + 1) > budget:
             break
         batch.append(entry)
-        longest = longer
+        shortest, longest = shorter, longer
     return batch

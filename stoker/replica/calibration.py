@@ -44,9 +44,14 @@ class Calibration:
         self._steps = None
         self.budget = self._known.get(engine, DEFAULT_BUDGET)
 
+    @property
+    def is_done(self) -> bool:
+        """Whether the budget of the engine that runs now is known."""
+        return self._engine in self._known
+
     def step(self, engine: Engine, stages: Stages) -> bool:
         """Measure a little; True once the budget has just been found."""
-        if self._engine in self._known:
+        if self.is_done:
             return False
         if self._steps is None:
             self._steps = _measure(engine, stages)

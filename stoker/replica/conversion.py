@@ -7,20 +7,24 @@ found out by a `trial`.
 
 import logging
 import os
+import random
 import time
 from collections.abc import Hashable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from stoker import sandbox
+from stoker.engines import rounding
 from stoker.engines.openvino import IN_STEPS, Form, Verdict
-from stoker.engines.probing import EXPORTED_TOKENS, batch_of, tensors
+from stoker.engines.precision import stored_dtype
+from stoker.engines.probing import CALIBRATED_BY, EXPORTED_TOKENS, batch_of, examples, tensors
 from stoker.engines.stateless import shortest_sparse
 from stoker.engines.torch import TorchEngine
 from stoker.llm.engines.export import export
 from stoker.llm.engines.ir import IR
+from stoker.replica import walls
 from stoker.stages.base import Sample
 from stoker.stages.stateful import NotExportableError
 from stoker.tasks.registry import GENERATING, STAGES
@@ -39,7 +43,11 @@ _FILE = "model.xml"
 
 def run(job: Conversion) -> int:
     """Convert, and write the verdict into the job's folder. Returns the process's exit code."""
-    sandbox.confine()
+    if is_rounding(job):
+        # NNCF takes all the cores that it may run on.
+        cores = list(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, random.sample(cores, min(job.threads, len(cores))))
+    walls.around_conversion(job)
     os.nice(NICENESS)
     convert(job)
     return 0
@@ -50,7 +58,8 @@ def convert(job: Conversion) -> None:
     folder = Path(job.folder)
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        verdict = Verdict([_form(job, folder)])
+        stored = str(stored_dtype(Path(job.model_dir)) or "").removeprefix("torch.")
+        verdict = Verdict([_form(job, folder)], is_rounded=is_rounding(job), stored=stored)
     except NotExportableError as error:
         verdict = Verdict([], str(error))
     except Exception as error:
@@ -58,6 +67,11 @@ def convert(job: Conversion) -> None:
         verdict = Verdict([], f"{type(error).__name__} while it was converted.")
     log.info("converted: %s", verdict)
     verdict.write(folder)
+
+
+def is_rounding(job: Conversion) -> bool:
+    """Whether what it makes has fewer bits than the model."""
+    return job.in_int8 or job.weight_format is not None
 
 
 def _form(job: Conversion, folder: Path) -> Form:
@@ -74,11 +88,33 @@ def _form(job: Conversion, folder: Path) -> Form:
         raise NotExportableError("What it computes depends on an input's length.")
     if stages.steps:
         stages.steps.export(engine.model, folder)
+        _round(job, engine, folder)
         return Form(IN_STEPS, "", {}, [])
     sample = stages.probe(EXPORTED_TOKENS)
     if sample is None:
         raise NotExportableError("There is no sample to compare it by.")
-    return _exported(engine, sample, folder / _FILE)
+    form = _exported(engine, sample, folder / _FILE)
+    _round(job, engine, folder)
+    return form
+
+
+def _round(job: Conversion, engine: TorchEngine, folder: Path) -> None:
+    """Take what was exported to as few bits as it is to have."""
+    if not is_rounding(job):
+        return
+    if find_spec("nncf") is None:
+        raise NotExportableError("NNCF, which rounds it, is not installed on the server.")
+    steps = engine.stages.steps
+    batches = [batch_of(engine, one, 1) for one in examples(engine.stages, CALIBRATED_BY)]
+    for path in sorted(folder.glob("*.xml")):
+        started = time.perf_counter()
+        given = [steps.inputs(path.name, one) if steps else one.values() for one in batches]
+        arrays = [[value.numpy() for value in one] for one in given if one]
+        if job.in_int8 and arrays:
+            rounding.quantize(path, arrays)
+        else:
+            rounding.round_weights(path, job.weight_format or "int8")
+        log.info("%s rounded in %.1f s", path.name, time.perf_counter() - started)
 
 
 @torch.no_grad()

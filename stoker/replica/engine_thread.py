@@ -10,7 +10,7 @@ from stoker.engines.interface import Engine
 from stoker.replica.adoption import Adoption
 from stoker.replica.batching import BatchQueue, Entry
 from stoker.replica.calibration import Calibration
-from stoker.replica.counters import Counters
+from stoker.replica.counters import Counters, Pulse
 from stoker.replica.replies import Replies
 from stoker.replica.task_request import TaskRequest
 from stoker.stages.base import Stages
@@ -63,6 +63,7 @@ class EngineThread:
         self._replies = replies
         self._listener = listener
         self._adoption = Adoption(engine.adopt)
+        self._pulse = counters.pulse(lambda: len(queue) > 0)
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
@@ -75,28 +76,40 @@ class EngineThread:
     def adopt(self, execution: Execution) -> None:
         """From any thread: go on with the converted model after the batch that runs."""
         self._adoption.offer(execution)
+        self._queue.wake()
 
     def _run(self) -> None:
         self._engine.enter_thread()
-        while (batch := self._queue.take(_IDLE_S)) is not None:
+        while (batch := self._queue.take(self._patience_s)) is not None:
             if batch:
-                self._run_batch(batch)
-                self._counters.progress += 1
+                with self._pulse:
+                    self._run_batch(batch)
             if self._adoption.pending:
-                self._take_over()
-            elif not batch and self._calibration.step(self._engine, self._stages):
-                self._queue.budget = self._calibration.budget
+                with self._pulse:
+                    self._take_over()
+            elif not batch:
+                self._calibrate()
+
+    @property
+    def _patience_s(self) -> float | None:
+        """How long to wait for work. Idle, with nothing to measure, it is to cost nothing."""
+        return None if self._calibration.is_done else _IDLE_S
+
+    def _calibrate(self) -> None:
+        self._pulse.is_working = True
+        if self._calibration.step(self._engine, self._stages):
+            self._queue.budget = self._calibration.budget
+        self._pulse.is_working = False
 
     def _take_over(self) -> None:
         if self._adoption.adopt():
             self._calibration.begin(self._engine.name)
             self._queue.budget = self._calibration.budget
-            self._counters.progress += 1
 
     def _run_batch(self, batch: Sequence[Entry]) -> None:
         with self._flight.running.of(entry.request_id for entry in batch):
             _enter(batch, "forward")
-            watch = _BatchWatch(batch, self._counters, self._replies, self._listener)
+            watch = _BatchWatch(batch, self._pulse, self._replies, self._listener)
             started = time.perf_counter()
             try:
                 outputs = self._engine.forward([entry.sample for entry in batch], watch)
@@ -131,15 +144,15 @@ class _BatchWatch(Watch):
     """Listens to the engine while it computes one batch."""
 
     def __init__(
-        self, batch: Sequence[Entry], counters: Counters, replies: Replies, listener: Listener
+        self, batch: Sequence[Entry], pulse: Pulse, replies: Replies, listener: Listener
     ) -> None:
         self._batch = batch
-        self._counters = counters
+        self._pulse = pulse
         self._replies = replies
         self._listener = listener
 
     def step(self, fraction: float) -> None:
-        self._counters.progress += 1
+        self._pulse.stepped()
         waiting = [entry for entry in self._batch if not entry.owner.done]
         if not waiting:
             raise AbandonedError

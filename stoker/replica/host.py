@@ -24,9 +24,9 @@ import msgspec
 from stoker import sandbox
 from stoker.engines.catalogue import ENGINES
 from stoker.replica import main as replica
+from stoker.sandbox import places, priority
 from stoker.stages.kinds import ModelKind
-from stoker.wire.protocol import (
-    Conversion,
+from stoker.wire.host_messages import (
     Convert,
     Exited,
     Fork,
@@ -34,14 +34,18 @@ from stoker.wire.protocol import (
     HostCommand,
     HostEvent,
     HostReady,
+    Ping,
+    Pong,
     Preload,
     Preloaded,
     Signal,
-    Trial,
     Try,
 )
+from stoker.wire.protocol import Conversion, Trial
 
 log = logging.getLogger(__name__)
+
+MOST_DESCRIPTORS = 1 << 20
 
 _decode = msgspec.json.Decoder(HostCommand).decode
 _encode = msgspec.json.Encoder().encode
@@ -58,6 +62,7 @@ class Host:
     def run(self) -> None:
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, _noted)
+        sandbox.adopt_orphans()
         replica.ignore_interrupts()
         gc.freeze()
         self._emit(HostReady(threads=_thread_count()))
@@ -86,6 +91,8 @@ class Host:
                 # Only a child that has not been reaped yet: its id cannot have been given anew.
                 if pid := self._children.get(command.replica_id):
                     os.kill(pid, command.signal)
+            case Ping():
+                self._emit(Pong())
             case Preload():
                 _IMPORTERS[command.library](command.name)
                 gc.freeze()
@@ -121,6 +128,14 @@ class Host:
             if reaped:
                 del self._children[replica_id]
                 self._emit(Exited(replica_id, os.waitstatus_to_exitcode(status)))
+        self._end_orphans()
+
+    def _end_orphans(self) -> None:
+        """What a replica has started and left behind ends with it."""
+        for pid in sandbox.children():
+            if pid not in self._children.values():
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, os.WNOHANG)
 
     def _emit(self, event: HostEvent) -> None:
         data = _encode(event) + b"\n"
@@ -233,13 +248,21 @@ def main() -> None:
     # Libraries print: standard output becomes the log, its descriptor stays ours for events.
     events = os.dup(1)
     os.set_inheritable(events, False)
+    # What has started this process may have left its ends of these open here, for replicas to find.
+    os.closerange(3, events)
+    os.closerange(events + 1, MOST_DESCRIPTORS)
     os.dup2(2, 1)
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    priority.share_cores()
     sandbox.die_with_parent()
+    sandbox.keep_to_itself()
     sandbox.tell_nobody()
     # What is imported stays; looking for garbage among it takes a tenth of the time.
     gc.disable()
     _import_heavy()
+    # Looked for once, instead of in every fork.
+    places.libraries()
+    places.listed()
     gc.enable()
     Host(events).run()
 

@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from stoker.chat.prompts.prompts import Prompts
+from stoker.chat.prompts.rendering import Renderer
 from stoker.engines import catalogue
 from stoker.engines.interface import Progress
 from stoker.llm.checkpoint import load_tokenizer
@@ -22,6 +23,8 @@ def load_language_model(
     kind = SERVED[spec.pipeline].kind
     record = catalogue.chosen(spec.engine, spec.pipeline, kind)
     folder = Path(spec.model_dir)
+    # Before there are threads, and anything large.
+    renderer = Renderer()
     # Reading weights and compiling leave the interpreter's lock alone.
     with ThreadPoolExecutor(max_workers=1) as beside:
         tokenizer = beside.submit(load_tokenizer, folder)
@@ -32,6 +35,7 @@ def load_language_model(
         vocabulary=engine.vocabulary,
         images=spec.limits if kind is ModelKind.VISION else None,
         tokenizer=tokenizer.result(),
+        renderer=renderer,
     )
     model = engine.begin(prompts.defaults.ends)
     adopt = engine.adopt if engine.convertible else None

@@ -46,8 +46,12 @@ class LanguageWorker:
         self.sharing: Sharing | None = None
         self.counters = Counters()
         self._requests: OpenRequests[TextRequest] = OpenRequests()
-        self._prompts_thread: QueueThread[TextRequest] = QueueThread("prompts", self._prepare)
-        self._text_thread: QueueThread[list[Output]] = QueueThread("text", self._write)
+        self._prompts_thread: QueueThread[TextRequest] = QueueThread(
+            "prompts", self._prepare, self.counters
+        )
+        self._text_thread: QueueThread[list[Output]] = QueueThread(
+            "text", self._write, self.counters
+        )
         self._model_thread = ModelThread(
             model,
             self._sequences,
@@ -92,9 +96,9 @@ class LanguageWorker:
 
     def submit(self, message: Generate) -> None:
         generation = message.generation
-        request = TextRequest(message.id, generation, writer(generation))
+        request = TextRequest(message.id, generation, writer(generation), message.key)
         self._requests.open(request)
-        self._prompts_thread.put(request)
+        self._prompts_thread.put(request, message.key)
 
     def adopt(self, execution: Execution) -> None:
         self._model_thread.adopt(execution)
@@ -115,7 +119,6 @@ class LanguageWorker:
                 self._submit(request)
             except Exception as error:
                 self._fail(failures.failure(request.id, failures.PREPARE_PROMPT, error, _field))
-        self.counters.progress += 1
 
     def _submit(self, request: TextRequest) -> None:
         submissions = self._sequences.prepare(request)

@@ -1,19 +1,23 @@
 """A replica: one process, one model. Runs in the child that the engine host has forked."""
 
 import logging
+import math
 import os
 import signal
 import sys
+import threading
 import time
 from collections import Counter, deque
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import zmq
 
 from stoker import sandbox
+from stoker.replica import walls
+from stoker.replica.counters import Stalls
 from stoker.replica.failures import load_failure
 from stoker.replica.serving import Serving, serving
 from stoker.wire.flight import FlightRecord
@@ -36,8 +40,11 @@ from stoker.wire.protocol import (
 log = logging.getLogger(__name__)
 
 HEARTBEAT_S = 1.0
-WEIGHING_S = 5.0
-"""Between measurements of memory: the kernel walks every page, 12 ms of a core for BERT-base."""
+WEIGHING_S, IDLE_WEIGHING_S = 5.0, 60.0
+"""Between measurements of memory, with work done since and without: the kernel walks every page,
+12 ms of a core for BERT-base, which fifty models that wait for work would take all the time.
+"""
+CONNECT_S = 30
 _COPY_BELOW = 65536
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -46,15 +53,27 @@ _encode = msgspec.msgpack.Encoder().encode
 def run(spec: ReplicaSpec) -> int:
     """Load the model and serve until told to stop. Returns the process's exit code."""
     configure_log(spec.id, spec.log_path)
-    sandbox.confine()
+    secret = _taken(Path(spec.secret_path))
+    walls.around_replica(spec)
     # Threads take turns more often than every 5 ms: requests are that short.
     sys.setswitchinterval(0.001)
     with zmq.Context() as context:
-        link = Link(context, spec.address)
+        link = Link(context, spec.address, secret)
         try:
+            if not spec.environment and not walls.may_use_gpu(spec):
+                # What runs a model on a GPU, or below, may want some of its own.
+                sandbox.seal()
             return _serve(spec, link)
         finally:
             link.close()
+
+
+def _note(spec: ReplicaSpec) -> str:
+    """What whoever deployed it should know."""
+    from stoker.engines.precision import emulated
+    from stoker.engines.torch import device_of
+
+    return emulated(spec.dtype, device_of(spec.device))
 
 
 def _serve(spec: ReplicaSpec, link: "Link") -> int:
@@ -66,9 +85,11 @@ def _serve(spec: ReplicaSpec, link: "Link") -> int:
         link.send_now(load_failure(error))
         return 0
     worker.start()
-    link.send_now(Loaded(time.perf_counter() - started, worker.convertible, worker.sharing))
-    next_beat = next_weighing = 0.0
-    memory = Weight()
+    seconds = time.perf_counter() - started
+    link.send_now(Loaded(seconds, worker.convertible, worker.sharing, _note(spec)))
+    next_beat = 0.0
+    scales, stalls = Scales(), Stalls()
+    stopping: threading.Thread | None = None
     while True:
         for message in link.receive(timeout_s=max(0.0, next_beat - time.monotonic())):
             match message:
@@ -79,34 +100,47 @@ def _serve(spec: ReplicaSpec, link: "Link") -> int:
                 case Adopt():
                     worker.adopt(message.execution)
                 case Shutdown():
-                    worker.stop()
-                    link.flush()
-                    link.send_now(_heartbeat(worker, memory))
-                    return 0
+                    stopping = stopping or _stopping(worker, link)
+        if stopping and not stopping.is_alive():
+            link.flush()
+            link.send_now(_heartbeat(worker, scales.weight, 0.0))
+            return 0
         if not worker.alive and not worker.accepted:
             # All have been told why; the gateway starts another replica in this one's place.
             link.flush()
             return 1
         if time.monotonic() >= next_beat:
             next_beat = time.monotonic() + HEARTBEAT_S
-            if time.monotonic() >= next_weighing:
-                next_weighing = time.monotonic() + WEIGHING_S
-                memory = weigh((os.getpid(), *worker.children))
-            link.send_now(_heartbeat(worker, memory))
+            scales.look(worker)
+            stuck_s = stalls.look(worker.counters.pulses)
+            link.send_now(_heartbeat(worker, scales.weight, stuck_s))
             if news := worker.measured():
                 link.send_now(Calibrated(*news))
 
 
-def _heartbeat(worker: Serving, memory: "Weight") -> Heartbeat:
+def _stopping(worker: Serving, link: "Link") -> threading.Thread:
+    """Stop beside the loop: what hangs while it stops is to be noticed as ever."""
+
+    def stop() -> None:
+        worker.stop()
+        link.wake()
+
+    thread = threading.Thread(target=stop, name="stop", daemon=True)
+    thread.start()
+    return thread
+
+
+def _heartbeat(worker: Serving, memory: "Weight", stuck_s: float) -> Heartbeat:
     return Heartbeat(
         worker.counters.progress,
-        worker.accepted,
+        worker.accepted + worker.counters.at_work,
         memory.proportional,
         memory.own,
         worker.counters.busy_s,
         worker.engine,
         worker.cache_usage,
         worker.counters.batches,
+        stuck_s,
     )
 
 
@@ -120,22 +154,42 @@ def _load(spec: ReplicaSpec, link: "Link") -> Serving:
 class Link:
     """The socket to the gateway. Only its owner's thread touches it; others queue and wake it."""
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], address: str) -> None:
+    def __init__(
+        self, context: zmq.Context[zmq.Socket[bytes]], address: str, secret: bytes
+    ) -> None:
+        """Raises `ConnectionError` where nobody is there.
+
+        Args:
+            secret: by which the gateway knows whom it gives requests to, and takes answers from.
+        """
         self._socket = context.socket(zmq.DEALER)
         self._socket.setsockopt(zmq.LINGER, 2000)
         # The gateway bounds what is outstanding; a limit here would only block the owner.
         self._socket.setsockopt(zmq.SNDHWM, 0)
         self._socket.setsockopt(zmq.RCVHWM, 0)
-        self._socket.connect(address)
+        self._connect(address)
+        self._socket.send(secret)
         self._outbox: deque[tuple[FromReplica, bytes | None]] = deque()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
         self._poller.register(self._wake, zmq.POLLIN)
 
+    def _connect(self, address: str) -> None:
+        """Return once there is a connection: no other one is made later."""
+        monitor: Any = self._socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
+        self._socket.connect(address)
+        if not monitor.poll(CONNECT_S * 1000):
+            raise ConnectionError(f"nobody listens at {address}")
+        self._socket.disable_monitor()
+
     def send(self, message: FromReplica, content: bytes | None = None) -> None:
         """Queue a message, from any thread."""
         self._outbox.append((message, content))
+        self.wake()
+
+    def wake(self) -> None:
+        """Have `receive` return, from any thread."""
         os.eventfd_write(self._wake, 1)
 
     def send_now(self, message: FromReplica, content: bytes | None = None) -> None:
@@ -167,6 +221,13 @@ class Link:
         self._socket.close()
 
 
+def _taken(path: Path) -> bytes:
+    """What is in a file that is nobody else's to read."""
+    found = path.read_bytes()
+    path.unlink()
+    return found
+
+
 def configure_log(name: str, path: str) -> None:
     """Send what this process prints and logs to a file."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -189,6 +250,22 @@ class Weight(NamedTuple):
     """Pages shared with the host and others count by their share."""
     own: int = 0
     """Pages that nobody else has."""
+
+
+class Scales:
+    """Weighs a replica, seldom while it has nothing to do."""
+
+    def __init__(self) -> None:
+        self.weight = Weight()
+        self._last = -math.inf
+        self._seen = ("", -1)
+
+    def look(self, worker: Serving) -> None:
+        now, seen = time.monotonic(), (worker.engine, worker.counters.progress)
+        is_idle = seen == self._seen and not worker.accepted
+        if now - self._last >= (IDLE_WEIGHING_S if is_idle else WEIGHING_S):
+            self.weight = weigh((os.getpid(), *worker.children))
+            self._last, self._seen = now, seen
 
 
 def weigh(processes: Iterable[int]) -> Weight:

@@ -15,8 +15,6 @@ from stoker.wire.protocol import Execution
 
 log = logging.getLogger(__name__)
 
-_IDLE_S = 0.25
-
 
 class ModelThread:
     """Other threads leave sequences here, and those to be forgotten."""
@@ -46,6 +44,7 @@ class ModelThread:
         """Sequences to continue, numbers of those to forget."""
         self._news = threading.Event()
         self._stopping = False
+        self._pulse = counters.pulse(lambda: bool(self._inbox) or model.at_work)
         self._thread = threading.Thread(target=self._run, name="model", daemon=True)
 
     def start(self) -> None:
@@ -83,11 +82,12 @@ class ModelThread:
             if not self._model.running and not self._inbox:
                 if self._stopping:
                     return
-                self._news.wait(_IDLE_S)
+                self._news.wait()
             self._news.clear()
             self._take_in()
             if self._adoption.pending:
-                self._adoption.adopt()
+                with self._pulse:
+                    self._adoption.adopt()
             if self._model.running:
                 self._step()
 
@@ -102,15 +102,20 @@ class ModelThread:
     def _step(self) -> None:
         with self._flight.running.of(self._sequences.request_ids()):
             started = time.perf_counter()
+            self._pulse.is_working = True
             try:
                 outputs = self._model.step()
             except Exception:
                 log.exception("a step failed")
                 outputs = self._model.abandon("The model failed while it wrote this answer.")
+            self._pulse.is_working = False
         self._counters.busy_s += time.perf_counter() - started
         if outputs is None:
             return
-        self._counters.progress += 1
+        self._pulse.stepped()
         if outputs:
-            self._counters.batches.count(len(outputs))
+            batches = self._counters.batches
+            # There may be several of a sequence.
+            batches.count(len({output.id for output in outputs}))
+            batches.drafted, batches.accepted = self._model.speculated
             self._stepped(outputs)

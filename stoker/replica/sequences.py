@@ -82,6 +82,7 @@ class Sequences:
                 matcher=self._forms.matcher(form, after) if form else None,
                 after=first,
                 media=prepared.media,
+                key=request.key,
             )
             first = choice.sequence if first is None else first
 

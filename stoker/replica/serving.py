@@ -96,6 +96,8 @@ def _stages(spec: ReplicaSpec, send: Send, flight: FlightRecord, progress: Progr
     record = catalogue.chosen(spec.engine, spec.pipeline, kind)
     engine: Engine = catalogue.loaded(record.for_stages)(spec)
     stages.attach(engine.load(folder, stages, progress))
+    if isinstance(engine, TorchEngine) and (model := engine.widened()):
+        stages.attach(model)
     if spec.sharing:
         stages.sharing = spec.sharing
     elif isinstance(engine, TorchEngine):

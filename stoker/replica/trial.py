@@ -16,14 +16,28 @@ from pathlib import Path
 import msgspec
 import torch
 
-from stoker import sandbox
-from stoker.engines.openvino import Converted, opened
-from stoker.engines.probing import LONG_TOKENS, PROBED_TOKENS, batch_of, difference, tensors
+from stoker.engines.agreement import (
+    LEAST_COSINE,
+    LEAST_COSINE_OF_WEIGHTS,
+    LEAST_LABELS,
+    Agreement,
+)
+from stoker.engines.openvino import Converted, Verdict, opened
+from stoker.engines.probing import (
+    LONG_TOKENS,
+    PROBED_TOKENS,
+    RETRIED_BY,
+    batch_of,
+    difference,
+    examples,
+    tensors,
+)
 from stoker.engines.torch import TorchEngine
 from stoker.llm import probes
 from stoker.llm.engines.openvino import OpenVinoRunner
+from stoker.replica import walls
 from stoker.replica.conversion import NICENESS
-from stoker.stages.base import Sample
+from stoker.stages.base import Sample, Stages
 from stoker.stages.stateful import NotExportableError
 from stoker.tasks.registry import GENERATING, STAGES
 from stoker.wire.protocol import Precision, Trial, TrialVerdict, sign_of
@@ -46,7 +60,7 @@ class FailedError(Exception):
 
 def run(job: Trial) -> int:
     """Try it, and write the verdict. Returns the process's exit code."""
-    sandbox.confine()
+    walls.around_trial(job)
     os.nice(NICENESS)
     try_out(job)
     return 0
@@ -126,12 +140,69 @@ def _stages(job: Trial, alive: Callable[[], None]) -> TrialVerdict:
         raise FailedError("There is no sample to compare it by.")
     forms = opened(job.execution, stages, job.threads)
     alive()
-    worst = max(_differs(form, engine, samples, PROBED_BATCHES, alive) for form in forms)
-    if stages.padding and (long := stages.probe(LONG_TOKENS)):
-        worst = max(worst, *(_differs(form, engine, [long], (1,), alive) for form in forms))
-    found = _accepted(worst, job.execution.precision)
-    speedup = math.prod(_speedup(form, engine, samples[0], alive) for form in forms)
-    return TrialVerdict(passed=True, difference=found, speedup=speedup ** (1 / len(forms)))
+    if Verdict.read(Path(job.execution.folder)).is_rounded:
+        verdict = _agreed(forms, engine, samples, job.execution.precision, alive)
+    else:
+        worst = max(_differs(form, engine, samples, PROBED_BATCHES, alive) for form in forms)
+        if stages.padding and (long := stages.probe(LONG_TOKENS)):
+            worst = max(worst, *(_differs(form, engine, [long], (1,), alive) for form in forms))
+        found = _accepted(worst, job.execution.precision)
+        verdict = TrialVerdict(passed=True, difference=found)
+    # What it would replace.
+    rival = _in_bf16(job, folder, stages) if job.execution.precision == "bf16" else engine
+    speedup = math.prod(_speedup(form, engine, rival, samples[0], alive) for form in forms)
+    return msgspec.structs.replace(verdict, speedup=speedup ** (1 / len(forms)))
+
+
+def _agreed(
+    forms: Sequence[Converted],
+    engine: TorchEngine,
+    probes: Sequence[Sample],
+    precision: Precision,
+    alive: Callable[[], None],
+) -> TrialVerdict:
+    """The verdict on a rounded model, by examples that it was not rounded by."""
+    found = Agreement()
+    # Probes are for what fails; nobody asks for anything like them.
+    for sample in (*probes, *examples(engine.stages, RETRIED_BY)):
+        is_example = all(sample is not one for one in probes)
+        for form in forms:
+            for size in PROBED_BATCHES:
+                batch = batch_of(engine, sample, size)
+                if not form.fits(sample.call, batch):
+                    raise FailedError("It takes one size only once it is converted.")
+                ours, theirs = form.beside(engine, sample.call, batch)
+                if is_example:
+                    found.add(*(_read(engine.stages, sample, one) for one in (ours, theirs)))
+                alive()
+    least = LEAST_COSINE if precision == "i8" else LEAST_COSINE_OF_WEIGHTS
+    if not math.isfinite(found.difference):
+        raise FailedError("Once rounded, it computes what is no number, or of another shape.")
+    if not found.cosine >= least:
+        raise FailedError(
+            "Once rounded, its answers turn away from torch's: the least cosine is "
+            f"{found.cosine:.3f}, and has to be {least:g}."
+        )
+    if found.labels < LEAST_LABELS:
+        raise FailedError(
+            f"Once rounded, {found.labels:.1%} of the labels that led clearly stay on top, and "
+            f"{LEAST_LABELS:.0%} have to."
+        )
+    return TrialVerdict(
+        passed=True, difference=found.difference, cosine=found.cosine, labels=found.labels
+    )
+
+
+def _read(
+    stages: Stages, sample: Sample, outputs: Mapping[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """Without what padding made, which nobody reads."""
+    own = stages.length(sample)
+    kept = slice(0, own) if stages.padding_side == "right" else slice(-own, None)
+    return {
+        name: value[:, kept] if name in stages.per_token else value
+        for name, value in outputs.items()
+    }
 
 
 def _differs(
@@ -154,16 +225,26 @@ def _differs(
     return worst
 
 
+def _in_bf16(job: Trial, folder: Path, stages: Stages) -> TorchEngine:
+    engine = TorchEngine("cpu", "bfloat16", job.threads)
+    engine.load(folder, stages, lambda _fraction, _step: None)
+    return engine
+
+
 def _speedup(
-    form: Converted, engine: TorchEngine, sample: Sample, alive: Callable[[], None]
+    form: Converted,
+    engine: TorchEngine,
+    rival: TorchEngine,
+    sample: Sample,
+    alive: Callable[[], None],
 ) -> float:
-    """Over torch: the geometric mean of a batch of each size."""
+    """Over `rival`: the geometric mean of a batch of each size. `engine` makes the form's."""
     ratios: list[float] = []
     for size in TIMED_BATCHES:
-        batch = batch_of(engine, sample, size)
+        theirs, own = batch_of(rival, sample, size), batch_of(engine, sample, size)
         seconds, ours = _fastest(
-            lambda batch=batch: engine.run(sample.call, batch),
-            lambda batch=batch: form(sample.call, batch),
+            lambda batch=theirs: rival.run(sample.call, batch),
+            lambda batch=own: form(sample.call, batch),
         )
         ratios.append(seconds / ours)
         alive()

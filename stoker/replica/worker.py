@@ -51,7 +51,9 @@ class Worker:
         self.counters = Counters()
         self._requests: OpenRequests[TaskRequest] = OpenRequests()
         self._queue = BatchQueue(calibration.budget)
-        self._side: QueueThread[Callable[[], None]] = QueueThread("side", self._run_side)
+        self._side: QueueThread[Callable[[], None]] = QueueThread(
+            "side", lambda task: task(), self.counters
+        )
         self._engine_thread = EngineThread(
             engine,
             stages,
@@ -69,7 +71,7 @@ class Worker:
 
     def stop(self) -> None:
         # Behind the preparation of all inputs.
-        self._side.put(self._queue.close)
+        self._side.put(self._queue.close, is_last=True)
         self._engine_thread.finish()
         self._side.finish()
 
@@ -92,7 +94,7 @@ class Worker:
         request = TaskRequest(message)
         self._requests.open(request)
         for index in range(len(message.items)):
-            self._side.put(lambda index=index: self._prepare(request, index))
+            self._side.put(lambda index=index: self._prepare(request, index), message.key)
 
     def adopt(self, execution: Execution) -> None:
         self._engine_thread.adopt(execution)
@@ -103,10 +105,6 @@ class Worker:
             self._replies.cancelled(request_id, dict(request.counts))
 
     # --- the side thread ---
-
-    def _run_side(self, task: Callable[[], None]) -> None:
-        task()
-        self.counters.progress += 1
 
     def _prepare(self, request: TaskRequest, index: int) -> None:
         if request.done:
@@ -135,7 +133,8 @@ class Worker:
                     key=self._stages.batch_key(sample),
                 )
                 for position, sample in enumerate(samples)
-            ]
+            ],
+            request.work.key,
         )
 
     def _begin(self, request: TaskRequest, samples: Sequence[Sample]) -> None:

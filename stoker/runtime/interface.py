@@ -59,6 +59,8 @@ class Reason(StrEnum):
     """And no other one may take its place."""
     INSUFFICIENT_MEMORY = "insufficient_memory"
     OUT_OF_MEMORY = "out_of_memory"
+    MEMORY_EXCEEDED = "memory_exceeded"
+    """A replica took far more memory than it had claimed, and was ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,9 +104,11 @@ class LoadError(Exception):
         out_of_memory: bool = False,
         lasting: bool = False,
         has_fallback: bool = False,
+        reason: Reason | None = None,
     ) -> None:
         """
         Args:
+            reason: where it is neither that the load failed nor that memory lacked.
             lasting: waiting changes nothing.
             has_fallback: what it was loaded with is quarantined, the next start goes without it.
         """
@@ -112,6 +116,7 @@ class LoadError(Exception):
         self.out_of_memory = out_of_memory
         self.lasting = lasting
         self.has_fallback = has_fallback
+        self.reason = reason
 
 
 class ModelLocator(Protocol):
@@ -288,6 +293,12 @@ class Runtime(Protocol):
         """
         ...
 
+    async def sweep_strays(self) -> None:
+        """Drop what is kept of deployments that are not known, as of one that was deleted while
+        its server was killed.
+        """
+        ...
+
     async def call(
         self,
         deployment_id: str,
@@ -326,6 +337,10 @@ class Runtime(Protocol):
 
     def stats(self, deployment_id: str) -> DeploymentStats | None:
         """The observed state, or None for a deployment that is not known."""
+        ...
+
+    def at_work(self, besides: str) -> bool:
+        """Whether calls wait or are worked on, of any deployment but this one."""
         ...
 
     async def log_lines(self, deployment_id: str, limit: int) -> list[str]:

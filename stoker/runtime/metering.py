@@ -51,6 +51,8 @@ class _Worker:
     since_ms: int
     """Of the monotonic clock: what is before is counted."""
     is_over: bool = False
+    is_forgotten: bool = False
+    """Its deployment is gone: what it still holds is billed, and no total of."""
     hours: dict[int, _Hour] = field(default_factory=dict[int, _Hour])
 
 
@@ -100,6 +102,12 @@ class Meter:
                 self._advance(worker)
         return self._totals
 
+    def forget(self, deployment_id: str) -> None:
+        """A deployment was deleted: it has no total any more."""
+        self._totals.pop(deployment_id, None)
+        for worker in self._workers.values():
+            worker.is_forgotten = worker.is_forgotten or worker.deployment_id == deployment_id
+
     def take(self) -> list[Holding]:
         """All that has changed since it was acknowledged."""
         this_hour = self._wall_ms() // HOUR_MS
@@ -143,8 +151,9 @@ class Meter:
         """Count from when it was last done until now, split at the hours of the wall clock."""
         now_ms, wall_ms = self._monotonic_ms(), self._wall_ms()
         start_ms = wall_ms - (now_ms - worker.since_ms)
-        held_before = self._totals.get(worker.deployment_id, 0)
-        self._totals[worker.deployment_id] = held_before + worker.mib * (now_ms - worker.since_ms)
+        if not worker.is_forgotten:
+            before = self._totals.get(worker.deployment_id, 0)
+            self._totals[worker.deployment_id] = before + worker.mib * (now_ms - worker.since_ms)
         worker.since_ms = now_ms
         while True:
             hour = start_ms // HOUR_MS

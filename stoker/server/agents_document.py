@@ -1,12 +1,12 @@
 """`GET /v1/agent/openapi.json`: the agents' interface, described by itself, for anyone."""
 
-import functools
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 from fastapi.openapi.utils import get_openapi
 
 from stoker.agents import endpoints
+from stoker.server.document import Document
 from stoker.server.openapi import write_errors
 
 VERSION = "1.0.0"
@@ -15,12 +15,11 @@ router = APIRouter(include_in_schema=False)
 
 
 @router.get(f"{endpoints.PREFIX}/openapi.json")
-async def agents_document() -> dict[str, Any]:
+async def agents_document() -> Response:
     """The document."""
-    return _document()
+    return await _DOCUMENT.response()
 
 
-@functools.cache
 def _document() -> dict[str, Any]:
     document = get_openapi(
         title="Stoker agents",
@@ -30,3 +29,6 @@ def _document() -> dict[str, Any]:
     )
     write_errors(document)
     return document
+
+
+_DOCUMENT = Document(_document)

@@ -2,11 +2,13 @@
 
 import contextlib
 from collections.abc import AsyncGenerator
+from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI
 from starlette.middleware import Middleware
 
 import stoker
+from stoker.accounts.endpoints import quotas
 from stoker.accounts.endpoints import router as accounts
 from stoker.agents.endpoints import router as agents
 from stoker.artifacts.endpoints import router as artifacts
@@ -23,6 +25,7 @@ from stoker.server import agents_document, health, openapi
 from stoker.server.apidocs import endpoints as apidocs
 from stoker.server.services import Services, build_services, running
 from stoker.telemetry.endpoints import router as metrics
+from stoker.trials.endpoints import router as trials
 from stoker.usage.endpoints import router as usage
 from stoker.videos.endpoints import router as videos
 from stoker.web.context import install
@@ -34,9 +37,11 @@ ROUTERS: tuple[APIRouter, ...] = (
     *CONVENTIONS,
     models,
     deployments,
+    trials,
     artifacts,
     keys,
     accounts,
+    quotas,
     files,
     videos,
     agents,
@@ -59,6 +64,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         summary=stoker.__doc__,
         license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
         lifespan=lifespan,
+        # Ours is made beside the event loop.
+        openapi_url=None,
         # Our own page needs nothing from elsewhere.
         docs_url=None,
         redoc_url=None,
@@ -82,12 +89,28 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     return app
 
 
+def know_routes(app: FastAPI) -> None:
+    """Have all routes ready: FastAPI would prepare them while the first requests wait."""
+    nowhere: dict[str, Any] = {
+        "type": "http",
+        "method": "GET",
+        "path": "/-",
+        "root_path": "",
+        "headers": [],
+    }
+    for route in app.routes:
+        route.matches({**nowhere})
+
+
 def _middleware(services: Services) -> list[Middleware]:
     settings = services.platform.settings
-    limit = settings.body_limit_mib * MIB
     found = [
         Middleware(
-            RequestContext, body_limit=limit, metrics=services.metrics, traces=services.traces
+            RequestContext,
+            body_limit=settings.body_limit_mib * MIB,
+            json_limit=settings.json_limit_mib * MIB,
+            metrics=services.metrics,
+            traces=services.traces,
         )
     ]
     if settings.cors_origins:

@@ -1,13 +1,14 @@
 """Liveness and readiness: the only routes, with the API's own description, that need no key."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 from sqlalchemy import text
 
 import stoker
-from stoker.web.context import Platform, PlatformDep
+from stoker.server.background import Background
+from stoker.web.context import Platform, PlatformDep, part
 
 router = APIRouter(tags=["Health"])
 
@@ -18,8 +19,11 @@ class Health(BaseModel):
     problem: str | None = Field(default=None, description="What keeps the server from working.")
 
 
-async def _problem(platform: Platform) -> str | None:
-    if problem := platform.runtime.check():
+BackgroundDep = Annotated[Background, part(Background)]
+
+
+async def _problem(platform: Platform, background: Background) -> str | None:
+    if problem := platform.runtime.check() or background.problem:
         return problem
     try:
         async with platform.database.reading() as session:
@@ -38,13 +42,13 @@ def _answer(response: Response, problem: str | None) -> Health:
 
 
 @router.get("/health", responses={503: {"model": Health}})
-async def health(platform: PlatformDep, response: Response) -> Health:
+async def health(platform: PlatformDep, background: BackgroundDep, response: Response) -> Health:
     """The process is alive and makes progress."""
-    return _answer(response, await _problem(platform))
+    return _answer(response, await _problem(platform, background))
 
 
 @router.get("/ready", responses={503: {"model": Health}})
-async def ready(platform: PlatformDep, response: Response) -> Health:
+async def ready(platform: PlatformDep, background: BackgroundDep, response: Response) -> Health:
     """The server can take work: models would start without delay."""
-    problem = await _problem(platform)
+    problem = await _problem(platform, background)
     return _answer(response, problem or platform.runtime.why_not_ready())

@@ -2,10 +2,14 @@
 
 import asyncio
 import logging
-from datetime import UTC, datetime, timedelta
+import math
+import time
+from collections.abc import Callable
+from datetime import datetime
 
 from stoker.agents import run_service as runs
 from stoker.agents.context import AgentContext
+from stoker.artifacts import completion
 from stoker.artifacts import service as artifacts
 from stoker.files import service as files
 from stoker.keys.keyring import Keyring
@@ -17,16 +21,25 @@ from stoker.web.context import Platform
 log = logging.getLogger(__name__)
 
 PERIOD_S = 30.0
-STRAYS_EVERY = timedelta(hours=1)
-"""Looking for them lists all files."""
+STRAYS_EVERY_S = 3600.0
+"""Looking for them lists all files. By the monotonic clock: one that was set forward and back would
+have them wait as long.
+"""
 
 
 class Janitor:
-    def __init__(self, platform: Platform, keyring: Keyring, agents: AgentContext) -> None:
+    def __init__(
+        self,
+        platform: Platform,
+        keyring: Keyring,
+        agents: AgentContext,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._platform = platform
         self._keyring = keyring
         self._agents = agents
-        self._strays_at = datetime.min.replace(tzinfo=UTC)
+        self._clock = clock
+        self._strays_at = -math.inf
 
     async def run(self) -> None:
         while True:
@@ -39,12 +52,16 @@ class Janitor:
     async def sweep(self, now: datetime) -> None:
         """One round, as of `now`."""
         database, blobs = self._platform.database, self._platform.blobs
+        await database.scrub_again()
         await self._keyring.flush_last_used()
         await idempotency.forget_old(database, now - idempotency.KEPT)
+        await completion.reopen_cut_off(database)
         await artifacts.expire_uploads(database, blobs, now)
         await files.sweep(database, blobs, now)
-        if now >= self._strays_at:
-            self._strays_at = now + STRAYS_EVERY
+        if self._clock() >= self._strays_at:
+            self._strays_at = self._clock() + STRAYS_EVERY_S
             await files.sweep_strays(database, blobs, now)
+            await self._platform.runtime.sweep_strays()
+            await self._keyring.forget_revoked(now)
             await videos.forget_ended(self._platform, now)
             await runs.forget_old(self._agents, now)

@@ -2,27 +2,33 @@
 
 from typing import Any, cast
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from stoker.errors import (
+    CapacityError,
     ErrorBody,
+    HeadersTooLargeError,
     InternalError,
     InvalidRequestError,
     NotFoundError,
     PayloadTooLargeError,
+    RequestTimeoutError,
     StokerError,
     UnsupportedMediaTypeError,
+    URITooLongError,
 )
 from stoker.inference.bodies import FORM, JSON, accepted
 from stoker.inference.convention import EVENTS, Convention
 from stoker.keys.auth import ACCOUNT_HEADER
 from stoker.openai.registry import CONVENTIONS
+from stoker.server.document import Document
 from stoker.tasks.base import Task
 from stoker.tasks.registry import TASKS
 from stoker.videos.endpoints import CREATE
 
+PATH = "/openapi.json"
 _REF = "#/components/schemas/{model}"
 
 
@@ -31,17 +37,23 @@ def install(app: FastAPI) -> None:
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            document = plain()
+            described = plain()
             for task in TASKS.values():
                 for path in task.paths:
-                    _describe(document, task, path)
+                    _describe(described, task, path)
             for convention in (*CONVENTIONS, CREATE):
-                _describe_convention(document, convention)
-            write_errors(document)
-            app.openapi_schema = document
+                _describe_convention(described, convention)
+            write_errors(described)
+            app.openapi_schema = described
         return app.openapi_schema
 
     app.openapi = openapi
+    document = Document(openapi)
+
+    async def get(_request: Request) -> Response:
+        return await document.response()
+
+    app.add_route(PATH, get, include_in_schema=False)
 
 
 def write_errors(document: dict[str, Any]) -> None:
@@ -64,7 +76,15 @@ def write_errors(document: dict[str, Any]) -> None:
 
 
 def _of_the_edge(operation: dict[str, Any]) -> list[type[StokerError]]:
-    found: list[type[StokerError]] = [InvalidRequestError, InternalError]
+    found: list[type[StokerError]] = [
+        InvalidRequestError,
+        RequestTimeoutError,
+        URITooLongError,
+        HeadersTooLargeError,
+        InternalError,
+        # As many connections as there may be, or a disk that is full.
+        CapacityError,
+    ]
     if "requestBody" in operation:
         found += [PayloadTooLargeError, UnsupportedMediaTypeError]
     if ACCOUNT_HEADER in {parameter["name"] for parameter in operation.get("parameters", [])}:

@@ -6,13 +6,20 @@ import gc
 import signal
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from functools import partial
 from types import FrameType
+from typing import cast
 
 import uvicorn
+from fastapi.concurrency import run_in_threadpool
 
-from stoker import logs
+from stoker import logs, sandbox
 from stoker.config import Settings
-from stoker.server.app import create_app
+from stoker.server.app import create_app, know_routes
+from stoker.server.edge.connections import Connections
+from stoker.server.edge.kernel import raise_open_files
+from stoker.server.edge.limits import EdgeLimits
+from stoker.server.edge.protocol import Connection
 from stoker.server.services import Services
 from stoker.telemetry.endpoints import standalone
 from stoker.telemetry.recorder import Metrics
@@ -28,6 +35,7 @@ async def _nothing(_platform: Platform, _base_url: str) -> None:
 def run(settings: Settings, started: Started = _nothing) -> None:
     """Serve until SIGTERM or SIGINT. `started` runs once requests are answered."""
     logs.configure(settings.log_level, settings.log_format)
+    sandbox.keep_to_itself()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_serve(settings, started))
 
@@ -49,7 +57,9 @@ class _MetricsServer(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def _serving_metrics(settings: Settings, metrics: Metrics) -> AsyncGenerator[None]:
+async def _serving_metrics(
+    settings: Settings, limits: EdgeLimits, metrics: Metrics
+) -> AsyncGenerator[None]:
     """The metrics at an address of their own, where one is set."""
     if settings.metrics_port is None:
         yield
@@ -57,7 +67,8 @@ async def _serving_metrics(settings: Settings, metrics: Metrics) -> AsyncGenerat
     listener = _listen(settings.metrics_host, settings.metrics_port)
     config = uvicorn.Config(
         standalone(metrics),
-        http="httptools",
+        http=_protocol(Connections(limits)),
+        ws="none",
         lifespan="off",
         log_config=None,
         access_log=False,
@@ -92,6 +103,11 @@ class Server(uvicorn.Server):
         yield
 
 
+def _protocol(connections: Connections) -> type[asyncio.Protocol]:
+    """What uvicorn calls for each connection."""
+    return cast("type[asyncio.Protocol]", partial(Connection, connections))
+
+
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -105,19 +121,21 @@ async def _serve(settings: Settings, started: Started) -> None:
     # making them.
     gc.disable()
     app = create_app(settings)
+    know_routes(app)
     services: Services = app.state.services
+    limits = EdgeLimits.of(settings, raise_open_files())
+    connections = Connections(limits)
+    services.metrics.add(connections.collect)
     listener = _listen(settings.host, settings.port)
     port = listener.getsockname()[1]
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     config = uvicorn.Config(
         app,
-        http="httptools",
+        http=_protocol(connections),
+        ws="none",
         log_config=None,
         access_log=False,
         server_header=False,
-        # Longer than clients keep idle connections, so that they close first: a POST sent into a
-        # connection that the server is closing cannot be repeated safely.
-        timeout_keep_alive=75,
         timeout_graceful_shutdown=int(settings.stop_grace_s) or 1,
     )
     # Streams that may last for days would be waited for.
@@ -127,15 +145,19 @@ async def _serve(settings: Settings, started: Started) -> None:
         # uvicorn has no event for it.
         while not server.started:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
+        # The first request would import what is behind it, which took it 20 ms.
+        await run_in_threadpool(int)
         # What was imported and built until now stays: looking for garbage among it would hold up
         # requests again and again.
         gc.freeze()
         gc.enable()
+        services.loop_watch.start()
         await started(services.platform, f"http://{host}:{port}")
 
     announcing = asyncio.create_task(announce())
-    async with _serving_metrics(settings, services.metrics):
+    async with _serving_metrics(settings, limits, services.metrics):
         await server.serve(sockets=[listener])
+    services.loop_watch.stop()
     if announcing.done():
         announcing.result()
     else:

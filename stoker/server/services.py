@@ -16,24 +16,33 @@ from stoker.deployments.directory import Directory
 from stoker.deployments.events import EventLog
 from stoker.deployments.folders import ModelFolders
 from stoker.inference.call import Calls
+from stoker.inspection import Inspectors
 from stoker.jobs.runner import Runner
 from stoker.keys.keyring import Keyring
 from stoker.keys.limits import RateLimits
 from stoker.media.collect import Collector
 from stoker.media.fetch import Fetcher
+from stoker.quotas.service import Quotas
 from stoker.runtime import choose
-from stoker.runtime.interface import Runtime, RuntimeListener
+from stoker.runtime.interface import Runtime, RuntimeListener, Status
+from stoker.server.background import Background
+from stoker.server.garbage import Garbage
 from stoker.server.janitor import Janitor
 from stoker.store.blobs import Blobs
 from stoker.store.db import Database
 from stoker.store.secret import ServerSecret
 from stoker.store.tables.agents import Run
+from stoker.store.tables.trials import Trial
 from stoker.store.tables.videos import Video
 from stoker.telemetry import traces
 from stoker.telemetry.credits import balances_left
 from stoker.telemetry.jobs import queue_lengths
+from stoker.telemetry.loop_watch import LoopWatch
+from stoker.telemetry.quotas import quotas_used
 from stoker.telemetry.recorder import Metrics
 from stoker.telemetry.traces import Traces
+from stoker.trials.context import TrialContext
+from stoker.trials.service import Measuring
 from stoker.usage.balances import Credits
 from stoker.usage.counts import Counts
 from stoker.usage.metering import Metering
@@ -51,16 +60,28 @@ class Services:
     counts: Counts
     metering: Metering
     metrics: Metrics
+    loop_watch: LoopWatch
     traces: Traces | None
     calls: Calls
     deployments: DeploymentContext
+    trials: TrialContext
     videos: VideoContext
     agents: AgentContext
+    background: Background
 
     def parts(self) -> list[object]:
         """What handlers can ask for."""
-        contexts = (self.platform, self.calls, self.deployments, self.videos, self.agents)
-        return [*contexts, self.keyring, self.rate_limits, self.credits, self.metrics]
+        resources = (self.deployments, self.trials, self.videos, self.agents)
+        return [
+            self.platform,
+            self.calls,
+            *resources,
+            self.keyring,
+            self.rate_limits,
+            self.credits,
+            self.metrics,
+            self.background,
+        ]
 
 
 def build_services(settings: Settings) -> Services:
@@ -70,20 +91,29 @@ def build_services(settings: Settings) -> Services:
     database = Database(settings.resolved_database_url)
     blobs = Blobs(data_dir / "blobs")
     known, counts, directory, limits = Credits(), Counts(), Directory(), RateLimits()
-    runtime = build_runtime(settings, ModelFolders(settings, database, blobs), known.exhausted)
+    folders = ModelFolders(settings, database, blobs)
+    runtime = build_runtime(settings, folders, known.exhausted)
     platform = Platform(
         settings=settings,
+        quotas=Quotas(settings),
         database=database,
         blobs=blobs,
         secret=ServerSecret(data_dir),
         media=_media(settings),
+        inspectors=Inspectors(
+            memory_bytes=settings.inspection_memory_mib * MIB,
+            deadline_s=settings.inspection_timeout_s,
+        ),
         runtime=runtime,
     )
     keyring = Keyring(database, settings.key_cache_s)
     calls = Calls(**vars(platform), directory=directory, credits=known)
     metrics = Metrics(directory, runtime)
-    metrics.add(queue_lengths(database, {"video": Video, "agent_run": Run}))
+    metrics.add(queue_lengths(database, {"video": Video, "agent_run": Run, "trial": Trial}))
     metrics.add(balances_left(database))
+    metrics.add(quotas_used(database, platform.quotas))
+    loop_watch = LoopWatch(settings.loop_step_limit_ms / 1000)
+    metrics.add(loop_watch.collect)
     return Services(
         platform=platform,
         keyring=keyring,
@@ -94,9 +124,16 @@ def build_services(settings: Settings) -> Services:
             database, runtime.meter, known, counts, starting_credits=settings.starting_credits
         ),
         metrics=metrics,
+        loop_watch=loop_watch,
         traces=traces.from_environment(),
         calls=calls,
-        deployments=DeploymentContext(**vars(platform), directory=directory),
+        deployments=DeploymentContext(**vars(platform), directory=directory, folders=folders),
+        trials=TrialContext(
+            **vars(platform),
+            calls=calls,
+            # One at a time: they would measure each other.
+            jobs=Runner(database, lease_s=settings.job_lease_s, at_once=1, share=lambda _: 1),
+        ),
         videos=VideoContext(
             **vars(platform),
             jobs=Runner(
@@ -107,13 +144,19 @@ def build_services(settings: Settings) -> Services:
             ),
         ),
         agents=agents.build(platform, calls, keyring, limits),
+        background=Background(),
     )
 
 
 def _replicas(runtime: Runtime, deployment_id: str) -> int:
-    """How many of a deployment's jobs can be worked on at a time."""
+    """How many of a deployment's jobs can be worked on at a time: by the replicas that are there,
+    and one more, for which another replica is started where there may be one.
+    """
     stats = runtime.stats(deployment_id)
-    return stats.max_replicas if stats else 1
+    if stats is None:
+        return 1
+    ready = sum(replica.status is Status.READY for replica in stats.replicas)
+    return min(stats.max_replicas, ready + 1)
 
 
 def _media(settings: Settings) -> Collector:
@@ -141,29 +184,25 @@ async def running(services: Services) -> AsyncGenerator[None]:
     await platform.runtime.start(_listeners(services, events))
     await deployments.restore(services.deployments)
     janitor = Janitor(platform, services.keyring, services.agents)
-    background = [
-        asyncio.create_task(janitor.run()),
-        asyncio.create_task(events.run()),
-        asyncio.create_task(services.metering.run()),
-        asyncio.create_task(services.agents.journal.run()),
-    ]
-    jobs = [
-        asyncio.create_task(services.videos.jobs.run(videos.Making(services.videos))),
-        asyncio.create_task(services.agents.jobs.run(Working(services.agents))),
-    ]
+    background = services.background
+    background.start("garbage", Garbage().run)
+    background.start("janitor", janitor.run)
+    background.start("events of deployments", events.run)
+    background.start("metering", services.metering.run)
+    background.start("journal of runs", services.agents.journal.run)
+    background.start("videos", lambda: services.videos.jobs.run(videos.Making(services.videos)))
+    background.start("trials", lambda: services.trials.jobs.run(Measuring(services.trials)))
+    background.start("runs", lambda: services.agents.jobs.run(Working(services.agents)))
     try:
         yield
     finally:
         # Jobs are handed back before their replicas end: the next start goes on with them.
-        for task in jobs:
-            task.cancel()
-        await asyncio.gather(*jobs, return_exceptions=True)
+        await background.stop("videos", "runs", "trials")
         await platform.runtime.stop()
-        for task in background:
-            task.cancel()
-        await asyncio.gather(*background, return_exceptions=True)
+        await background.stop_all()
         await services.metering.close()
         await platform.media.close()
+        await platform.inspectors.close()
         services.agents.outbound.close()
         await services.keyring.flush_last_used()
         await platform.database.close()

@@ -126,6 +126,20 @@ class Steps(Protocol):
         """What `Stages.run` takes in the model's place; `compiled` gives an IR by its name."""
         ...
 
+    def inputs(self, file: str, batch: "Mapping[str, torch.Tensor]") -> "Sequence[torch.Tensor]":
+        """What an IR is given for a batch of one, by which it may be quantized; nothing where it is
+        not worth it, and its weights are to be rounded only.
+        """
+        ...
+
+    def retold(
+        self, model: Any, batch: "Mapping[str, torch.Tensor]", found: Mapping[str, Any]
+    ) -> "Mapping[str, torch.Tensor]":
+        """What a model, or what stands in its place, computes where it is made to decide in each
+        step as was `found`: after one other word, nothing could be compared any more.
+        """
+        ...
+
 
 class Stages(ABC):
     """The replica side of a task. One instance serves one model, from several threads in turn."""
@@ -203,8 +217,13 @@ class Stages(ABC):
         """How the model is converted; None: `run` is exported whole, as one graph."""
         return None
 
-    def probe(self, length: int) -> Sample | None:
-        """A sample of about this many tokens to measure the engine with; None: do not."""
+    def probe(self, length: int, number: int = 0) -> Sample | None:
+        """A sample of about this many tokens to measure the engine with; None: do not.
+
+        Args:
+            number: 0: the plainest. Any other: one that looks like a real input, of the same shape
+                (`stoker.stages.specimens`).
+        """
         return None
 
     def length(self, sample: Sample) -> int:

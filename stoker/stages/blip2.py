@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from stoker.stages import specimens
 from stoker.stages.base import InputError, Sample
 from stoker.stages.generating import GenerateStages
 from stoker.stages.pipelines import ImageStages, load_image_processor
@@ -77,8 +78,6 @@ class Blip2Stages(ImageStages, GenerateStages):
     def prompt_length(self, output: Mapping[str, Any]) -> int:
         return output["input_ids"].shape[1] if self._goes_on else 1
 
-    def probe(self, length: int) -> Sample:
-        from PIL import Image
-
-        picture = Image.new("RGB", (320, 240), "gray")
+    def probe(self, length: int, number: int = 0) -> Sample:
+        picture = specimens.picture(number)
         return self.sample(picture, None, {"max_new_tokens": 8}, "inputs")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from stoker.stages import specimens
 from stoker.stages.base import InputError, Sample
 from stoker.stages.generating import GenerateStages
 from stoker.stages.pipelines import ImageStages
@@ -67,8 +68,6 @@ class FlorenceStages(ImageStages, GenerateStages):
             text = text.replace(mark, "")
         return text.strip()
 
-    def probe(self, length: int) -> Sample:
-        from PIL import Image
-
-        picture = Image.new("RGB", (320, 240), "gray")
+    def probe(self, length: int, number: int = 0) -> Sample:
+        picture = specimens.picture(number)
         return self.sample(picture, "<CAPTION>", {"max_new_tokens": 8})

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from stoker.media.media import Media
+from stoker.stages import specimens
 from stoker.stages.base import InputError, Sample, Stages
 from stoker.stages.text import TextStages
 
@@ -147,11 +148,9 @@ class ImagePipelineStages(ImageStages, PipelineStages):
     def read(self, item: Any, parameters: Mapping[str, Any]) -> Any:
         return self.image(item)
 
-    def probe(self, length: int) -> Sample | None:
-        from PIL import Image
-
+    def probe(self, length: int, number: int = 0) -> Sample | None:
         options, _, _ = self._pipe._sanitize_parameters()
-        prepared = self._pipe.preprocess(Image.new("RGB", (320, 240), "gray"), **options)
+        prepared = self._pipe.preprocess(specimens.picture(number), **options)
         return self.sample(next(_chunks(prepared)))
 
 
@@ -184,6 +183,11 @@ class AudioPipelineStages(AudioStages, PipelineStages):
 
     parts = {"feature_extractor": "AutoFeatureExtractor"}
 
+    @property
+    def probed_s(self) -> float:
+        """How long recordings are that `probe` makes to look like real ones."""
+        return 1.0
+
     def read(self, item: Any, parameters: Mapping[str, Any]) -> Any:
         return self.sound(item, self._parts["feature_extractor"].sampling_rate)
 
@@ -208,15 +212,11 @@ class AudioPipelineStages(AudioStages, PipelineStages):
         extractor = type(self._parts["feature_extractor"]).__name__
         return _WINDOW_S + _HOP_S if extractor in _NORMALISED else _WINDOW_S
 
-    def probe(self, length: int) -> Sample | None:
-        import numpy
-
+    def probe(self, length: int, number: int = 0) -> Sample | None:
         rate = self._parts["feature_extractor"].sampling_rate
-        # Noise: in silence, much that engines may do otherwise comes out alike.
-        draw: Any = numpy.random.default_rng(0)
-        second = draw.uniform(-0.1, 0.1, rate).astype(numpy.float32)
+        sound = specimens.sound(number, rate, self.probed_s if number else 1.0)
         options, _, _ = self._pipe._sanitize_parameters()
-        prepared = self._pipe.preprocess(second, **options)
+        prepared = self._pipe.preprocess(sound, **options)
         return self.sample(next(_chunks(prepared)))
 
 

@@ -70,9 +70,9 @@ class Seq2SeqStages(GenerateStages, TextStages):
             for output in outputs
         ]
 
-    def probe(self, length: int) -> Sample:
+    def probe(self, length: int, number: int = 0) -> Sample:
         call = self.call_of({"max_new_tokens": _PROBE_NEW_TOKENS})
-        return replace(self._kept(super().probe(length)), call=call)
+        return replace(self._kept(super().probe(length, number)), call=call)
 
     def _kept(self, sample: Sample) -> Sample:
         """Without features that only other models of the tokenizer's kind take."""

@@ -1,6 +1,6 @@
 """Stages of tasks that read a text."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -86,7 +86,7 @@ class TextStages(Stages):
             field=field,
         )
 
-    def probe(self, length: int) -> Sample:
+    def probe(self, length: int, number: int = 0) -> Sample:
         import torch
 
         length = min(length, self.max_tokens())
@@ -98,15 +98,17 @@ class TextStages(Stages):
             )
             for name in self.tokenizer.model_input_names
         }
-        return Sample(features | {"input_ids": self._probed(text["input_ids"][0], length)})
+        return Sample(features | {"input_ids": self._probed(text["input_ids"][0], length, number)})
 
-    def _probed(self, framed: "torch.Tensor", length: int) -> "torch.Tensor":
-        """So many tokens: words of all kinds, between those that frame a text. (1, length)"""
+    def _probed(self, framed: "torch.Tensor", length: int, number: int) -> "torch.Tensor":
+        """So many tokens: words of all kinds, or texts, between those that frame one."""
         import torch
 
         special = set(self.tokenizer.all_special_ids)
         known = range(min(len(self.tokenizer), _PROBED_WORDS))
         words = [one for one in known if one not in special] or [0]
+        if number:
+            words = self._read(number, length, special) or words[number % len(words) :] + words
         tokens = [words[place % len(words)] for place in range(length)]
         if length >= len(framed):
             ids = [int(one) for one in framed]
@@ -115,6 +117,20 @@ class TextStages(Stages):
             tokens[:before] = ids[:before]
             tokens[length - after :] = ids[len(ids) - after :]
         return torch.tensor([tokens])
+
+    def _read(self, number: int, length: int, special: Collection[int]) -> list[int]:
+        """So many tokens of texts; none where the tokenizer knows few of their words."""
+        from stoker.stages import specimens
+
+        found: list[int] = []
+        read = 0
+        for text in specimens.texts(number):
+            tokens: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+            read += len(tokens)
+            found += [one for one in tokens if one not in special]
+            if read >= length:
+                break
+        return found if 2 * len(found) > read else []
 
 
 def _position_offset(config: Any) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stoker.stages import specimens
 from stoker.stages.base import InputError, Sample
 from stoker.stages.pipelines import ImageStages, load_image_processor
 from stoker.stages.text import TextStages
@@ -174,10 +175,8 @@ class TowerStages(TextTowerStages, ImageStages):
         """What `score` needs of each image."""
         return {"embedding": model.get_image_features(**batch).pooler_output}
 
-    def probe(self, length: int) -> Sample:
-        from PIL import Image
-
-        picture = Image.new("RGB", (320, 240), "gray")
+    def probe(self, length: int, number: int = 0) -> Sample:
+        picture = specimens.picture(number)
         prepared = self.image_processor(images=[picture], return_tensors="pt")
         return Sample(dict(prepared), call=ITEM)
 

@@ -6,10 +6,11 @@ with `after_commit`.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+import logging
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import DateTime, Dialect, MetaData
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
@@ -17,6 +18,10 @@ from sqlalchemy.orm import DeclarativeBase
 from sqlalchemy.types import TypeDecorator
 
 from stoker.store import sqlite
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 NO_CONTROL = r"^[^\x00-\x1f\x7f]+$"
 """Pattern of strings that are stored or looked up: PostgreSQL refuses a NUL."""
@@ -50,6 +55,22 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
+async def uncut(work: Coroutine[Any, Any, T]) -> T:
+    """Await work; where that is cancelled, raise `CancelledError` once the work is done."""
+    task = asyncio.create_task(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            cancelled = error
+        except Exception:
+            break
+    if cancelled:
+        raise cancelled
+    return task.result()
+
+
 class Session(AsyncSession):
     """An `AsyncSession` that tells listeners once its transaction has committed."""
 
@@ -61,10 +82,18 @@ class Session(AsyncSession):
         """Call `callback` when, and only when, the changes made so far are durable."""
         self._after_commit.append(callback)
 
+    @property
+    def has_listeners(self) -> bool:
+        return bool(self._after_commit)
+
     def committed(self) -> None:
         callbacks, self._after_commit = self._after_commit, []
         for callback in callbacks:
-            callback()
+            try:
+                callback()
+            except Exception:
+                # It is committed all the same, and the others are told.
+                log.exception("a listener of a transaction failed")
 
 
 class Database:
@@ -80,6 +109,9 @@ class Database:
             self._turn = asyncio.Lock()
         else:
             self.engine = create_async_engine(url, pool_pre_ping=True)
+        self._commits = asyncio.Lock()
+        # A server that was killed may have been about to.
+        self._is_scrub_due = self.is_sqlite
         self._reading = self.engine.execution_options(**{sqlite.BEGIN: "DEFERRED"})
         # SQLite would fail a reader that turns writer while another one writes: say so at BEGIN.
         self._writing = self.engine.execution_options(**{sqlite.BEGIN: "IMMEDIATE"})
@@ -89,6 +121,18 @@ class Database:
         """A unit of work that may write: commits at the end, rolls back on any error."""
         async with self._turn, Session(self._writing, expire_on_commit=False) as session:
             yield session
+            if session.has_listeners:
+                # What waits for rows of others does so here, where it holds up nobody.
+                await session.flush()
+            # Whoever is cancelled while it commits may have committed: then listeners hear of it.
+            await uncut(self._commit(session))
+
+    async def _commit(self, session: Session) -> None:
+        if not session.has_listeners:
+            await session.commit()
+            return
+        # PostgreSQL's answers to two commits may come in another order than they were made in.
+        async with self._commits:
             await session.commit()
             session.committed()
 
@@ -111,11 +155,18 @@ class Database:
         """
         if not self.is_sqlite:
             return
+        self._is_scrub_due = True
         async with self._turn, self.engine.connect() as connection:
             raw = await connection.get_raw_connection()
             driver: Any = raw.driver_connection
             # Outside any transaction; waits for readers and writers as long as any statement does.
-            await driver.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
+            ((is_busy, _, _),) = await driver.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
+            self._is_scrub_due = bool(is_busy)
+
+    async def scrub_again(self) -> None:
+        """What could not be done: the disk was full, somebody read for long, the server ended."""
+        if self._is_scrub_due:
+            await self.scrub()
 
     async def close(self) -> None:
         await self.engine.dispose()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NotRequired, cast
 from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationInfo, field_validator
 from typing_extensions import TypedDict
 
+from stoker.stages import specimens
 from stoker.stages.base import InputError, Sample, by_kind
 from stoker.stages.generating import GenerateStages
 from stoker.stages.pipelines import PipelineStages, load_image_processor
@@ -216,14 +217,12 @@ class SeenLayoutStages(LayoutStages):
         # It knows one type of tokens only.
         return super().sample({k: v for k, v in prepared.items() if k != "token_type_ids"})
 
-    def probe(self, length: int) -> Sample:
-        from PIL import Image
-
+    def probe(self, length: int, number: int = 0) -> Sample:
         count = max(1, min(length, self.max_tokens()) - 6)
-        words = [["a", [0, 0, 10, 10]]] * count
-        given = {"question": "a", "word_boxes": words}
+        words = specimens.words(number, count) if number else ["a"] * count
+        given = {"question": "a", "word_boxes": [[word, [0, 0, 10, 10]] for word in words]}
         (sample, *_) = (self.sample(one) for one in self._pipe.preprocess(given, doc_stride=0))
-        sample.features |= self._pixels(Image.new("RGB", (320, 240), "gray"))
+        sample.features |= self._pixels(specimens.picture(number))
         return sample
 
 

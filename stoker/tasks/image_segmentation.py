@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from stoker.stages import specimens
 from stoker.stages.base import InputError, Sample, by_kind
 from stoker.stages.pipelines import ImagePipelineStages, Outputs, load_image_processor
 from stoker.stages.png import mask_png
@@ -160,10 +161,8 @@ class OneFormerStages(ImageSegmentationStages):
         prepared = self._processor(images=[picture], task_inputs=[subtask], return_tensors="pt")
         return self.sample({**prepared, "target_size": [(picture.height, picture.width)]})
 
-    def probe(self, length: int) -> Sample:
-        from PIL import Image
-
-        return self._sample(Image.new("RGB", (320, 240), "gray"), SUBTASKS[0])
+    def probe(self, length: int, number: int = 0) -> Sample:
+        return self._sample(specimens.picture(number), SUBTASKS[0])
 
 
 class EomtStages(ImageSegmentationStages):

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from stoker.stages import specimens
 from stoker.stages.base import InputError, Sample, by_kind
 from stoker.stages.blip2 import Blip2Stages
 from stoker.stages.florence import FlorenceStages
@@ -61,10 +62,8 @@ class ImageToTextStages(ImageStages, GenerateStages):
         prepared = self._image_processor(images=[picture], return_tensors="pt")
         return Sample({"pixel_values": prepared["pixel_values"]}, call=call, alone=alone)
 
-    def probe(self, length: int) -> Sample:
-        from PIL import Image
-
-        picture = Image.new("RGB", (320, 240), "gray")
+    def probe(self, length: int, number: int = 0) -> Sample:
+        picture = specimens.picture(number)
         return self._sample(picture, self.call_of({"max_new_tokens": _PROBE_TOKENS}))
 
     def postprocess(

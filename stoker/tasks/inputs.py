@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, Protocol, cast
 
 from pydantic import (
     AfterValidator,
@@ -11,13 +11,20 @@ from pydantic import (
     Field,
     PlainValidator,
     Tag,
+    ValidationInfo,
     WithJsonSchema,
 )
+from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict
 
+from stoker.media.inline import Inline
 from stoker.media.media import Media, MediaKind
 
+MAX_ITEMS = 10_000
+"""The highest that `Settings.list_limit` may be."""
+SEVERAL = Field(min_length=1, max_length=MAX_ITEMS)
 MAX_TOP_K = 1000
+MAX_TOKEN_ID = 2**31 - 1
 
 # Tags of a union's members. They turn up in error locations, where brackets tell them from fields.
 ONE = "<one>"
@@ -30,7 +37,7 @@ def one_or_many(value: object) -> str:
 
 # Told apart before validation, so that an error names the item at fault and not both readings.
 TextInputs = Annotated[
-    Annotated[str, Tag(ONE)] | Annotated[list[str], Field(min_length=1), Tag(MANY)],
+    Annotated[str, Tag(ONE)] | Annotated[list[str], SEVERAL, Tag(MANY)],
     Discriminator(one_or_many),
     Field(description="A text, or a list of texts: one result each, in order."),
 ]
@@ -56,6 +63,23 @@ def _not_blank(text: str) -> str:
     if not text.strip():
         raise ValueError("must not be blank")
     return text
+
+
+def checked_tokens(value: Any) -> list[int]:
+    """Token ids, looked at as a whole: there may be hundreds of thousands."""
+    if not isinstance(value, list) or not value:
+        raise not_texts_or_tokens()
+    tokens = cast("list[Any]", value)
+    # `True` is an int to Python, and none to JSON.
+    if set(map(type, tokens)) != {int} or min(tokens) < 0 or max(tokens) > MAX_TOKEN_ID:
+        raise not_texts_or_tokens()
+    return tokens
+
+
+def not_texts_or_tokens() -> PydanticCustomError:
+    return PydanticCustomError(
+        "value_error", "must be a text, a list of texts, a list of token ids or a list of such"
+    )
 
 
 # As transformers' clients send them: a list, or one string with commas.
@@ -92,8 +116,22 @@ class Label(TypedDict):
     score: float
 
 
-def _validator(kind: MediaKind) -> Callable[[Any], Media]:
-    def validate(value: Any) -> Media:
+class Claims(Protocol):
+    """What the context of a validation may be: it knows media that were taken out of the JSON."""
+
+    def claim(self, word: str) -> Inline | None:
+        """What a word stands for; None: it is the client's own."""
+        ...
+
+
+def claimed(value: str, info: ValidationInfo) -> str | Inline:
+    """What a string is that may stand for media taken out of the JSON."""
+    claims: Claims | None = info.context
+    return (claims.claim(value) if claims else None) or value
+
+
+def _validator(kind: MediaKind) -> Callable[[Any, ValidationInfo], Media]:
+    def validate(value: Any, info: ValidationInfo) -> Media:
         if isinstance(value, Media):
             if value.kind != kind:
                 raise ValueError(f"must be {_A[kind]}, not {_A[value.kind]}")
@@ -101,7 +139,9 @@ def _validator(kind: MediaKind) -> Callable[[Any], Media]:
         if isinstance(value, dict) and set(cast("dict[str, Any]", value)) == {"url"}:
             value = cast("dict[str, Any]", value)["url"]
         if isinstance(value, str) and value.strip():
-            return Media(kind, source=value)
+            source = claimed(value, info)
+            if isinstance(source, str) or not source.is_numbers:
+                return Media(kind, source=source)
         raise ValueError(
             f"must be {_A[kind]}: a URL, a data URI or base64 as a string"
             + (", or an array of numbers" if kind == "audio" else "")
@@ -125,12 +165,12 @@ Video = Annotated[
 ]
 
 ImageInputs = Annotated[
-    Annotated[Image, Tag(ONE)] | Annotated[list[Image], Field(min_length=1), Tag(MANY)],
+    Annotated[Image, Tag(ONE)] | Annotated[list[Image], SEVERAL, Tag(MANY)],
     Discriminator(one_or_many),
     Field(description="An image, or a list of images: one result each, in order."),
 ]
 VideoInputs = Annotated[
-    Annotated[Video, Tag(ONE)] | Annotated[list[Video], Field(min_length=1), Tag(MANY)],
+    Annotated[Video, Tag(ONE)] | Annotated[list[Video], SEVERAL, Tag(MANY)],
     Discriminator(one_or_many),
     Field(description="A video, or a list of videos: one result each, in order."),
 ]
@@ -140,9 +180,11 @@ MIN_RATE, MAX_RATE = 1000, 768_000
 """Sampling rates that are taken, Hz."""
 
 
-def _audio(value: Any) -> Media:
+def _audio(value: Any, info: ValidationInfo) -> Media:
     if isinstance(value, list):
         return _samples(cast("list[Any]", value), 0)
+    if isinstance(value, str) and (numbers := _numbers(value, info)):
+        return Media("audio", source=numbers, sampling_rate=0)
     if isinstance(value, dict):
         given = cast("dict[str, Any]", value)
         if set(given) in ({"array", "sampling_rate"}, {"raw", "sampling_rate"}):
@@ -153,12 +195,20 @@ def _audio(value: Any) -> Media:
                     f"'sampling_rate' must be a whole number from {MIN_RATE} to {MAX_RATE} Hz"
                 )
             samples = given.get("array", given.get("raw"))
+            if isinstance(samples, str) and (numbers := _numbers(samples, info)):
+                return Media("audio", source=numbers, sampling_rate=rate)
             if not isinstance(samples, list):
                 raise ValueError("must hold the samples as an array of numbers")
             return _samples(cast("list[Any]", samples), rate)
         if set(given) != {"url"}:
             raise ValueError("must be {array, sampling_rate}, {raw, sampling_rate} or {url}")
-    return _validator("audio")(value)
+    return _validator("audio")(value, info)
+
+
+def _numbers(word: str, info: ValidationInfo) -> Inline | None:
+    """The list of numbers that was taken out of the JSON here, if it is one."""
+    found = claimed(word, info)
+    return found if isinstance(found, Inline) and found.is_numbers else None
 
 
 def _samples(values: list[Any], rate: int) -> Media:
@@ -204,7 +254,7 @@ Audio = Annotated[
     ),
 ]
 AudioInputs = Annotated[
-    Annotated[Audio, Tag(ONE)] | Annotated[list[Audio], Field(min_length=1), Tag(MANY)],
+    Annotated[Audio, Tag(ONE)] | Annotated[list[Audio], SEVERAL, Tag(MANY)],
     Discriminator(_one_or_many_sounds),
     Field(description="A recording, or a list of recordings: one result each, in order."),
 ]

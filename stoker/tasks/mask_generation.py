@@ -132,7 +132,7 @@ class MaskGenerationStages(ImagePipelineStages):
         best: Any = scores[kept]
         return Masks(masks=[mask_png(_mask(runs[index])) for index in kept], scores=best.tolist())
 
-    def probe(self, length: int) -> None:
+    def probe(self, length: int, number: int = 0) -> None:
         return None
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, NotRequired, cast
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 from typing_extensions import TypedDict
 
+from stoker.stages import specimens
 from stoker.stages.base import InputError, Sample, by_kind
 from stoker.stages.pipelines import TextPipelineStages
 from stoker.stages.seq2seq import Seq2SeqStages
@@ -145,9 +146,10 @@ class TapasStages(TextPipelineStages):
             {"model_inputs": given, "table": output["table"], "outputs": found}
         )
 
-    def probe(self, length: int) -> Sample:
-        table = {"a": ["a"] * max(1, length - 4)}
-        return self.preprocess("a", {"table": table, "truncation": True})[0]
+    def probe(self, length: int, number: int = 0) -> Sample:
+        rows = max(1, length - 4)
+        cells = specimens.words(number, rows) if number else ["a"] * rows
+        return self.preprocess("a", {"table": {"a": cells}, "truncation": True})[0]
 
     def _refuse_large(self, table: Mapping[str, Sequence[str]]) -> None:
         """The model numbers columns and rows; 0 is what is not in the table."""

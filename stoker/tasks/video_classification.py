@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from pydantic import Field
 
+from stoker.stages import specimens
 from stoker.stages.base import InputError, Sample, by_kind
 from stoker.stages.pipelines import PipelineStages, VideoStages
 from stoker.tasks.base import MediaRequest, Task
@@ -82,11 +83,12 @@ class VideoClassificationStages(VideoStages, PipelineStages):
     def _sample(self, frames: "list[Frame]") -> Sample:
         return self.sample(self._parts["image_processor"](frames, return_tensors="pt"))
 
-    def probe(self, length: int) -> Sample:
+    def probe(self, length: int, number: int = 0) -> Sample:
         import numpy
 
-        frame = numpy.full((240, 320, 3), 128, numpy.uint8)
-        return self._sample([frame] * self._own_number)
+        frame: Frame = numpy.asarray(specimens.picture(number))
+        # What is seen moves to the right.
+        return self._sample([numpy.roll(frame, 4 * at, 1) for at in range(self._own_number)])
 
 
 class VJepa2Stages(VideoClassificationStages):

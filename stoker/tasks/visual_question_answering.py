@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stoker.stages import specimens
 from stoker.stages.base import InputError, Sample, by_kind
 from stoker.stages.blip2 import Blip2Stages
 from stoker.stages.generating import GenerateStages
@@ -56,11 +57,9 @@ class _QuestionStages(TextStages, ImageQuestionStages):
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
         return [self.sample(self.features(item))]
 
-    def probe(self, length: int) -> Sample:
-        from PIL import Image
-
-        text = super().probe(length).features
-        return self.sample({**text, **self._pixels(Image.new("RGB", (320, 240), "gray"))})
+    def probe(self, length: int, number: int = 0) -> Sample:
+        text = super().probe(length, number).features
+        return self.sample({**text, **self._pixels(specimens.picture(number))})
 
 
 class ClassifyingStages(_QuestionStages):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import AliasChoices, Field
 
+from stoker.stages import specimens
 from stoker.stages.base import Sample
 from stoker.stages.pipelines import AudioStages
 from stoker.stages.towers import ITEM, TextTowerStages, finish
@@ -71,9 +72,11 @@ class ZeroShotAudioClassificationStages(TextTowerStages, AudioStages):
         features = {name: prepared[name] for name in ("input_features", "is_longer")}
         return Sample(features, {"audio_ms": len(sound) * 1000 // self._rate}, call=ITEM)
 
-    def probe(self, length: int) -> Sample:
+    def probe(self, length: int, number: int = 0) -> Sample:
         import numpy
 
+        if number:
+            return self._sample(specimens.sound(number, self._rate, 1.0))
         return self._sample(numpy.zeros(self._rate, numpy.float32))
 
     def run_items(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import AliasChoices, Field
 
+from stoker.stages import specimens
 from stoker.stages.base import InputError, Sample, by_kind
 from stoker.stages.pipelines import ImageStages, Outputs, load_image_processor
 from stoker.stages.text import TextStages
@@ -204,9 +205,11 @@ class GroundedDetectionStages(TextStages, ImageStages):
         ]
         return lambda: detections
 
-    def probe(self, length: int) -> Sample:
+    def probe(self, length: int, number: int = 0) -> Sample:
         from PIL import Image
 
+        if number:
+            return self._sample(specimens.picture(number), ["a cat"])
         # Not of one colour: the model puts places into order, which then would all be alike.
         down, out = Image.linear_gradient("L"), Image.radial_gradient("L")
         picture = Image.merge("RGB", (down, down.rotate(90), out)).resize((320, 240))

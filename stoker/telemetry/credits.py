@@ -12,7 +12,7 @@ from stoker.usage import balances, money
 def balances_left(database: Database) -> Source:
     """Of all accounts, what was used until the last tick paid for."""
 
-    async def told() -> Iterable[Metric]:
+    async def collect() -> Iterable[Metric]:
         family = GaugeMetricFamily(
             "stoker_credits_balance", "Credits that an account has left.", labels=["account"]
         )
@@ -21,4 +21,4 @@ def balances_left(database: Database) -> Source:
                 family.add_metric([left.account_id], left.microcredits / money.MICRO)
         return [family]
 
-    return told
+    return collect

@@ -114,6 +114,18 @@ def _worked_on(rows: Sequence[Row]) -> Iterable[Metric]:
             "output": row.tally.counts["output_tokens"],
         },
     )
+    yield _by(
+        CounterMetricFamily(
+            "stoker_speculated_tokens",
+            "Tokens of answers that were guessed and computed, and those of them that were right.",
+            labels=[*MODEL, "outcome"],
+        ),
+        rows,
+        lambda row: {
+            "drafted": row.stats.batches.drafted,
+            "accepted": row.stats.batches.accepted,
+        },
+    )
     yield counted("stoker_images", "Images that models read or made.", "images")
     yield counted("stoker_audio_seconds", "Sound heard or made.", "audio_ms", 1e-3)
     yield counted("stoker_video_seconds", "Video seen or made.", "video_ms", 1e-3)

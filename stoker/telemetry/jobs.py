@@ -13,7 +13,7 @@ from stoker.telemetry.recorder import Source
 def queue_lengths(database: Database, tables: Mapping[str, type[Job]]) -> Source:
     """Of kinds of jobs, by name: all servers' that share the database."""
 
-    async def told() -> Iterable[Metric]:
+    async def collect() -> Iterable[Metric]:
         family = GaugeMetricFamily(
             "stoker_jobs", "Jobs that wait or are worked on.", labels=["kind", "status"]
         )
@@ -24,4 +24,4 @@ def queue_lengths(database: Database, tables: Mapping[str, type[Job]]) -> Source
                 family.add_metric([kind, status], counted.get(status, 0))
         return [family]
 
-    return told
+    return collect

@@ -42,7 +42,7 @@ class Metrics(RuntimeListener):
             collector(registry=self._process)
 
     def add(self, source: Source) -> None:
-        """Have a resource's own metrics told, too."""
+        """Register a source of a resource's own metrics."""
         self._sources.append(source)
 
     def changed(self, deployment_id: str, status: Status, reason: Reason, message: str) -> None:
@@ -75,11 +75,11 @@ class Metrics(RuntimeListener):
         answers.seconds.observe(seconds)
 
     async def collect(self) -> Iterable[Metric]:
-        """What there is to tell now. Going through it takes longer, and any thread may do it."""
-        told: list[Metric] = []
+        """All metrics as of now. Going through it takes longer, and any thread may do it."""
+        collected: list[Metric] = []
         for source in self._sources:
             try:
-                told += await source()
+                collected += await source()
             except Exception:
                 log.exception("metrics of a resource could not be had; going on without them")
         rows, statuses = self._rows(), self._counted_statuses()
@@ -89,7 +89,7 @@ class Metrics(RuntimeListener):
             families.of_deployments(rows),
             [families.of_statuses(statuses), families.build_info()],
             families.of_http(answers),
-            told,
+            collected,
             self._process.collect(),
         )
 
@@ -97,7 +97,7 @@ class Metrics(RuntimeListener):
         tally = self._tallies.get(deployment_id)
         if tally is None:
             tally = Tally()
-            # One that was deleted meanwhile is not told of again.
+            # One that was deleted meanwhile gets no tally again.
             if self._directory.find(deployment_id):
                 self._forget_deleted()
                 self._tallies[deployment_id] = tally
@@ -122,6 +122,6 @@ class Metrics(RuntimeListener):
 
     def _counted_statuses(self) -> Counter[Status]:
         counted = Counter(self._statuses.values())
-        # A runtime tells of changes, and every deployment begins as an idle one.
+        # A runtime notifies of changes, and every deployment begins as an idle one.
         counted[Status.IDLE] += len(self._directory) - counted.total()
         return counted

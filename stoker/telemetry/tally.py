@@ -48,7 +48,7 @@ class Answers:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """All that is told of one deployment."""
+    """All metrics of one deployment."""
 
     entry: Entry
     tally: Tally

@@ -98,7 +98,7 @@ class Traces(RuntimeListener):
                     span.set_status(trace.StatusCode.ERROR)
 
     def served(self, call: Served) -> None:
-        # It is told in the context of the request that made the call, so that its span is known.
+        # The listener runs in the context of the request that made the call: its span is known.
         current = self._trace.get_current_span().get_span_context()
         if current.is_valid and not current.trace_flags.sampled:
             return

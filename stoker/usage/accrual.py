@@ -16,17 +16,17 @@ from stoker.usage.prices import PriceList
 from stoker.usage.repository import Stored
 
 STALE_MS = 60_000
-"""A worker that was not told of for so long has lost its server; six ticks."""
+"""A worker that was not reported for so long has lost its server; six ticks."""
 MINUTE_MS = 60_000
 """Storage is brought up to date in each new minute only: its unit is the month."""
 
 
-async def write_held(session: Session, prices: PriceList, told: Sequence[Held]) -> None:
-    """What workers held, each as much as was told last. Told again, it changes nothing."""
+async def write_held(session: Session, prices: PriceList, reported: Sequence[Held]) -> None:
+    """What workers held, each as much as was reported last. Reported again, it changes nothing."""
     known = await repository.holdings(
-        session, {one.worker_id for one in told}, {one.hour for one in told}
+        session, {one.worker_id for one in reported}, {one.hour for one in reported}
     )
-    for one in told:
+    for one in reported:
         row = known.get((one.worker_id, one.hour))
         if row is None:
             row = _begun(
@@ -42,7 +42,7 @@ async def write_held(session: Session, prices: PriceList, told: Sequence[Held]) 
             session.add(row)
         if one.mib_ms < row.mib_ms:
             continue
-        # A worker thought lost that is told of again was not; what is over stays over.
+        # A worker thought lost that is reported again was not; what is over stays over.
         row.is_final = one.is_final or (row.is_final and one.mib_ms == row.mib_ms)
         row.mib_ms = one.mib_ms
         row.started_ms = min(row.started_ms, one.start_ms)
@@ -51,10 +51,10 @@ async def write_held(session: Session, prices: PriceList, told: Sequence[Held]) 
         row.settle()
 
 
-async def write_counted(session: Session, told: Sequence[Counted]) -> None:
+async def write_counted(session: Session, reported: Sequence[Counted]) -> None:
     """What calls came to, as counted by this server; it only grows."""
-    known = await repository.counts(session, {one.id for one in told})
-    for one in told:
+    known = await repository.counts(session, {one.id for one in reported})
+    for one in reported:
         row = known.get(one.id)
         if row is None:
             row = UsageCount(

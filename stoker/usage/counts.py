@@ -18,7 +18,7 @@ _MOST = 10**9
 class Counted:
     """What this server has counted of a deployment's calls during an hour, so far.
 
-    It only grows. Told again under the same id, it takes the place of what was told before: where
+    It only grows. Reported again under the same id, it replaces what was reported before: where
     nobody knows whether a commit went through, nothing is counted twice.
     """
 
@@ -36,7 +36,7 @@ class _Row:
     model: str
     id: str = field(default_factory=lambda: new_id(Prefix.USAGE))
     values: dict[str, int] = field(default_factory=lambda: dict.fromkeys(NAMES, 0))
-    told: Mapping[str, int] | None = None
+    reported: Mapping[str, int] | None = None
 
 
 class Counts(RuntimeListener):
@@ -66,16 +66,16 @@ class Counts(RuntimeListener):
                 values=dict(row.values),
             )
             for (deployment_id, hour), row in self._rows.items()
-            if row.told != row.values
+            if row.reported != row.values
         ]
 
-    def acknowledge(self, told: Sequence[Counted]) -> None:
+    def acknowledge(self, reported: Sequence[Counted]) -> None:
         """They are written down; what belongs to another hour than this one can be forgotten."""
-        for one in told:
+        for one in reported:
             if row := self._rows.get((one.deployment_id, one.hour)):
-                row.told = one.values
+                row.reported = one.values
         this_hour = self._wall_ms() // HOUR_MS
         for key, row in list(self._rows.items()):
-            if key[1] != this_hour and row.told == row.values:
+            if key[1] != this_hour and row.reported == row.values:
                 # Should the clock be set back, a row of another id goes on.
                 del self._rows[key]

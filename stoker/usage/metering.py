@@ -66,7 +66,7 @@ class Metering:
     async def tick(self) -> None:
         """Write down all that is new and charge what is final, in one transaction.
 
-        Where nobody knows whether the commit went through, the same is told again by the next
+        Where nobody knows whether the commit went through, the same is reported again by the next
         tick, and changes nothing then.
         """
         held, counted = self._meter.take(), self._counts.take()

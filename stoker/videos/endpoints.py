@@ -1,3 +1,5 @@
+import asyncio
+
 from fastapi import APIRouter, Request, Response
 
 from stoker.errors import (
@@ -21,7 +23,7 @@ from stoker.videos.context import ContextDep
 from stoker.videos.schemas import Variant, Video, VideoCreate
 from stoker.web.context import ReadSession, WriteSession
 from stoker.web.idempotency import Idempotent
-from stoker.web.lists import ListResponse, Paging
+from stoker.web.lists import ListResponse, Paging, json_page
 from stoker.web.schemas import Deleted
 
 router = APIRouter(prefix="/v1/videos", tags=["Videos"], route_class=KeyedRoute)
@@ -51,7 +53,7 @@ async def create_video(
     body = await bodies.read(calling.request, CREATE, max_files=1)
     entry = calling.target(body.model, VIDEO)
     service.check_reference(entry, body)
-    fingerprint = service.fingerprint(body)
+    fingerprint = await asyncio.to_thread(service.fingerprint, body)
     if known := await idempotent.known(200, fingerprint):
         return known
     shape = await shapes.drawn(context, entry, body)
@@ -75,13 +77,13 @@ async def create_video(
     return answer
 
 
-@router.get("", responses=responses())
+@router.get("", response_model=ListResponse[Video], responses=responses())
 async def list_videos(
     within: Within, session: ReadSession, context: ContextDep, paging: Paging
-) -> ListResponse[Video]:
+) -> Response:
     """List videos, those that wait or failed, too."""
     page = await repository.page(session, within, paging)
-    return page.response(lambda row: service.response(context, row))
+    return await json_page(page, lambda row: service.response(context, row))
 
 
 @router.get("/{video_id}", responses=responses(NotFoundError))

@@ -1,11 +1,11 @@
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, delete, or_, select
+from sqlalchemy import ColumnElement, delete, func, or_, select
 
 from stoker.keys.auth import Reach
 from stoker.store.db import Session
 from stoker.store.tables.videos import Video
-from stoker.web.lists import Page, PageQuery, fetch_page
+from stoker.web.lists import Page, PageQuery, fetch_light_page
 
 
 def _within(reach: Reach) -> ColumnElement[bool]:
@@ -21,7 +21,8 @@ async def get(session: Session, reach: Reach, video_id: str, *, lock: bool = Fal
 
 
 async def page(session: Session, reach: Reach, query: PageQuery) -> Page[Video]:
-    return await fetch_page(session, select(Video).where(_within(reach)), Video.id, query)
+    statement, weight = select(Video).where(_within(reach)), func.length(Video.prompt)
+    return await fetch_light_page(session, statement, Video.id, query, weight=weight)
 
 
 async def forget_ended(session: Session, before: datetime) -> None:

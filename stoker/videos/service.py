@@ -22,7 +22,9 @@ from stoker.ids import Prefix, new_id
 from stoker.jobs import repository as jobs
 from stoker.jobs.runner import Outcome
 from stoker.keys.auth import Reach
+from stoker.media.inline import Inline
 from stoker.media.media import Media
+from stoker.quotas.limits import Quota
 from stoker.runtime.interface import Call, OnProgress
 from stoker.store import db
 from stoker.store.db import Session
@@ -30,6 +32,7 @@ from stoker.store.tables.files import File, Purpose
 from stoker.store.tables.jobs import JobStatus
 from stoker.store.tables.videos import Video
 from stoker.tasks.registry import IMAGE_TO_VIDEO
+from stoker.turns import PARTY, Party
 from stoker.videos import repository, schemas
 from stoker.videos.context import VideoContext
 from stoker.web.context import Platform
@@ -48,7 +51,9 @@ def fingerprint(body: schemas.VideoCreate) -> str:
     asked = json.dumps(body.model_dump(exclude={"input_reference"}), sort_keys=True)
     found = hashlib.sha256(asked.encode())
     if reference := body.input_reference:
-        found.update(reference.content or (reference.source or "").encode())
+        source = reference.source
+        given = source.raw if isinstance(source, Inline) else (source or "").encode()
+        found.update(reference.content or given)
     return found.hexdigest()
 
 
@@ -103,6 +108,8 @@ async def create(
             code="queue_full",
             retry_after_s=10,
         )
+    await context.quotas.take(session, entry.account_id, Quota.VIDEOS)
+    await files.reserve(session, context, entry.account_id, [reference] if reference else [])
     row = Video(
         id=new_id(Prefix.VIDEO),
         account_id=entry.account_id,
@@ -128,9 +135,7 @@ async def create(
 
 def response(context: VideoContext, row: Video) -> schemas.Video:
     status = JobStatus(row.status)
-    progress = row.progress
-    if status is JobStatus.IN_PROGRESS:
-        progress = max(progress, context.jobs.progress(row.id) or 0.0)
+    percent = int(context.jobs.shown(row) * 100)
     error = None
     if row.error_code:
         error = schemas.VideoError(code=row.error_code, message=row.error_message or "")
@@ -142,7 +147,7 @@ def response(context: VideoContext, row: Video) -> schemas.Video:
         model=row.model,
         prompt=row.prompt,
         status=status,
-        progress=100 if status is JobStatus.COMPLETED else min(99, int(progress * 100)),
+        progress=percent if status is JobStatus.COMPLETED else min(99, percent),
         seconds=row.seconds,
         size=row.size,
         error=error,
@@ -217,6 +222,7 @@ class Making:
 
     async def perform(self, row: Video, on_progress: OnProgress) -> Made:
         context, settings = self._context, self._context.settings
+        PARTY.set(Party(row.account_id))
         call = Call(
             task=row.pipeline,
             items=[{"prompt": row.prompt, "image": await self._reference(row)}],

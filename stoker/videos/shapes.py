@@ -1,4 +1,4 @@
-"""What a video will be, told before any model is loaded."""
+"""Size, length and frame rate of a video, computed before any model is loaded."""
 
 import asyncio
 import logging

@@ -7,7 +7,9 @@ from typing import Annotated, Any, TypeVar
 from fastapi import Depends, FastAPI, Request
 
 from stoker.config import Settings
+from stoker.inspection import Inspectors
 from stoker.media.collect import Collector
+from stoker.quotas.service import Quotas
 from stoker.runtime.interface import Runtime
 from stoker.store.blobs import Blobs
 from stoker.store.db import Database, Session
@@ -23,10 +25,12 @@ class Platform:
     """
 
     settings: Settings
+    quotas: Quotas
     database: Database
     blobs: Blobs
     secret: ServerSecret
     media: Collector
+    inspectors: Inspectors
     runtime: Runtime
 
 

@@ -1,10 +1,12 @@
 """The outermost ASGI layer: request ids, body limits, access log, errors in our shape."""
 
+import asyncio
 import logging
 import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Protocol
 
@@ -15,11 +17,14 @@ from fastapi.routing import RouteContext, iter_route_contexts
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stoker.errors import (
+    MOST_ERRORS,
+    CapacityError,
     InternalError,
     InvalidRequestError,
     MethodNotAllowedError,
@@ -31,13 +36,40 @@ from stoker.errors import (
 )
 from stoker.ids import Prefix, new_id
 from stoker.logs import request_id
+from stoker.web.disk import full_disk
+from stoker.web.outage import lost_database
+from stoker.web.structure import FREE_BYTES, Structure
 
 log = logging.getLogger("stoker.http")
 
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
-_BODY_LIMIT = "stoker.body_limit"
+_BODY_LIMITS = "stoker.body_limits"
 _HEADERS = "stoker.headers"
+_MAX_LENGTH_DIGITS = 18
 _METHODS = "methods_of_paths"
+_RETRY_AFTER_STOP_S = 5
+
+
+CLIENT_GONE = 499
+"""nginx's status for a client that closed the connection first; no standard has one."""
+
+
+class ClientGoneError(Exception):
+    """The client has closed the connection; its work was cancelled."""
+
+
+@dataclass(slots=True)
+class BodyLimits:
+    """Of one request's body."""
+
+    json: int
+    """Bytes of JSON beside the media in it."""
+    media: int
+    """Bytes of a body that may hold media."""
+    now: int | None
+    """What is enforced while it is read; None: nothing."""
+    is_counted: bool = True
+    """Whether its structure is counted, too, as that of JSON."""
 
 
 class RequestListener(Protocol):
@@ -61,10 +93,16 @@ class RequestContext:
     """Gives every request an id, a body limit and one log line."""
 
     def __init__(
-        self, app: ASGIApp, body_limit: int, metrics: RequestListener, traces: RequestTracer | None
+        self,
+        app: ASGIApp,
+        body_limit: int,
+        json_limit: int,
+        metrics: RequestListener,
+        traces: RequestTracer | None,
     ) -> None:
         self.app = app
         self.body_limit = body_limit
+        self.json_limit = min(json_limit, body_limit)
         self.metrics = metrics
         self.traces = traces
 
@@ -83,7 +121,7 @@ class RequestContext:
     async def _answer(self, scope: Scope, receive: Receive, send: Send, identifier: str) -> int:
         """Returns the status; 0 where none was sent."""
         token = request_id.set(identifier)
-        scope[_BODY_LIMIT] = self.body_limit
+        scope[_BODY_LIMITS] = BodyLimits(self.json_limit, self.body_limit, self.json_limit)
         started = time.perf_counter()
         status = 0
 
@@ -137,10 +175,30 @@ class LastResort:
             # No database and no file system takes a NUL, so nothing can have such a path.
             app = self.app if "\0" not in scope["path"] else error_response(_no_such_path(scope))
             await app(scope, receive, send_on)
-        except Exception:
-            log.exception("request failed")
+        except (ClientGoneError, ClientDisconnect):
+            # Nobody reads this; the log shows why the request ended.
             if not has_begun:
-                await error_response(InternalError())(scope, receive, send)
+                await Response(status_code=CLIENT_GONE)(scope, receive, send)
+        except asyncio.CancelledError:
+            # Nothing but the server's end cancels a request, and nobody waits for this task:
+            # uvicorn would answer with a plain text of its own.
+            if not has_begun:
+                await error_response(_stopping())(scope, receive, send)
+        except Exception as error:
+            told = full_disk(error) or lost_database(error)
+            if told is None:
+                log.exception("request failed")
+            if not has_begun:
+                await error_response(told or InternalError())(scope, receive, send)
+
+
+def _stopping() -> CapacityError:
+    return CapacityError(
+        "The server stops, and this was not done when the time for that was over. Send it again "
+        "when it is back.",
+        code="server_stopping",
+        retry_after_s=_RETRY_AFTER_STOP_S,
+    )
 
 
 class AllowedHosts:
@@ -178,9 +236,50 @@ def add_headers(request: Request, headers: Mapping[str, str]) -> None:
     request.scope[_HEADERS] = headers
 
 
+def body_limits(request: Request) -> BodyLimits:
+    return request.scope[_BODY_LIMITS]
+
+
+def request_of(path: str, body: bytes) -> Request:
+    """A request for JSON that the server makes to itself; its client never goes away."""
+    limits = BodyLimits(len(body), len(body), len(body))
+    scope: dict[str, Any] = {
+        "type": "http",
+        "method": "POST",
+        "path": path,
+        "query_string": b"",
+        "headers": [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+        ],
+        _BODY_LIMITS: limits,
+    }
+    messages = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+    async def receive() -> Message:
+        for message in messages:
+            return message
+        return await asyncio.Event().wait()  # pyright: ignore[reportReturnType]
+
+    return Request(scope, receive)
+
+
 def lift_body_limit(request: Request) -> None:
     """Leave the limit to this handler, which streams the body and counts for itself."""
-    request.scope[_BODY_LIMIT] = None
+    limits = body_limits(request)
+    limits.now, limits.is_counted = None, False
+
+
+def lift_body_limit_for_media(request: Request) -> None:
+    """Take a body as large as media are. What is JSON of it, this handler counts for itself."""
+    limits = body_limits(request)
+    limits.now, limits.is_counted = limits.media, False
+
+
+def declared_length(scope: Scope) -> int | None:
+    """The length of the body, where the client says it before."""
+    given = Headers(scope=scope).get("content-length", "")
+    return int(given) if given.isdecimal() and len(given) <= _MAX_LENGTH_DIGITS else None
 
 
 def route_of(scope: Scope) -> str | None:
@@ -195,33 +294,41 @@ def _request_id(scope: Scope) -> str:
 
 def _limited(scope: Scope, receive: Receive) -> Receive:
     received = 0
-    declared = Headers(scope=scope).get("content-length", "")
+    declared = declared_length(scope)
+    limits: BodyLimits = scope[_BODY_LIMITS]
+    structure: Structure | None = None
 
     async def limited_receive() -> Message:
-        nonlocal received
-        limit: int | None = scope[_BODY_LIMIT]
-        if limit is not None and declared.isdecimal() and int(declared) > limit:
-            raise _too_large(limit)
+        nonlocal received, structure
+        if limits.now is not None and declared is not None and declared > limits.now:
+            raise _too_large(limits.now)
         message = await receive()
-        received += len(message.get("body", b""))
-        if limit is not None and received > limit:
-            raise _too_large(limit)
+        body = message.get("body", b"")
+        received += len(body)
+        if limits.now is not None and received > limits.now:
+            raise _too_large(limits.now)
+        if limits.is_counted and (received > FREE_BYTES or message.get("more_body")):
+            structure = structure or Structure()
+            try:
+                structure.add(body)
+            except InvalidRequestError as error:
+                raise _BodyRefused(error) from error
         return message
 
     return limited_receive
 
 
-class _BodyTooLarge(HTTPException):
+class _BodyRefused(HTTPException):
     """FastAPI turns any other exception raised while it reads a body into its own 400."""
 
-    def __init__(self, error: PayloadTooLargeError) -> None:
+    def __init__(self, error: StokerError) -> None:
         super().__init__(error.status)
         self.error = error
 
 
-def _too_large(limit: int) -> _BodyTooLarge:
+def _too_large(limit: int) -> _BodyRefused:
     message = f"The request body is larger than {limit} bytes, the limit of this server."
-    return _BodyTooLarge(PayloadTooLargeError(message))
+    return _BodyRefused(PayloadTooLargeError(message))
 
 
 def error_response(error: StokerError) -> Response:
@@ -244,7 +351,7 @@ async def _on_stoker_error(_request: Request, error: Exception) -> Response:
 
 
 async def _on_http_exception(request: Request, error: Exception) -> Response:
-    if isinstance(error, _BodyTooLarge):
+    if isinstance(error, _BodyRefused):
         return error_response(error.error)
     status = error.status_code if isinstance(error, HTTPException) else 500
     if status == HTTPStatus.NOT_FOUND:
@@ -280,7 +387,9 @@ async def _on_validation_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, RequestValidationError):
         return error_response(InternalError())
     # The first part says where the field stood: in the body, the query, a header.
-    errors: list[Mapping[str, Any]] = [{**one, "loc": one["loc"][1:]} for one in error.errors()]
+    errors: list[Mapping[str, Any]] = [
+        {**one, "loc": one["loc"][1:]} for one in error.errors()[:MOST_ERRORS]
+    ]
     return error_response(from_validation(errors, _known_fields(request)))
 
 

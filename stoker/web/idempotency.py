@@ -44,10 +44,14 @@ class Idempotency:
         self._database = platform.database
         self._key = idempotency_key
 
-    async def known(self, status: int, fingerprint: str) -> Response | None:
-        """The remembered answer, before work is done that `run` would throw away."""
+    async def known(self, status: int, fingerprint: str | None = None) -> Response | None:
+        """The remembered answer, before work is done that `run` would throw away.
+
+        fingerprint: as `run` takes it.
+        """
         if self._key is None:
             return None
+        fingerprint = fingerprint or await self._body_sha256()
         async with self._database.reading() as session:
             record = await session.get(IdempotencyRecord, self._record_id())
         return self._replay(record, fingerprint, status) if record else None
@@ -66,7 +70,7 @@ class Idempotency:
         """
         if self._key is None:
             return _response((await create()).model_dump_json().encode(), status)
-        body_sha256 = fingerprint or hashlib.sha256(await self._request.body()).hexdigest()
+        body_sha256 = fingerprint or await self._body_sha256()
         if record := await session.get(IdempotencyRecord, self._record_id()):
             return self._replay(record, body_sha256, status)
         created = await create()
@@ -88,6 +92,9 @@ class Idempotency:
                 code="idempotency_in_progress",
             ) from error
         return _response(content, status)
+
+    async def _body_sha256(self) -> str:
+        return hashlib.sha256(await self._request.body()).hexdigest()
 
     def _record_id(self) -> str:
         # An operator acts for the account that this header names.
@@ -117,7 +124,7 @@ Idempotent = Annotated[Idempotency, made(Idempotency)]
 
 
 async def erase(session: Session, object_ids: Collection[str]) -> None:
-    """Drop the remembered answers that tell of objects, by their ids."""
+    """Drop the remembered answers that mention objects, by their ids."""
     await session.execute(
         delete(IdempotencyRecord).where(IdempotencyRecord.object_id.in_(object_ids))
     )

@@ -1,16 +1,21 @@
 """Lists: `{"object": "list", "data", "first_id", "last_id", "has_more"}`, paged by id."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from fastapi import Query
+import orjson
+from fastapi import Query, Response
 from pydantic import BaseModel
-from sqlalchemy import Select
+from sqlalchemy import ColumnElement, Select
 from sqlalchemy.orm import InstrumentedAttribute
 
 from stoker.store.db import NO_CONTROL, Session
 from stoker.web.dependencies import made
+
+PAGE_BYTES = 2 << 20
+"""About as much as one page of large objects holds."""
 
 Row = TypeVar("Row")
 Item = TypeVar("Item")
@@ -54,6 +59,24 @@ class Page(Generic[Row]):
         )
 
 
+async def json_page(page: Page[Row], schema: Callable[[Row], Any]) -> Response:
+    """A list of objects that may be large, as JSON: others have their turn after each of them."""
+    ids: list[str] = []
+    objects: list[bytes] = []
+    for row in page.rows:
+        shown = schema(row)
+        ids.append(shown.id)
+        objects.append(shown.model_dump_json().encode())
+        await asyncio.sleep(0)
+    rest = {
+        "first_id": ids[0] if ids else None,
+        "last_id": ids[-1] if ids else None,
+        "has_more": page.has_more,
+    }
+    parts = (b'{"object":"list","data":[', b",".join(objects), b"],", orjson.dumps(rest)[1:])
+    return Response(b"".join(parts), media_type="application/json")
+
+
 async def fetch_page(
     session: Session,
     statement: Select[Row],
@@ -61,13 +84,45 @@ async def fetch_page(
     query: PageQuery,
 ) -> Page[Row]:
     """Ids are time-ordered, so paging by id is paging by age."""
+    ordered = _ordered(statement, id_column, query).limit(query.limit + 1)
+    rows = (await session.scalars(ordered)).all()
+    return Page(rows[: query.limit], len(rows) > query.limit)
+
+
+async def fetch_light_page(
+    session: Session,
+    statement: Select[Row],
+    id_column: InstrumentedAttribute[str],
+    query: PageQuery,
+    *,
+    weight: ColumnElement[int],
+) -> Page[Row]:
+    """A page of rows that may be large: it ends before they are more than `PAGE_BYTES`.
+
+    weight: a row's bytes.
+    """
+    weights = statement.with_only_columns(id_column, weight)
+    ordered = _ordered(weights, id_column, query).limit(query.limit + 1)
+    found: Sequence[Any] = (await session.execute(ordered)).all()
+    taken = fitting([size for _, size in found[: query.limit]])
+    ids = [one for one, _ in found[:taken]]
+    rows = await session.scalars(_ordered(statement.where(id_column.in_(ids)), id_column, query))
+    return Page(rows.all(), len(found) > taken)
+
+
+def fitting(sizes: Sequence[int]) -> int:
+    """How many of some objects, whose bytes these are, go into one page: at least one."""
+    total = 0
+    for count, size in enumerate(sizes):
+        total += size
+        if total > PAGE_BYTES and count:
+            return count
+    return len(sizes)
+
+
+def _ordered(statement: Any, id_column: InstrumentedAttribute[str], query: PageQuery) -> Any:
     if query.order == "desc":
         statement = statement.order_by(id_column.desc())
-        if query.after:
-            statement = statement.where(id_column < query.after)
-    else:
-        statement = statement.order_by(id_column)
-        if query.after:
-            statement = statement.where(id_column > query.after)
-    rows = (await session.scalars(statement.limit(query.limit + 1))).all()
-    return Page(rows[: query.limit], len(rows) > query.limit)
+        return statement.where(id_column < query.after) if query.after else statement
+    statement = statement.order_by(id_column)
+    return statement.where(id_column > query.after) if query.after else statement

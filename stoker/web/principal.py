@@ -6,6 +6,8 @@ from enum import StrEnum
 
 from fastapi import Request
 
+from stoker.turns import PARTY, Party
+
 
 class Scope(StrEnum):
     DEPLOYMENT = "deployment"
@@ -32,4 +34,6 @@ def caller_of(request: Request) -> Principal | None:
 
 
 def know_caller(request: Request, caller: Principal) -> None:
+    """Note who has sent a request: its task is theirs from now on."""
     request.state.caller = caller
+    PARTY.set(Party(caller.account_id or "", caller.public_id))

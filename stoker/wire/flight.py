@@ -5,6 +5,7 @@ from a file outlives the process, whatever ended it; a message would still sit i
 """
 
 import mmap
+import os
 import struct
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,11 +17,14 @@ CAPACITY = 255
 _SLOT = struct.Struct(f"<{CAPACITY + 1}Q")
 
 
+_SIZE = _SLOT.size * SLOTS
+
+
 class FlightRecord:
     """The replica's end: writes the file at `path`, which it maps."""
 
     def __init__(self, path: Path) -> None:
-        path.write_bytes(bytes(_SLOT.size * SLOTS))
+        path.write_bytes(bytes(_SIZE))
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), 0)
         self.preparing = Slot(self, PREPARING)
@@ -64,10 +68,13 @@ def read(path: Path) -> set[int]:
 def read_slots(path: Path) -> tuple[set[int], set[int]]:
     """The requests that were being prepared or finished, and those in the engine."""
     try:
-        data = path.read_bytes()
+        # Whatever a replica has put in its place, nothing here waits for it or follows it.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+        with os.fdopen(descriptor, "rb") as file:
+            data = file.read(_SIZE)
     except OSError:
         data = b""
-    if len(data) < _SLOT.size * SLOTS:
+    if len(data or b"") < _SIZE:
         return set(), set()
     slots = [_SLOT.unpack_from(data, slot * _SLOT.size) for slot in range(SLOTS)]
     preparing, running = (set(ids[: min(count, CAPACITY)]) for count, *ids in slots)

@@ -5,6 +5,7 @@ from typing import Any, Literal, cast
 
 import msgspec
 
+from stoker.media.inline import Inline
 from stoker.media.media import Media
 
 MAX_STOPS = 16
@@ -118,7 +119,7 @@ def text_part(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
 
-def image_part(source: str, field: str) -> dict[str, Any]:
+def image_part(source: str | Inline, field: str) -> dict[str, Any]:
     """
     Args:
         source: what the client wrote.

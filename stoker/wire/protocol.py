@@ -19,8 +19,10 @@ Frame = bytes | memoryview
 
 _MediaHead = tuple[MediaKind, int | None, int]
 WeightFormat = Literal["int8", "int4"]
-Precision = Literal["f32", "bf16"]
-"""What OpenVINO computes in, as it names them."""
+Speculation = Literal["prompt_lookup", "off"]
+"""What guesses the next tokens of a language model that we schedule."""
+Precision = Literal["f32", "bf16", "i8"]
+"""What OpenVINO computes in, as it names them; what `i8` does not reach stays in float32."""
 VERDICT = "verdict.json"
 """In a conversion's folder, written last: without it the conversion did not end."""
 
@@ -38,9 +40,22 @@ class OwnEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     python: str
     """Its interpreter."""
     cache_dir: str
-    """A folder for what it keeps between starts."""
+    """A folder with the bytecode of its packages, which replicas may read."""
     gpu_share: float
     """The part of a GPU's memory that a replica may take."""
+    compiled_dir: str = ""
+    """A folder for what it compiles for a GPU: of one deployment, as others would run it."""
+
+
+class Cell(msgspec.Struct, frozen=True):
+    """What a process that runs a model has to itself."""
+
+    folder: str
+    """For all that it writes; it goes with the process."""
+    user: int | None
+    """Whom it is to become, where root starts it."""
+    kept_back: str
+    """The server's data, of which it gets what else it is told of, and nothing more."""
 
 
 class Sharing(StrEnum):
@@ -88,6 +103,13 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
     """On OpenVINO, if the model was converted and tried already."""
     environment: OwnEnvironment | None = None
     """Of an engine that needs one."""
+    cell: Cell
+    secret_path: str
+    """Of a file with what it proves by who it is; it removes it."""
+    conversions: str = ""
+    """The folder of those of its model, which it may be told to go on with."""
+    cache_bytes: int = 2 << 30
+    """The most that a language model's keys and values may take on a CPU."""
     options: dict[str, Any] = {}
     """The deployment's `config`: what its engine takes."""
 
@@ -103,8 +125,11 @@ class Conversion(msgspec.Struct, frozen=True, kw_only=True):
     log_path: str
     threads: int
     limits: MediaLimits
+    cell: Cell
     weight_format: WeightFormat | None = None
-    """Of a language model: its weights are rounded to that."""
+    """Its weights are rounded to that."""
+    in_int8: bool = False
+    """Weights and activations are, to eight bits."""
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,6 +144,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     log_path: str
     threads: int
     limits: MediaLimits
+    cell: Cell
 
 
 class TrialVerdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,6 +155,10 @@ class TrialVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """Why it did not pass, a sentence for the deployment's owner."""
     difference: float | None = None
     """The largest from the reference, as a share of the reference's largest output."""
+    cosine: float | None = None
+    """The least of an answer with the reference's, of a model that was rounded."""
+    labels: float | None = None
+    """The share of clear ones that stayed on top there."""
     speedup: float | None = None
     """Over torch, for one sample and for a batch: the geometric mean. None: not measured."""
 
@@ -136,66 +166,6 @@ class TrialVerdict(msgspec.Struct, frozen=True, kw_only=True):
 def sign_of(verdict_path: str) -> str:
     """The file that a trial touches after each step, once the model is compiled."""
     return f"{verdict_path}.running"
-
-
-# --- engine host: commands and events, one JSON line each ---
-
-
-class Fork(msgspec.Struct, frozen=True, tag="fork"):
-    replica: ReplicaSpec
-
-
-class Convert(msgspec.Struct, frozen=True, tag="convert"):
-    job: Conversion
-
-
-class Try(msgspec.Struct, frozen=True, tag="try"):
-    job: Trial
-
-
-class Signal(msgspec.Struct, frozen=True, tag="signal"):
-    """Send a signal to a child that has not ended."""
-
-    replica_id: str
-    signal: int
-
-
-class Preload(msgspec.Struct, frozen=True, tag="preload"):
-    """Import the modelling code of an architecture, so that forks find it done."""
-
-    name: str
-    """A model type of transformers, or a pipeline's class of diffusers; from an artifact."""
-    library: Literal["transformers", "diffusers"] = "transformers"
-
-
-class HostReady(msgspec.Struct, frozen=True, tag="host_ready"):
-    """The imports are done: commands are obeyed from now on."""
-
-    threads: int
-    """Threads of the host process: more than one makes forking unsafe."""
-
-
-class Preloaded(msgspec.Struct, frozen=True, tag="preloaded"):
-    threads: int
-    """As of `HostReady`: what was imported may have started some."""
-
-
-class Forked(msgspec.Struct, frozen=True, tag="forked"):
-    replica_id: str
-    pid: int
-
-
-class Exited(msgspec.Struct, frozen=True, tag="exited"):
-    """A child was reaped."""
-
-    replica_id: str
-    """Of a conversion or a trial, its id."""
-    status: int
-    """Exit code, or minus the signal's number."""
-
-
-HostCommand = Fork | Convert | Try | Signal | Preload
-HostEvent = HostReady | Preloaded | Forked | Exited
 
 
 # --- gateway → replica ---
@@ -215,11 +185,15 @@ class Work(msgspec.Struct, frozen=True, tag="work"):
     """For the task, once every item has its result."""
     stream: bool = False
     """True: the answer goes out in `Parts` as it is made. It has one item then."""
+    key: str = ""
+    """The API key that asked for it: those of different ones take turns."""
 
 
 class Generate(msgspec.Struct, frozen=True, tag="generate"):
     id: int
     generation: Generation
+    key: str = ""
+    """As of `Work`."""
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
@@ -256,6 +230,8 @@ class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
     """Whether a conversion may be tried."""
     sharing: Sharing | None = None
     """What may share a forward pass, where that was looked for."""
+    note: str = ""
+    """What whoever deployed it should know."""
 
 
 class LoadFailed(msgspec.Struct, frozen=True, tag="load_failed"):
@@ -309,7 +285,7 @@ class Failure(msgspec.Struct, frozen=True, tag="failure"):
     id: int
     code: str
     """`invalid_request`, `invalid_media` or `context_length_exceeded` for an input,
-    `inference_failed` for the model."""
+    `template_failed` or `inference_failed` for the model."""
     message: str
     param: str | None
 
@@ -324,6 +300,10 @@ class Batches(msgspec.Struct):
     passes: list[int] = msgspec.field(default_factory=lambda: [0] * (len(BATCH_SIZES) + 1))
     samples: int = 0
     """Of all passes together."""
+    drafted: int = 0
+    """Tokens of language models that were guessed and computed in these."""
+    accepted: int = 0
+    """Of those, the ones that were drawn."""
 
     def count(self, size: int) -> None:
         self.passes[bisect_left(BATCH_SIZES, size)] += 1
@@ -331,7 +311,12 @@ class Batches(msgspec.Struct):
 
     def __add__(self, other: "Batches") -> "Batches":
         passes = [one + two for one, two in zip(self.passes, other.passes, strict=True)]
-        return Batches(passes, self.samples + other.samples)
+        return Batches(
+            passes,
+            self.samples + other.samples,
+            self.drafted + other.drafted,
+            self.accepted + other.accepted,
+        )
 
 
 class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
@@ -340,7 +325,8 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     progress: int
     """Grows with every step of work done: accepted work and no growth means a hang."""
     accepted: int
-    """Requests accepted and not yet answered."""
+    """Requests not answered yet, and threads that have not left what they began: what was
+    cancelled counts until then."""
     memory_bytes: int
     """Proportional set size: pages shared with others count by their share."""
     own_bytes: int
@@ -351,6 +337,8 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     cache_usage: float | None
     """The share of the key-value cache that requests hold, of language models."""
     batches: Batches
+    stuck_s: float = 0.0
+    """For how long one of its threads has had work and made no step, whatever the others do."""
 
 
 class Calibrated(msgspec.Struct, frozen=True, tag="calibrated"):

@@ -24,7 +24,7 @@ class TestCreate:
         response = operator.post(ACCOUNTS, json={"name": "Team Ω"})
         assert response.status_code == 201
         account = response.json()
-        assert set(account) == {"id", "object", "name", "created_at"}
+        assert set(account) == {"id", "object", "name", "quotas", "created_at"}
         assert account["id"].startswith("acct_")
         assert (account["object"], account["name"]) == ("account", "Team Ω")
         assert account["created_at"].endswith("Z")

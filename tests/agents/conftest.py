@@ -7,13 +7,14 @@ import httpx
 import pytest
 
 import stoker.demo
+from tests.agents.lab import lab
 from tests.agents.support import Account
 from tests.agents.tools import Tools, serving
 from tests.support.databases import migrated, postgres_url
 from tests.support.deploying import deploy, wait_for
 from tests.support.server import Server
 
-__all__ = ["migrated", "postgres_url"]
+__all__ = ["lab", "migrated", "postgres_url"]
 
 MODELS = Path(stoker.demo.__file__).parent / "models"
 MODEL = MODELS / "tiny-chat"

@@ -41,7 +41,26 @@ LISTS: dict[str, Any] = {
     "names": {
         "tools": [
             named(one)
-            for one in ("get weather!", "get weather?", "", "a" * 300, "b" * 300, "b" * 301, "né")
+            for one in ("get weather!", "get weather?", "", "a" * 128, "b" * 127, "b" * 128, "né")
+        ]
+    },
+    "long-name": {"tools": [named("a" * 7_000_000)]},
+    "schemas": {
+        "tools": [
+            named(f"look_{number}", inputSchema={"type": "object", "description": "a" * 60_000})
+            for number in range(20)
+        ]
+    },
+    "lists": {"tools": [named("look", inputSchema={"type": "object", "a": [[]] * 100_000})]},
+    "catastrophic": {
+        "tools": [
+            named(
+                "get_weather",
+                outputSchema={
+                    "type": "object",
+                    "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}},
+                },
+            )
         ]
     },
     "huge-number": {
@@ -64,6 +83,9 @@ RESULTS: dict[str, Any] = {
     "odd-block": {"content": [{"type": "hologram", "data": CANARY}]},
     "image": {"content": [{"type": "image", "data": "AAAA", "mimeType": "image/png"}]},
     "structured": {"content": [], "structuredContent": {"temperature": 21}},
+    "catastrophic": {"content": [], "structuredContent": {"a": "a" * 40 + "!"}},
+    "parts": {"content": [{"type": "text", "text": "a"}] * 5000},
+    "many-parts": {"content": [{"type": "text", "text": "a"}] * 150_000},
     "error-result": {"content": [{"type": "text", "text": "no such city"}], "isError": True},
     "long": {"content": [{"type": "text", "text": "a" * (2 * MIB)}]},
     "prompt": {

@@ -152,6 +152,7 @@ class TestCreate:
         check_error(answer, 400, "InvalidRequestError", "invalid_request", param)
         assert account.get(AGENTS) == before
 
+    @pytest.mark.case(23)
     @pytest.mark.parametrize(
         "url",
         [
@@ -358,6 +359,7 @@ def run(account: Account) -> str:
     return run
 
 
+@pytest.mark.case(24)
 class TestStrangers:
     """An agent or a run of another account is not there, whatever is asked of it."""
 

@@ -97,6 +97,7 @@ def one(client: httpx.Client, agent: str, number: int) -> tuple[str, int]:
     return run["id"], asked_for_tool
 
 
+@pytest.mark.fault("e4")
 def test_deleting_while_executing(
     traced_server: Server, client: httpx.Client, agent: str, chat: str
 ) -> None:

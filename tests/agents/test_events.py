@@ -153,6 +153,7 @@ class TestStream:
         answer = account.client.get(f"{ended}/events", headers=headers)
         check_error(answer, 400, "InvalidRequestError", "invalid_request", "Last-Event-ID")
 
+    @pytest.mark.fault("e4")
     def test_deletion_ends_it(self, account: Account, weather_tools: Tools) -> None:
         waiting = account.run(account.agent(tools=[WEATHER]))
         speaking = account.run(account.agent(), COUNT)

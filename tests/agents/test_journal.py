@@ -2,127 +2,33 @@
 
 import asyncio
 import contextlib
+import sqlite3
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from datetime import timedelta
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from sqlalchemy import delete, event, select
+from sqlalchemy import select
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 from stoker.agents import journal as module
 from stoker.agents import repository, run_service, stream
 from stoker.agents.events import MESSAGE_DELTA, REASONING_DELTA, STEP_STARTED, Event
 from stoker.agents.followers import Followers
-from stoker.agents.journal import Journal, LostError, Writer, append, sealed
-from stoker.agents.sealing import Sealer, new_key
-from stoker.agents.work import read
+from stoker.agents.journal import LostError, append, sealed
+from stoker.agents.sealing import Sealer
 from stoker.errors import InternalError
-from stoker.ids import Prefix, new_id
-from stoker.store import db
-from stoker.store.db import Database
+from stoker.store import db, waiting
 from stoker.store.secret import ServerSecret
-from stoker.store.tables.accounts import Account
-from stoker.store.tables.agents import Agent, Run, RunEvent
+from stoker.store.tables.agents import Run, RunEvent
+from tests.agents.lab import Lab, counted_commits
 from tests.agents.support import parsed
-
-TOKEN = "of the holder"
-
-
-class Lab:
-    """A journal at work, and runs to write."""
-
-    def __init__(self, database: Database, secret: ServerSecret) -> None:
-        self.database = database
-        self.secret = secret
-        self.followers = Followers()
-        self.journal = Journal(database, self.followers)
-
-    async def run(self, **fields: Any) -> Run:
-        given: dict[str, Any] = {
-            "id": new_id(Prefix.RUN),
-            "account_id": "acct_runs",
-            "agent_id": "agent_runs",
-            "api_key": "key_runs",
-            "deployment_id": "dep_1",
-            "model": "chat",
-            "content_key": new_key(self.secret),
-            "asked": b"",
-            "status": "in_progress",
-            "progress": 0.0,
-            "tries": 1,
-            "losses": 0,
-            "lock_token": TOKEN,
-            "created_at": db.now(),
-        }
-        row = Run(**given | fields)
-        async with self.database.transaction() as session:
-            session.add(row)
-        return row
-
-    def writer(self, row: Run, last: int = 0) -> Writer:
-        return self.journal.writer(row, self.sealer(row), last)
-
-    def sealer(self, row: Run) -> Sealer:
-        return Sealer(self.secret, row.content_key)
-
-    async def events(self, row: Run) -> list[Event]:
-        async with self.database.reading() as session:
-            rows = await repository.events(session, row.id, after=0, limit=10_000)
-        return read(self.sealer(row), rows)
-
-    async def row(self, run_id: str) -> Run | None:
-        async with self.database.reading() as session:
-            return await session.get(Run, run_id)
-
-
-@pytest.fixture
-async def lab(migrated: Database, tmp_path: Path) -> AsyncIterator[Lab]:
-    async with migrated.transaction() as session:
-        for table in (RunEvent, Run, Agent):
-            await session.execute(delete(table))
-        if await session.get(Account, "acct_runs") is None:
-            session.add(Account(id="acct_runs", name="runs", created_at=db.now()))
-            await session.flush()
-        session.add(
-            Agent(
-                id="agent_runs",
-                account_id="acct_runs",
-                name="a",
-                model="chat",
-                tools=[],
-                max_steps=1,
-                config={},
-                created_at=db.now(),
-                updated_at=db.now(),
-            )
-        )
-    lab = Lab(migrated, ServerSecret(tmp_path))
-    task = asyncio.create_task(lab.journal.run())
-    yield lab
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
 
 
 def told(events: Sequence[Event]) -> list[tuple[int, str, Any]]:
     return [(one.sequence, one.type, one.data) for one in events]
-
-
-@contextlib.contextmanager
-def counted_commits(database: Database) -> Any:
-    commits: list[None] = []
-
-    def note(_connection: Any) -> None:
-        commits.append(None)
-
-    event.listen(database.engine.sync_engine, "commit", note)
-    try:
-        yield commits
-    finally:
-        event.remove(database.engine.sync_engine, "commit", note)
 
 
 class TestWriting:
@@ -222,7 +128,7 @@ class TestWriting:
     ) -> None:
         row = await lab.run()
         writer, fails = lab.writer(row), 3
-        monkeypatch.setattr(module, "RETRY_S", 0.01)
+        monkeypatch.setattr(waiting, "RETRY_S", 0.01)
         add_events = repository.add_events
 
         async def failing(*given: Any) -> None:
@@ -270,6 +176,92 @@ class TestWriting:
         assert await lab.events(bad) == []
 
 
+def deep(levels: int = 100_000) -> dict[str, Any]:
+    """What no encoder has the stack for."""
+    found: dict[str, Any] = {}
+    for _ in range(levels):
+        found = {"a": found}
+    return found
+
+
+class TestM6:
+    """An event that cannot be written harms its own run, and no other."""
+
+    async def check_others(self, lab: Lab) -> None:
+        async with asyncio.timeout(20):
+            row = await lab.run()
+            writer = lab.writer(row)
+            writer.add(STEP_STARTED, {"step": 1})
+            await writer.commit()
+        assert told(await lab.events(row)) == [(1, STEP_STARTED, {"step": 1})]
+
+    @pytest.mark.parametrize("error", [RecursionError, MemoryError, OverflowError, KeyError])
+    async def test_cannot_be_sealed(
+        self, lab: Lab, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+    ) -> None:
+        bad, good = await lab.run(), await lab.run()
+        failing, fine = lab.writer(bad), lab.writer(good)
+
+        def fail(_value: Any) -> bytes:
+            raise error
+
+        monkeypatch.setattr(failing.sealer, "seal", fail)
+        failing.add(STEP_STARTED, {"step": 1})
+        fine.add(STEP_STARTED, {"step": 2})
+        async with asyncio.timeout(20):
+            with pytest.raises(error):
+                await failing.commit()
+            await fine.commit()
+        assert told(await lab.events(good)) == [(1, STEP_STARTED, {"step": 2})]
+        with pytest.raises(error):
+            failing.add(STEP_STARTED, {"step": 3})
+        await self.check_others(lab)
+
+    async def test_nested_too_deeply(self, lab: Lab) -> None:
+        writer = lab.writer(await lab.run())
+        writer.add(STEP_STARTED, deep())
+        async with asyncio.timeout(20):
+            with pytest.raises(RecursionError):
+                await writer.commit()
+        await self.check_others(lab)
+
+    async def test_larger_than_the_database_takes(self, lab: Lab) -> None:
+        if not lab.database.is_sqlite:
+            pytest.skip("its limit cannot be lowered")
+        bad, good = await lab.run(), await lab.run()
+        async with lab.database.engine.connect() as connection:
+            driver: Any = (await connection.get_raw_connection()).driver_connection
+            limit = driver._conn.setlimit
+            await driver._execute(limit, sqlite3.SQLITE_LIMIT_LENGTH, 100_000)
+        failing, fine = lab.writer(bad), lab.writer(good)
+        failing.add(STEP_STARTED, {"text": "a" * 200_000})
+        fine.add(STEP_STARTED, {"step": 2})
+        async with asyncio.timeout(20):
+            with pytest.raises(DBAPIError):
+                await failing.commit()
+            await fine.commit()
+        assert told(await lab.events(good)) == [(1, STEP_STARTED, {"step": 2})]
+        await self.check_others(lab)
+
+    @pytest.mark.fault("c5")
+    async def test_database_that_comes_back(
+        self, lab: Lab, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(waiting, "RETRY_S", 0.01)
+        add, tries = repository.add_events, 0
+
+        async def sometimes(*given: Any) -> None:
+            nonlocal tries
+            tries += 1
+            if tries < 4:
+                raise OperationalError("INSERT", {}, sqlite3.OperationalError("disk is full"))
+            await add(*given)
+
+        monkeypatch.setattr(repository, "add_events", sometimes)
+        await self.check_others(lab)
+        assert tries == 4
+
+
 class TestFences:
     async def test_replaced_token(self, lab: Lab) -> None:
         row = await lab.run()
@@ -312,6 +304,7 @@ class TestFences:
             await lost
         assert [one.data["step"] for one in await lab.events(row)] == [1, 2]
 
+    @pytest.mark.fault("e4")
     async def test_deleted_run(self, lab: Lab) -> None:
         row, other = await lab.run(), await lab.run()
         writer, others = lab.writer(row), lab.writer(other)
@@ -326,9 +319,10 @@ class TestFences:
         assert (type(late), fine) == (LostError, None)
         assert await lab.row(row.id) is None
         async with lab.database.reading() as session:
-            assert await repository.events(session, row.id, after=0, limit=10) == []
+            assert not (await repository.events(session, row.id, after=0, limit=10)).rows
         assert len(await lab.events(other)) == 1
 
+    @pytest.mark.fault("e4")
     async def test_many_deleted_while_they_are_written(self, lab: Lab) -> None:
         """Both lock many rows: in one order, or they would wait for each other."""
         rows = [await lab.run() for _ in range(60)]
@@ -380,7 +374,8 @@ class TestSealing:
         writer.add(STEP_STARTED, {"text": "canary"})
         await writer.commit()
         async with lab.database.reading() as session:
-            first, second = await repository.events(session, row.id, after=0, limit=10)
+            page = await repository.events(session, row.id, after=0, limit=10)
+        first, second = page.rows
         assert b"canary" not in first.data + second.data
         assert first.data != second.data, "the same text is not seen to be the same"
 

@@ -69,6 +69,7 @@ def check_resumed(account: Account, run: str, seen: list[dict[str, Any]], answer
     assert [*account.stream(run, seen[-1]["id"])] == events[len(seen) :]
 
 
+@pytest.mark.fault("b4")
 def test_killed(
     agent_server: Server, account: Account, weather_tools: Tools, counted: str, counting: str
 ) -> None:
@@ -122,6 +123,7 @@ def test_killed(
     assert account.until(waiting)["output"] == ANSWERED
 
 
+@pytest.mark.fault("a2")
 def test_worker_lost(account: Account, counted: str, counting: str) -> None:
     with account.slowed():
         run = account.run(counting, COUNT)
@@ -129,6 +131,30 @@ def test_worker_lost(account: Account, counted: str, counting: str) -> None:
     (worker,) = deployment(account.client, account.deployment_id)["workers"]
     os.kill(worker["pid"], signal.SIGKILL)
     check_resumed(account, run, seen, counted)
+
+
+@pytest.mark.fault("a2")
+def test_stream_of_a_lost_worker_ends_with_an_error(account: Account) -> None:
+    asked = {
+        "model": "chat",
+        "messages": [{"role": "user", "content": COUNT}],
+        "max_tokens": TOKENS,
+        "stream": True,
+    }
+    path = "/v1/chat/completions"
+    with account.slowed(), account.client.stream("POST", path, json=asked) as response:
+        lines = (line for line in response.iter_lines() if line)
+        said = [json.loads(next(lines).removeprefix("data: ")) for _ in range(3)]
+        (worker,) = deployment(account.client, account.deployment_id)["workers"]
+        os.kill(worker["pid"], signal.SIGKILL)
+        *_, last = lines
+    assert response.status_code == 200
+    assert all(one["choices"] for one in said)
+    # Nobody can take it for the whole answer.
+    assert json.loads(last.removeprefix("data: "))["error"]["code"] == "worker_lost"
+    wait_for(account.client, account.deployment_id, "ready")
+    whole = account.post(path, 200, **{**asked, "stream": False, "max_tokens": 4})
+    assert whole["usage"]["completion_tokens"] == 4
 
 
 def test_stopped(agent_server: Server, account: Account, counted: str, counting: str) -> None:

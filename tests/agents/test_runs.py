@@ -427,6 +427,7 @@ class TestKeys:
     def key(self, account: Account, **fields: Any) -> dict[str, Any]:
         return account.post("/v1/api-keys", scope="account", **fields)
 
+    @pytest.mark.fault("e5")
     def test_revoked_key_ends_its_runs(self, agent_server: Server, account: Account) -> None:
         agent, made = account.agent(tools=[WEATHER]), self.key(account)
         with agent_server.client(made["key"]) as client:

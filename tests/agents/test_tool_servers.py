@@ -113,12 +113,18 @@ class TestListing:
             ("many", "more than 128 tools"),
             ("endless", "more than 128 tools"),
             ("huge-number", "more than 63 bits"),
+            ("long-name", "has 7000000 characters; the limit is 128"),
+            ("schemas", "more than 1048576 characters together"),
         ],
     )
     async def test_too_much(self, servers: ToolServers, url: str, way: str, why: str) -> None:
         with pytest.raises(InvalidRequestError, match=why) as caught:
             await servers.list(server(f"{url}/{way}"), ())
         assert caught.value.code == "tool_server_unusable"
+
+    async def test_m5_too_many_objects_are_not_parsed(self, hurried: ToolServers, url: str) -> None:
+        with pytest.raises(CapacityError):
+            await hurried.list(server(f"{url}/lists"), ())
 
     async def test_names_are_made_usable(self, servers: ToolServers, url: str) -> None:
         taken = {"get_weather_", "tool"}
@@ -177,6 +183,23 @@ class TestCalling:
         output = await servers.call(server(f"{url}/{way}"), "get_weather", {})
         assert (output.text, output.is_error) == (text, is_error)
 
+    async def test_m5_too_many_parts(self, servers: ToolServers, url: str) -> None:
+        output = await servers.call(server(f"{url}/parts"), "get_weather", {})
+        assert output.is_error
+        assert "5000 parts; the limit is 4096" in output.text
+        output = await servers.call(server(f"{url}/many-parts"), "get_weather", {})
+        assert output.is_error
+        assert len(output.text) < 1000
+
+    async def test_m5_schema_of_a_result_is_not_matched(
+        self, servers: ToolServers, url: str
+    ) -> None:
+        """Its pattern would take until the end of time, on the event loop."""
+        odd = server(f"{url}/catastrophic")
+        await servers.list(odd, ())
+        output = await servers.call(odd, "get_weather", {})
+        assert (json.loads(output.text), output.is_error) == ({"a": "a" * 40 + "!"}, False)
+
     async def test_arguments_that_are_no_text(self, servers: ToolServers, url: str) -> None:
         odd = server(f"{url}/text-result")
         output = await servers.call(odd, "get_weather", json.loads('{"city": "\\ud800"}'))
@@ -214,6 +237,7 @@ class TestCalling:
             assert not (await servers.call(one, "get_weather", {})).is_error
 
 
+@pytest.mark.case(23)
 class TestHosts:
     @pytest.mark.parametrize(
         "address", ["127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "2130706433", "0"]

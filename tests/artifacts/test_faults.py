@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import resource
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +33,7 @@ def own(mortal_gateway: Server) -> Server:
 
 
 class TestKilledServer:
+    @pytest.mark.fault("b1")
     def test_upload_goes_on(self, own: Server, bert: Path) -> None:
         weights = _large_weights(bert)
         with own.account() as client:
@@ -55,6 +57,7 @@ class TestKilledServer:
             assert upload.complete().json()["artifact"]["status"] == "ready"
             assert weights in upload.stored()
 
+    @pytest.mark.fault("b2")
     def test_in_the_middle_of_completing(self, own: Server, bert: Path) -> None:
         with own.account() as client:
             upload = Uploading.open(own, client)
@@ -117,6 +120,7 @@ class TestAtOnce:
 
     ROUNDS = 8
 
+    @pytest.mark.fault("e1")
     def test_two_sessions(self, upload: Uploading) -> None:
         client, url = upload.client, f"{ARTIFACTS}/{upload.artifact_id}/uploads"
         with ThreadPoolExecutor(4) as pool:
@@ -127,6 +131,7 @@ class TestAtOnce:
         assert len(ids) == 8
         assert open_ids == {upload.artifact()["upload_id"]}
 
+    @pytest.mark.fault("e3")
     def test_deploy_and_upload(self, ready: Uploading) -> None:
         client, artifact = ready.client, f"{ARTIFACTS}/{ready.artifact_id}"
         body = {"model": "raced", "artifact_id": ready.artifact_id}
@@ -144,6 +149,7 @@ class TestAtOnce:
                 assert ready.artifact()["status"] == "ready"
         assert len(ready.stored()) == 4
 
+    @pytest.mark.fault("e2")
     def test_deploy_and_delete(self, server: Server, client: httpx.Client, bert: Path) -> None:
         for number in range(self.ROUNDS // 2):
             upload = Uploading.open(server, client)
@@ -158,6 +164,7 @@ class TestAtOnce:
             assert client.get(artifact).status_code == (404 if deleted.is_success else 200)
 
 
+@pytest.mark.fault("c1")
 class TestFullDisk:
     def test_file_size_limit(self, own: Server) -> None:
         """A disk that takes no more, by a limit that can be lifted again."""
@@ -180,14 +187,24 @@ class TestFullDisk:
             server.account() as client,
         ):
             upload = Uploading.open(server, client)
-            error(upload.put("a.txt", bytes(40 * MIB)), 503, "insufficient_storage")
+            # Of so much that was told nothing is taken; of what was not, as much as fits.
+            opened = client.post(
+                f"{ARTIFACTS}/{upload.artifact_id}/uploads", json={"size_bytes": 40 * MIB}
+            )
+            error(opened, 503, "insufficient_storage")
+            content = (bytes(MIB) for _ in range(40))
+            error(upload.put("a.txt", content), 503, "insufficient_storage")
             kept = upload.offset("a.txt")
             assert 10 * MIB < kept < 24 * MIB
+            # What is left is the database's, which goes on.
+            assert shutil.disk_usage(disk).free > 0
+            assert client.post(ARTIFACTS, json={"display_name": "another"}).status_code == 201
             # Full or not, the session can be given up, and that makes room.
             assert client.delete(upload.url).status_code == 200
             assert eventually(lambda: not upload.folder.exists())
             upload = Uploading.open(server, client, upload.artifact_id)
-            assert upload.put("a.txt", bytes(kept)).status_code == 200
+            # But for what the database has grown by.
+            assert upload.put("a.txt", bytes(kept - MIB)).status_code == 200
 
 
 class TestMemory:

@@ -143,6 +143,7 @@ class TestContentRange:
         error(answer, 409, "size_mismatch")
 
 
+@pytest.mark.case(19)
 class TestLimits:
     LIMIT = 8 * MIB
 
@@ -185,6 +186,7 @@ class TestLimits:
         error(answer, 413, "payload_too_large")
 
 
+@pytest.mark.case(8)
 class TestPaths:
     def test_nul_is_no_path_at_all(self, upload: Uploading) -> None:
         assert upload.put("a%00.json", b"{}").status_code == 404
@@ -239,6 +241,7 @@ class TestHead:
         assert upload.head("a.txt").status_code == 404
 
 
+@pytest.mark.fault("d3")
 class TestBrokenOff:
     def test_full_parts_stay(self, upload: Uploading) -> None:
         content = data(4 * MIB + 7)

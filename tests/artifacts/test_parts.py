@@ -82,6 +82,7 @@ class TestAgain:
         assert eventually(lambda: upload.stored() == [data(MIB)])
         assert upload.file(PATH)["received"] == MIB
 
+    @pytest.mark.fault("e1")
     def test_at_once_gives_one_or_the_other(self, upload: Uploading) -> None:
         contents = [data(MIB, seed=seed) for seed in range(6)]
         with ThreadPoolExecutor(6) as pool:

@@ -4,6 +4,8 @@ import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import pytest
@@ -12,6 +14,7 @@ from stoker.artifacts import completion, service
 from stoker.artifacts.schemas import ArtifactCreate
 from stoker.config import Settings
 from stoker.errors import ConflictError
+from stoker.quotas.service import Quotas
 from stoker.store.blobs import Blobs
 from stoker.store.db import Database
 from stoker.store.tables.artifacts import Artifact, Upload, UploadFile
@@ -183,6 +186,7 @@ class TestComplete:
 
 
 class TestRefusedFiles:
+    @pytest.mark.case(1, 2)
     def test_pickle_by_another_name(self, server: Server, client: httpx.Client, bert: Path) -> None:
         upload = Uploading.open(server, client)
         upload.put_folder(bert)
@@ -300,7 +304,8 @@ class TestDeployedMeanwhile:
         artifact, upload = await _session(database, blobs)
         await _deployed(database, artifact)
         with pytest.raises(ConflictError, match="quick-tagger") as raised:
-            await completion.complete(database, blobs, ACCOUNT, artifact.id, upload.id)
+            platform: Any = SimpleNamespace(database=database, blobs=blobs)
+            await completion.complete(platform, ACCOUNT, artifact.id, upload.id)
         assert raised.value.code == "artifact_in_use"
         artifact, upload = await _rows(database, artifact, upload)
         assert (artifact.status, upload.status) == ("uploading", "open")
@@ -368,11 +373,12 @@ def _write(blobs: Blobs, key: str) -> None:
 async def _session(database: Database, blobs: Blobs) -> tuple[Artifact, Upload]:
     """An open session with one file."""
     async with database.transaction() as session:
-        artifact = service.create(session, ACCOUNT, ArtifactCreate(display_name="x"))
+        settings = Settings(data_dir=blobs.root)
+        platform: Any = SimpleNamespace(settings=settings, blobs=blobs, quotas=Quotas(settings))
+        create = ArtifactCreate(display_name="x")
+        artifact = await service.create(session, platform.quotas, ACCOUNT, create)
         await session.flush()
-        artifact, upload = await service.open_upload(
-            session, blobs, Settings(), ACCOUNT, artifact.id
-        )
+        artifact, upload = await service.open_upload(session, platform, ACCOUNT, artifact.id)
         session.add(UploadFile(upload_id=upload.id, path="config.json", blob_key=_key(upload)))
     _write(blobs, _key(upload))
     return artifact, upload

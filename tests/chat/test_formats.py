@@ -316,6 +316,26 @@ MALFORMED: dict[str, tuple[str, str, str]] = {
         '{"name": "get_time", "other": {}} and so on',
         '{"name": "get_time", "other": {}} and so on',
     ),
+    "llama, a name that is no string": (
+        "llama3",
+        '{"name": "\\get_time", "parameters": {}}',
+        '{"name": "\\get_time", "parameters": {}}',
+    ),
+    "hermes, a name that is no string": (
+        "hermes",
+        '<tool_call>{"name": "\\get_time", "arguments": {}}</tool_call>',
+        '{"name": "\\get_time", "arguments": {}}',
+    ),
+    "llama, a name that is half a character": (
+        "llama3",
+        '{"name": "\\ud83d", "parameters": {}}',
+        '{"name": "\\ud83d", "parameters": {}}',
+    ),
+    "mistral, a name that is half a character": (
+        "mistral",
+        '[TOOL_CALLS] [{"name": "\\ud83d", "arguments": {}}]',
+        '[{"name": "\\ud83d", "arguments": {}}]',
+    ),
     "python's set": ("pythonic", "[get_time(a={1, 2})]", "[get_time(a={1, 2})]"),
     "python's bytes": ("pythonic", "[get_time(a=b'x')]", "[get_time(a=b'x')]"),
     "python's complex": ("pythonic", "[get_time(a=1+2j)]", "[get_time(a=1+2j)]"),
@@ -341,7 +361,7 @@ class TestMalformedCalls:
         form, text, expected = MALFORMED[name]
         answer = read(form, text)
         assert answer.calls == []
-        assert expected in answer.text
+        assert answer.text.count(expected) == 1
 
     @pytest.mark.parametrize("name", [name for name in MALFORMED if name != "deep"])
     def test_in_any_pieces(self, name: str) -> None:
@@ -358,6 +378,15 @@ class TestMalformedCalls:
                 "One.wrongTwo.",
                 "One.<tool_call>wrong</tool_call>Two.",
             )
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_all_text_where_it_only_begins_like_a_call(self, seed: int) -> None:
+        """Also the rest of a piece in which that shows."""
+        text = '<tool_call>{"name": "other"}</tool_call> and so on'
+        one = dialect(TEMPLATES["hermes"]).reader("", tools=TOOLS, either=True)
+        assert one is not None
+        events = [event for piece in pieces(text, seed) for event in one.add(piece)]
+        assert joined([*events, *one.finish()]).plain == (text.removeprefix("<tool_call>"), "", [])
 
     @pytest.mark.parametrize("form", ["mistral", "llama3", "pythonic"])
     def test_half_a_pair_of_surrogates_can_be_written_down(self, form: str) -> None:

@@ -256,6 +256,7 @@ REFUSED: dict[str, tuple[str, Any]] = {
 }
 
 
+@pytest.mark.case(18)
 class TestRefusals:
     @pytest.mark.parametrize("name", REFUSED)
     def test_names_the_field_within_seconds(self, name: str, speaker: Speaker) -> None:

@@ -111,6 +111,7 @@ class TestPrepare:
         found = own.prepare(talk(effort="high"), "messages")
         assert found.text.endswith("assistant\nhigh")
 
+    @pytest.mark.case(6)
     def test_variables_that_it_does_not_know(self, prompts: Prompts) -> None:
         error = refusal(prompts, talk(effort="high"), "messages")
         assert error.field == "reasoning_effort"
@@ -122,6 +123,7 @@ class TestPrepare:
         assert error.field == "messages"
         assert "No system messages, please." in error.message
 
+    @pytest.mark.case(5)
     @pytest.mark.parametrize(
         "template",
         [

@@ -14,6 +14,25 @@ from tests.cli.support import Cli, account_cli, until
 from tests.support.server import Server
 
 HEAVY = ("torch", "fastapi", "sqlalchemy", "httpx", "rich", "pydantic")
+INTERRUPTED = """
+import signal, sys, time, weakref
+from stoker.cli import doctor, main
+
+class Kept: ...
+
+def check():
+    kept = Kept()
+    seen = weakref.ref(kept, lambda _: signal.raise_signal(signal.SIGINT))
+    del kept
+    time.sleep(120)
+    print("not interrupted")
+
+# A shell that has put the tests in the background has them ignore it, and what they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+doctor.MACHINE = (check,)
+sys.argv = ["stoker", "doctor"]
+main.main()
+"""
 
 
 class TestStart:
@@ -85,6 +104,18 @@ class TestErrors:
         _, err = process.communicate(timeout=20)
         assert process.returncode == 130
         assert "Traceback" not in err
+
+    def test_ctrl_c_in_a_finalizer(self) -> None:
+        """Python only prints what is raised there: it is not lost, and nobody sees it."""
+        done = subprocess.run(
+            [sys.executable, "-c", INTERRUPTED],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert (done.returncode, done.stdout) == (130, "")
+        assert "Traceback" not in done.stderr
 
 
 class TestKeysAndAccounts:

@@ -99,6 +99,7 @@ class TestPush:
         assert artifact["push"]["sent_bytes"] == sent
         assert received(cli, own, *ids) == expected(large)
 
+    @pytest.mark.fault("b1")
     def test_survives_the_death_of_the_server(self, own: Server, large: Path) -> None:
         cli = account_cli(own, "push")
         process = cli.popen("artifacts", "push", str(large), "--json")
@@ -112,6 +113,7 @@ class TestPush:
         assert json.loads(out)["status"] == "ready"
         assert received(cli, own, *ids) == expected(large)
 
+    @pytest.mark.fault("b1")
     def test_resumes_after_both_died(self, own: Server, large: Path) -> None:
         cli = account_cli(own, "push")
         process = cli.popen("artifacts", "push", str(large))

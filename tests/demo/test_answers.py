@@ -140,6 +140,9 @@ def manage(client: httpx.Client, operator: httpx.Client) -> None:
     """Artifacts, deployments, keys, accounts."""
     account = good(operator.post("/v1/accounts", json={"name": "more"}))["id"]
     good(operator.get("/v1/accounts"))
+    good(operator.get(f"/v1/accounts/{account}"))
+    good(operator.patch(f"/v1/accounts/{account}", json={"quotas": {"agents": 5}}))
+    good(client.get("/v1/quotas"))
     grant = {"amount_microcredits": 1_000_000, "note": "November"}
     good(operator.post(f"/v1/accounts/{account}/credits", json=grant))
 
@@ -167,6 +170,14 @@ def manage(client: httpx.Client, operator: httpx.Client) -> None:
     good(client.get("/v1/deployments"))
     good(client.get(deployment))
     good(client.patch(deployment, json={"max_queue": 7}))
+    trials = f"{deployment}/trials"
+    body = {"engines": ["torch"], "dtypes": ["float32"]}
+    trial = f"{trials}/{good(client.post(trials, json=body))['id']}"
+    deadline = time.monotonic() + 120
+    while good(client.get(trial))["status"] != "completed":
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    good(client.get(trials))
     good(client.get(f"{deployment}/logs"))
     good(client.get(f"{deployment}/events"))
     good(client.post(f"{deployment}/stop"))

@@ -153,6 +153,21 @@ class TestReadme:
         assert (digit[0]["label"], colour[0]["label"]) == ("7", "red")
         assert (label[0]["label"], text["text"]) == ("a red circle", "seven three one")
 
+    def test_trials_of_the_guide(self, shell: Any) -> None:
+        """The demo's model was trained, so bfloat16 changes none of its labels."""
+        guide = (ROOT / "docs" / "guide.md").read_text()
+        blocks = re.findall(r"```sh\n(.*?)```", guide, re.DOTALL)
+        tune, apply = (block for block in blocks if "stoker tune tiny-ner" in block)
+        table = shell(tune)
+        assert "measured" in table and "1.0000 top labels" in table
+        (trial,) = [json.loads(shell("stoker tune tiny-ner --last --json"))]
+        assert (trial["examples"], trial["rows"][0]["dtype"]) == (2, "float32")
+        assert all(row["agreement"] in (1, None) for row in trial["rows"])
+        shell(f"{apply}rm sentences.txt")
+        changed = json.loads(shell("stoker deployments show tiny-ner --json"))
+        assert changed["dtype"] == "bfloat16"
+        shell("stoker deployments set tiny-ner --dtype auto --engine auto")
+
     def test_chat(self, shell: Any) -> None:
         block = next(one for one in self.blocks("sh") if "stoker chat" in one)
         assert shell(block) == "The capital of France is Paris.\n"

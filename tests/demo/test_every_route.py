@@ -68,13 +68,18 @@ def accounts(operator: Cli) -> Cli:
     """The command with the key of an account that was made by commands."""
     account = operator.json("accounts", "create", "commands")["id"]
     assert account in [one["id"] for one in operator.json("accounts", "list")]
+    limited = operator.json("accounts", "limit", account, "agents=5")
+    assert operator.json("accounts", "show", account) == limited
+    assert limited["quotas"] == {"agents": 5}
     operator.json("credits", "grant", account, "5")
     scope = ("--scope", "account", "--account-id", account)
     key = good(operator, "keys", "create", *scope).strip()
     # An operator sees what is an account's by naming it.
     assert operator.run("deployments", "list").returncode == 1
     assert operator.json("--account", account, "deployments", "list") == []
-    return Cli(operator.base_url, key)
+    team = Cli(operator.base_url, key)
+    assert team.json("accounts", "quotas")["quotas"]["agents"] == {"used": 0, "limit": 5}
+    return team
 
 
 def artifacts(team: Cli, folder: Path) -> None:
@@ -126,10 +131,14 @@ def deployments(team: Cli, model: str) -> None:
     assert changed["max_queue"] == 7
     assert "60 s" in good(team, "deployments", "set", model, "--min-replicas", "0")
 
-    refused = team.run("deployments", "set", model, "--config", "weight_format=int8")
+    refused = team.run("deployments", "set", model, "--config", "weight_format=int4")
     assert (refused.returncode, "weight_format" in refused.stderr) == (1, True)
     assert team.run("deployments", "set", model).returncode == 2
     assert team.run("deployments", "set", model, "--config", "int8").returncode == 2
+
+    tuned = team.json("tune", model, "--engine", "torch", "--dtype", "float32")
+    assert [row["status"] for row in tuned["rows"]] == ["measured"]
+    assert team.json("tune", model, "--last") == tuned
 
     assert model in [one["id"] for one in team.json("models")]
     assert team.json("call", model, "Clara")

@@ -17,7 +17,12 @@ from stoker.tasks.registry import TASKS
 
 OPEN = {"/health", "/ready", "/docs", "/openapi.json", "/v1/agent/openapi.json"}
 """The paths that need no key."""
-OPERATORS = {"/v1/accounts", "/v1/accounts/{account_id}/credits", "/metrics"}
+OPERATORS = {
+    "/v1/accounts",
+    "/v1/accounts/{account_id}",
+    "/v1/accounts/{account_id}/credits",
+    "/metrics",
+}
 INFERENCE = {
     "/v1/models",
     "/v1/models/{model:path}",
@@ -49,7 +54,7 @@ class Place:
 
     def url(self, values: Mapping[str, str] | None = None) -> str:
         def value(match: re.Match[str]) -> str:
-            return (values or {}).get(match[1], "1" if match[2] == "int" else "x")
+            return (values or {}).get(match[1], "1" if match[2] == "part" else "x")
 
         return _PARAMETER.sub(value, self.path)
 

@@ -8,7 +8,9 @@ from typing import Any
 
 import httpx
 import pytest
+import torch
 
+from stoker.engines import precision
 from tests.artifacts.support import eventually, new_artifact
 from tests.deployments.conftest import Account
 from tests.deployments.support import DEPLOYMENTS, call, check_error, deploy, key_for
@@ -53,6 +55,16 @@ class TestCreate:
         assert tagger["workers"] == []
         assert call(account.client, tagger["model"]).status_code == 200
         assert get(account.client, tagger)["status"] == "ready"
+
+    def test_emulated_numbers_are_told(self, account: Account, tagger: dict[str, Any]):
+        path = f"{DEPLOYMENTS}/{tagger['id']}"
+        body = {"dtype": "float16", "engine": "torch"}
+        account.client.patch(path, json=body).raise_for_status()
+        assert call(account.client, tagger["model"]).status_code == 200
+        is_emulated = not precision.computes_in(torch.float16)
+        message = get(account.client, tagger)["message"]
+        assert ("does not compute in float16 but emulates it" in message) is is_emulated
+        assert message.startswith("Ready.")
 
     def test_from_a_folder(self, client: httpx.Client, sources: Path):
         body = {"model": "from-folder", "source": str(sources / "tagger")}
@@ -142,7 +154,7 @@ class TestCreate:
             ({"dtype": "int4"}, "dtype"),
             ({"engine": "vllm"}, "engine"),  # which generates text
             ({"engine": "openvino", "device": "cuda"}, "engine"),
-            ({"engine": "openvino", "dtype": "bfloat16"}, "engine"),
+            ({"engine": "openvino", "dtype": "float16"}, "engine"),
             ({"replicas": {"min": 2, "max": 1}}, "replicas"),
             ({"replicas": {"max": 65}}, "replicas.max"),
             ({"replicas": {"min": -1}}, "replicas.min"),
@@ -153,8 +165,12 @@ class TestCreate:
             ({"max_queue": 100_001}, "max_queue"),
             ({"config": {"trust_remote_code": True}}, "config.trust_remote_code"),
             ({"config": {"weight_format": "int2"}}, "config.weight_format"),
+            ({"config": {"speculation": "sometimes"}}, "config.speculation"),
             # It is a tagger.
-            ({"config": {"weight_format": "int8"}}, "config.weight_format"),
+            ({"config": {"weight_format": "int4"}}, "config.weight_format"),
+            ({"dtype": "int8", "engine": "torch"}, "engine"),
+            ({"dtype": "int8", "device": "cuda"}, "dtype"),
+            ({"config": {"speculation": "off"}}, "config.speculation"),
             ({"source": "/x"}, None),
             ({"trust_remote_code": True}, "trust_remote_code"),
         ],
@@ -209,7 +225,8 @@ class TestUpdate:
             ({"max_queue": 0}, "max_queue"),
             ({"readines": "warm"}, "readines"),
             ({"replicas": {"max": 0}}, "replicas.max"),
-            ({"config": {"weight_format": "int8"}}, "config.weight_format"),
+            ({"config": {"weight_format": "int4"}}, "config.weight_format"),
+            ({"config": {"speculation": "prompt_lookup"}}, "config.speculation"),
             ({"config": {"other": 1}}, "config.other"),
         ],
     )

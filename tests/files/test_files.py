@@ -1,6 +1,7 @@
 """Files of generated content: links, ranges, expiry, and nothing left behind."""
 
 import asyncio
+import resource
 import time
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
@@ -12,8 +13,10 @@ import pytest
 from sqlalchemy import select
 
 from stoker.config import Settings
+from stoker.errors import CapacityError
 from stoker.files import service
 from stoker.ids import made_at
+from stoker.jobs.runner import PASSING
 from stoker.server.services import build_services
 from stoker.store import db
 from stoker.store.tables.files import File, Purpose
@@ -73,6 +76,7 @@ def code(response: httpx.Response) -> tuple[int, str]:
 
 
 class TestContent:
+    @pytest.mark.case(25, 26)
     async def test_needs_key_or_link(self, server: Server, client: Any, file: File, link: str):
         path = f"/v1/files/{file.id}/content"
         with server.client() as anonymous, server.account("other") as stranger:
@@ -99,7 +103,21 @@ class TestContent:
         assert response.headers["content-range"] == f"bytes {start}-{end - 1}/{len(CONTENT)}"
         assert response.content == CONTENT[start:end]
 
-    @pytest.mark.parametrize("wanted", ["bytes=5-3", "bytes=nonsense", "bytes=", "lines=1-2", "5"])
+    async def test_of_several_those_that_are_there(self, client: Any, file: File):
+        """One behind the end had all of them refused."""
+        headers = {"range": "bytes=99999-, 5-9, -0"}
+        response = client.get(f"/v1/files/{file.id}/content", headers=headers)
+        assert (response.status_code, response.content) == (206, CONTENT[5:10])
+        assert response.headers["content-range"] == f"bytes 5-9/{len(CONTENT)}"
+
+    @pytest.mark.parametrize(
+        "wanted",
+        [
+            *("bytes=5-3", "bytes=nonsense", "bytes=", "lines=1-2", "5"),
+            # What Python reads as a number, and a right one beside what is none.
+            *("bytes=1_0-2_0", "bytes=+1-2", "bytes=0-1,x", "bytes=-1-", "bytes=--1"),
+        ],
+    )
     async def test_range_that_is_none(self, client: Any, file: File, wanted: str):
         response = client.get(f"/v1/files/{file.id}/content", headers={"range": wanted})
         assert code(response) == (400, "invalid_request")
@@ -112,6 +130,7 @@ class TestContent:
         assert response.headers["content-range"] == f"bytes */{len(CONTENT)}"
         assert str(len(CONTENT)) in response.json()["error"]["message"]
 
+    @pytest.mark.case(19)
     async def test_thousands_of_ranges_are_not_joined(self, client: Any, file: File):
         """CVE-2025-62727: that took quadratic time."""
         ranges = ",".join(f"{n}-{n}" for n in range(0, 10_000, 2))
@@ -119,6 +138,7 @@ class TestContent:
         assert (response.status_code, response.content) == (200, CONTENT)
 
 
+@pytest.mark.case(26)
 class TestLink:
     async def test_is_bound_to_one_file_and_one_time(
         self, server: Server, platform: Platform, client: Any, file: File, link: str
@@ -242,3 +262,28 @@ class TestSweeping:
 def test_files_are_the_servers_alone(server: Server) -> None:
     folder = Path(server.data_dir) / "blobs" / "files"
     assert all(path.stat().st_mode & 0o077 == 0 for path in folder.iterdir())
+
+
+class TestFullDisk:
+    @pytest.mark.fault("c2")
+    async def test_nothing_is_left_and_it_is_said(self, platform: Platform, client: Any) -> None:
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        folder = platform.blobs.root / "files"
+        before = sorted(folder.glob("*"))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limits[1]))
+        try:
+            with pytest.raises(CapacityError) as caught:
+                await service.store(
+                    platform,
+                    account_id=client.account_id,
+                    deployment_id="dep_1",
+                    purpose=Purpose.IMAGE,
+                    contents=[CONTENT, bytes(2 << 20)],
+                    content_type="image/png",
+                )
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        # A job whose result is written is tried again then: this says nothing about the job.
+        assert isinstance(caught.value, PASSING)
+        assert caught.value.code == "insufficient_storage"
+        assert sorted(folder.glob("*")) == before

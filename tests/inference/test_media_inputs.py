@@ -114,6 +114,26 @@ class TestForms:
         answer = client.post(PATH, files={"inputs": ("a.png", FILE)}, data={"top_k": "1"})
         equal(answer.raise_for_status().json(), expected[0][:1])
 
+    def test_form_without_its_end(self, client: httpx.Client) -> None:
+        """Its last field was left out, and the rest was taken as if that were all."""
+        form = {"inputs": ("a.png", FILE), "top_k": (None, "1")}
+        whole = client.build_request("POST", PATH, files=form)
+        body = whole.read()
+        # Up to the value of the last field.
+        cut = body[: body.index(b"top_k") + 10]
+        headers = {"content-type": whole.headers["content-type"]}
+        answer = client.post(PATH, content=cut, headers=headers)
+        assert answer.status_code == 400
+        assert "last boundary is missing" in answer.json()["error"]["message"]
+
+    @pytest.mark.parametrize("charset", ["undefined", "idna"])
+    def test_form_in_no_charset(self, client: httpx.Client, charset: str) -> None:
+        """Python has encodings that are none, whose errors are of other kinds: it was a 500."""
+        whole = client.build_request("POST", PATH, files={"inputs": (None, b"\xff.\xff")})
+        kind = f"{whole.headers['content-type']}; charset={charset}"
+        answer = client.post(PATH, content=whole.read(), headers={"content-type": kind})
+        assert answer.status_code == 400
+
     @pytest.mark.parametrize("name", ["inputs", "inputs[]"])
     def test_form_of_several(self, client: httpx.Client, expected: Any, name: str) -> None:
         files = [(name, ("a.png", FILE)), (name, ("b.png", png(OTHER)))]

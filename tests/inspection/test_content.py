@@ -133,12 +133,14 @@ NAMES = [
 
 
 class TestRefusedByContent:
+    @pytest.mark.case(4, 7)
     @pytest.mark.parametrize("name", NAMES)
     @pytest.mark.parametrize("what", FOREIGN)
     def test_foreign_formats(self, what: str, name: str) -> None:
         data, code = FOREIGN[what]
         assert refusal(name, data).code is code
 
+    @pytest.mark.case(1)
     @pytest.mark.parametrize("name", NAMES)
     @pytest.mark.parametrize("protocol", range(6))
     @pytest.mark.parametrize("what", PICKLED)
@@ -149,6 +151,7 @@ class TestRefusedByContent:
             assert error.code is FailureCode.PICKLE
             assert "pickle" in error.message
 
+    @pytest.mark.case(1)
     @pytest.mark.parametrize(
         "data",
         [
@@ -188,6 +191,7 @@ class TestRefusedByContent:
             head = program.read(65536)
         assert refusal("model.safetensors", head).code is FailureCode.EXECUTABLE
 
+    @pytest.mark.case(2)
     @pytest.mark.parametrize("name", ["x.bin", "x", "x.md", "x.json", "spiece.model", "x.png"])
     def test_unknown_binaries(self, name: str) -> None:
         codes = {
@@ -217,6 +221,7 @@ class TestRefusedByContent:
         assert error.code is FailureCode.UNKNOWN_CONTENT
         assert ".gguf" in error.message
 
+    @pytest.mark.case(2)
     def test_pickle_and_safetensors_in_one(self) -> None:
         # Bytes that a pickle could begin with, yet a header of 89 MB: never a pickle's name.
         data = b"\x80\x02X\x05\x00\x00\x00\x00{" + b" " * 90
@@ -224,6 +229,7 @@ class TestRefusedByContent:
 
 
 class TestRefusedByName:
+    @pytest.mark.case(3)
     @pytest.mark.parametrize(
         "name",
         [

@@ -101,6 +101,7 @@ class TestLoad:
         assert files.bytes_read == 0
 
 
+@pytest.mark.case(3)
 class TestRemoteCode:
     @pytest.mark.parametrize("key", ["auto_map", "custom_pipelines", "trust_remote_code"])
     @pytest.mark.parametrize(

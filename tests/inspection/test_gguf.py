@@ -97,6 +97,7 @@ class TestHeader:
         data = gguf(fields={"general.alignment": 128}, alignment=128)
         assert [one.begin for one in read(data).tensors.values()] == [0, 128, 256]
 
+    @pytest.mark.case(9)
     @pytest.mark.parametrize(
         ("changes", "told"),
         [
@@ -152,6 +153,7 @@ class TestHeader:
         assert caught.value.message.isascii()
         assert len(caught.value.message) < 600
 
+    @pytest.mark.case(9)
     def test_every_cut_is_refused(self) -> None:
         data = gguf()
         for length in range(len(data)):

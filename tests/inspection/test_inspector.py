@@ -263,6 +263,8 @@ REFUSED: dict[FailureCode, Callable[[], dict[str, bytes]]] = {
 # These depend on more than the files: see the tests below.
 OTHERS = {
     FailureCode.PIPELINE_MISMATCH,
+    # Of the process that inspects: see the tests of those.
+    FailureCode.TOO_COMPLEX,
     FailureCode.UNKNOWN_PIPELINE,
     FailureCode.TOO_MANY_TENSORS,
     FailureCode.TRUNCATED,

@@ -26,6 +26,7 @@ class TestValidatePath:
     def test_accepts(self, path: str) -> None:
         validate_path(path)
 
+    @pytest.mark.case(8)
     @pytest.mark.parametrize(
         "path",
         [
@@ -109,6 +110,7 @@ class TestValidatePath:
 
 
 class TestRefuseClashes:
+    @pytest.mark.case(8)
     @pytest.mark.parametrize(
         "paths",
         [

@@ -114,6 +114,7 @@ class TestAccepts:
         assert read(data).parameters == 6
 
 
+@pytest.mark.case(9)
 class TestLength:
     @pytest.mark.parametrize("size", range(8))
     def test_shorter_than_its_length_field(self, size: int) -> None:
@@ -228,6 +229,7 @@ class TestGrammar:
         assert "second or unknown" in refusal(raw_safetensors('{"a":{' + fields + "}}"))
 
 
+@pytest.mark.case(9)
 class TestTensors:
     @pytest.mark.parametrize("field", ["dtype", "shape", "data_offsets"])
     def test_missing_field(self, field: str) -> None:
@@ -338,6 +340,7 @@ class TestTensors:
         assert message.isascii()
 
 
+@pytest.mark.case(9)
 class TestLayout:
     @staticmethod
     def file(*spans: tuple[int, int], size: int) -> bytes:

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from sqlalchemy import delete, select
 
-from stoker.errors import CapacityError, InferenceError, StokerError
-from stoker.ids import Prefix, new_id
+from stoker.errors import CapacityError, InferenceError, ModelLoadingError, StokerError
 from stoker.jobs.runner import MOST_LOSSES, MOST_TRIES, RETRY_FIRST_S, Outcome, Runner
 from stoker.store import db
 from stoker.store.db import Database, Session
 from stoker.store.tables.accounts import Account
 from stoker.store.tables.videos import Video
+from tests.support.rows import video
 
 LEASE_S = 1000.0
 
@@ -84,20 +84,7 @@ async def database(migrated: Database) -> Database:
 
 
 async def add(database: Database, prompt: str = "a boat", deployment: str = "dep_1") -> str:
-    row = Video(
-        id=new_id(Prefix.VIDEO),
-        account_id="acct_jobs",
-        deployment_id=deployment,
-        model="m",
-        pipeline="text-to-video",
-        prompt=prompt,
-        parameters={},
-        status="queued",
-        progress=0.0,
-        tries=0,
-        losses=0,
-        created_at=db.now(),
-    )
+    row = video("acct_jobs", deployment, prompt=prompt)
     async with database.transaction() as session:
         session.add(row)
     return row.id
@@ -272,6 +259,20 @@ class TestTriedAgain:
             row = await until(database, job, ended)
         assert (row.status, row.error_code, row.tries) == ("failed", "worker_lost", MOST_LOSSES)
         assert kind.cleared == [job]
+
+    async def test_not_before_the_model_is_loaded_again(self, database: Database) -> None:
+        """Else all five tries are over while one failed load is not tried again."""
+        clock, kind = Clock(), Kind()
+
+        async def fail(_row: Video) -> str:
+            raise ModelLoadingError("It is tried again in 40 s.", retry_after_s=40)
+
+        kind.work = fail
+        one = runner(database, clock)
+        job = await add(database)
+        async with at_work(one, kind):
+            row = await until(database, job, lambda row: row.status == "queued" and row.losses == 1)
+        assert row.not_before == clock.now + timedelta(seconds=40)
 
     async def test_that_takes_its_server_down_every_time(self, database: Database) -> None:
         clock, kind = Clock(), Kind()

@@ -104,12 +104,14 @@ def check_refused(place: Place, response: httpx.Response, why: str) -> None:
 
 
 class TestRouteTable:
+    @pytest.mark.case(14)
     def test_open_paths_are_these_and_answer_anonymous_callers(self, server: Server):
         assert {place.path for place in places()} >= OPEN
         with server.client() as anonymous:
             statuses = {path: anonymous.get(path).status_code for path in OPEN - {"/ready"}}
         assert set(statuses.values()) == {200}, statuses
 
+    @pytest.mark.case(13, 14, 15)
     @pytest.mark.parametrize("place", keyed(), ids=str)
     def test_every_bad_key_is_refused_alike(
         self, server: Server, place: Place, bad_headers: dict[str, Any], shared: httpx.Client
@@ -125,6 +127,7 @@ class TestRouteTable:
         response = shared.request(place.method, place.url(), content=b"{", headers=headers)
         check_refused(place, response, "malformed JSON")
 
+    @pytest.mark.case(24)
     @pytest.mark.parametrize(
         "place", [one for one in keyed() if not is_inference(one.path)], ids=str
     )
@@ -139,6 +142,20 @@ class TestRouteTable:
         response = tenant.client.request(place.method, place.url(), json=body)
         check_refused(place, response, "account scope")
 
+    @pytest.mark.case(13)
+    @pytest.mark.parametrize(
+        "host", ["{}/health?", "{}/health#", "x/health", "/health", "{}//health?"]
+    )
+    def test_host_header_opens_nothing(self, server: Server, shared: httpx.Client, host: str):
+        """CVE-2026-48710: the URL of a request is made of that header, too."""
+        name = server.base_url.removeprefix("http://")
+        for place in keyed():
+            headers = {"host": host.format(name)}
+            response = shared.request(place.method, place.url(), headers=headers)
+            # Where it can be made no URL of, it is a bad request.
+            assert response.status_code in {400, 401}, (str(place), response.text)
+
+    @pytest.mark.case(13)
     def test_slash_at_the_end_is_no_way_around(self, shared: httpx.Client):
         for place in keyed():
             response = shared.request(place.method, place.url() + "/", follow_redirects=False)
@@ -154,6 +171,7 @@ BODIES = {
 """Of requests that cannot be empty. Agents that there are, tests/agents/test_agents.py hides."""
 
 
+@pytest.mark.case(24)
 class TestOtherAccounts:
     """Objects of another account are answered for as if they were not there."""
 

@@ -1,13 +1,18 @@
 """What a keyring remembers, on a real database that counts its look-ups."""
 
 import asyncio
+import hmac
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from sqlalchemy import event
 
 from stoker.errors import InvalidAPIKeyError
+from stoker.keys import keyring as keyring_module
 from stoker.keys import service
 from stoker.keys.keyring import Keyring
 from stoker.keys.schemas import KeyCreate
@@ -103,3 +108,98 @@ async def test_a_key_that_is_revoked_while_it_is_read_is_not_kept(database: Coun
     await asked
     with pytest.raises(InvalidAPIKeyError):
         await keyring.check(token)
+
+
+class TestL3:
+    """What a refusal takes tells nothing of its cause."""
+
+    async def steps(
+        self, database: Counting, monkeypatch: pytest.MonkeyPatch, token: str
+    ) -> tuple[int, int, int]:
+        """Look-ups, comparisons, and entries made for a token that is refused."""
+        compared = made = 0
+
+        def compare(known: bytes, presented: bytes) -> bool:
+            nonlocal compared
+            compared += 1
+            return hmac.compare_digest(known, presented)
+
+        def make(*given: Any) -> Any:
+            nonlocal made
+            made += 1
+            return entry(*given)
+
+        entry, before = keyring_module._entry, database.reads
+        with monkeypatch.context() as patch:
+            patch.setattr(keyring_module, "hmac", SimpleNamespace(compare_digest=compare))
+            patch.setattr(keyring_module, "_entry", make)
+            with pytest.raises(InvalidAPIKeyError):
+                await Keyring(database, TTL_S).check(token)
+        return database.reads - before, compared, made
+
+    async def test_l3_every_refusal_takes_the_same_steps(
+        self, database: Counting, monkeypatch: pytest.MonkeyPatch
+    ):
+        _, token = await issue(database)
+        revoked, gone = await issue(database)
+        async with database.transaction() as session:
+            (await session.merge(revoked)).revoked_at = db.now()
+        _, public_id, secret = token.split("-", 2)
+        tokens = {
+            "wrong secret": f"sk-{public_id}-{secret[::-1]}",
+            "unknown": f"sk-{'0' * 16}-{secret}",
+            "revoked": gone,
+            "malformed": "nonsense",
+            "none": "",
+        }
+        found = {why: await self.steps(database, monkeypatch, one) for why, one in tokens.items()}
+        assert set(found.values()) == {(1, 2, 1)}, found
+
+    async def test_l3_no_object_is_made_of_a_row(
+        self, database: Counting, monkeypatch: pytest.MonkeyPatch
+    ):
+        """That took longer than all else that a known id takes more than an unknown one."""
+        _, token = await issue(database)
+        loaded: list[object] = []
+        event.listen(ApiKey, "load", lambda target, _context: loaded.append(target))
+        await Keyring(database, TTL_S).check(token)
+        assert loaded == []
+
+    @pytest.mark.parametrize("verdict", [True, False])
+    async def test_l3_the_comparison_of_constant_time_decides(
+        self, database: Counting, monkeypatch: pytest.MonkeyPatch, verdict: bool
+    ):
+        """Comparing by `==` anywhere would let in, or refuse, what this one does not."""
+        _, token = await issue(database)
+        wrong = token[:-1] + ("a" if token[-1] != "a" else "b")
+        compare = SimpleNamespace(compare_digest=lambda _known, _presented: verdict)
+        monkeypatch.setattr(keyring_module, "hmac", compare)
+        for one in (token, wrong):
+            keyring = Keyring(database, TTL_S)
+            # From the database, and remembered.
+            for _ in range(2):
+                if verdict:
+                    assert (await keyring.check(one)).scope is Scope.OPERATOR
+                else:
+                    with pytest.raises(InvalidAPIKeyError):
+                        await keyring.check(one)
+
+    async def test_l3_nothing_else_compares_digests(
+        self, database: Counting, monkeypatch: pytest.MonkeyPatch
+    ):
+        class Digest(bytes):
+            __hash__ = None  # type: ignore[assignment]
+
+            def __eq__(self, other: object) -> bool:
+                raise AssertionError("compared byte by byte")
+
+            __ne__ = __eq__
+
+        plain = keyring_module.digest
+        monkeypatch.setattr(keyring_module, "digest", lambda secret: Digest(plain(secret)))
+        _, token = await issue(database)
+        keyring = Keyring(database, TTL_S)
+        for _ in range(2):
+            assert (await keyring.check(token)).scope is Scope.OPERATOR
+            with pytest.raises(InvalidAPIKeyError):
+                await keyring.check(token[:-1] + ("a" if token[-1] != "a" else "b"))

@@ -1,5 +1,7 @@
 """A key's secret is shown once, and is nowhere afterwards: not in any file, not in the log."""
 
+import pytest
+
 from tests.support.server import Server
 
 KEYS = "/v1/api-keys"
@@ -42,6 +44,7 @@ def secret_of(key: str) -> str:
     return key.split("-", 2)[2]
 
 
+@pytest.mark.case(16)
 def test_secrets_are_in_no_file_and_no_log(gateway: Server):
     secrets = {secret_of(key) for key in make_and_use_keys(gateway)}
     assert len(secrets) == 4

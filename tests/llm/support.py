@@ -1,10 +1,11 @@
 """Tiny language models with random weights, and a toy one that shows what a cache holds."""
 
+import random
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
@@ -14,8 +15,14 @@ from stoker.chat.answers.answer_events import CallArguments, CallBegun, Event, F
 from stoker.llm import scheduler as scheduling
 from stoker.llm.blocks import BlockCache
 from stoker.llm.interface import Logprob, Output, Submission
+from stoker.llm.lookup import Lookup
 from stoker.llm.scheduler import Chunk, Scheduler
+from stoker.llm.speculation import Speculation
 from stoker.wire.generation_request import Sampling
+
+if TYPE_CHECKING:
+    # What only users have installed runs this, too.
+    import pytest
 
 library: Any = transformers
 
@@ -168,18 +175,37 @@ _ROWS = torch.randn(97, 50, generator=torch.Generator().manual_seed(3)) * 3
 """The toy's logits: which row comes next depends on all tokens before."""
 
 
+Toy = Callable[[Sequence[int]], torch.Tensor]
+"""The logits after tokens."""
+
+
 def toy_logits(tokens: Sequence[int]) -> torch.Tensor:
     return _ROWS[zlib.crc32(repr(list(tokens)).encode()) % len(_ROWS)]
 
 
+def forgetful_logits(tokens: Sequence[int]) -> torch.Tensor:
+    """By the last two tokens: what has come once is continued in the same way again."""
+    return toy_logits(tokens[-2:])
+
+
+def wavering_logits(tokens: Sequence[int]) -> torch.Tensor:
+    """By the last token for the most part, and by all of them a little."""
+    return toy_logits(tokens[-1:]) + 0.15 * toy_logits(tokens)
+
+
 def toy_answer(
-    prompt: Sequence[int], count: int, *, ends: Iterable[int] = (), max_length: int = 10**6
+    prompt: Sequence[int],
+    count: int,
+    *,
+    ends: Iterable[int] = (),
+    max_length: int = 10**6,
+    logits: Toy = toy_logits,
 ) -> tuple[list[int], str]:
     """What the toy answers greedily, and why it ends."""
     tokens = list(prompt)
     stops = set(ends)
     while True:
-        token = int(toy_logits(tokens).argmax())
+        token = int(logits(tokens).argmax())
         if token in stops:
             return tokens[len(prompt) :], "stop"
         tokens.append(token)
@@ -195,8 +221,19 @@ class ToyRunner:
 
     name = "toy"
     vocabulary = 50
+    can_retract = True
 
-    def __init__(self, blocks: int = 64, *, max_length: int = 64, block_tokens: int = 4) -> None:
+    def __init__(
+        self,
+        blocks: int = 64,
+        *,
+        max_length: int = 64,
+        block_tokens: int = 4,
+        logits: Toy = toy_logits,
+    ) -> None:
+        self.logits = logits
+        self.guessed: dict[int, list[int]] = {}
+        """Sequence → the draft that it has not been told the worth of."""
         self.max_length = max_length
         self.blocks = blocks
         self.cache = BlockCache(blocks, block_tokens)
@@ -226,13 +263,21 @@ class ToyRunner:
 
     def reserve(self, identifier: int, length: int) -> bool:
         assert length <= self.max_length
+        assert not self.guessed.get(identifier), "nobody has told what its guess was worth"
         return self.cache.reserve(identifier, length)
 
     def outgrown(self, identifier: int, length: int) -> bool:
         return False
 
+    def retract(self, identifier: int, length: int) -> None:
+        draft = self.guessed.pop(identifier)
+        assert 0 <= self.length[identifier] - length <= len(draft), "more is dropped than guessed"
+        self.length[identifier] = length
+        self.cache.computed(identifier, length)
+
     def release(self, identifier: int) -> None:
         self.length.pop(identifier, None)
+        self.guessed.pop(identifier, None)
         self.cache.release(identifier)
 
     def read(self, identifier: int) -> list[int]:
@@ -258,9 +303,13 @@ class ToyRunner:
         for chunk in chunks:
             tokens = self.read(chunk.id)
             for end in range(len(tokens) - chunk.rows + 1, len(tokens) + 1):
-                rows.append(self.spoil(chunk.id, toy_logits(tokens[:end])))
+                rows.append(self.spoil(chunk.id, self.logits(tokens[:end])))
         for chunk in chunks:
-            self.cache.computed(chunk.id, self.length[chunk.id])
+            assert chunk.certain == self.length[chunk.id] - chunk.draft
+            self.cache.computed(chunk.id, chunk.certain)
+            if chunk.draft:
+                assert chunk.sampled
+                self.guessed[chunk.id] = list(chunk.tokens[-chunk.draft :])
         return torch.stack(rows) if rows else torch.empty(0, self.vocabulary)
 
 
@@ -306,3 +355,44 @@ def joined(events: Iterable[Event]) -> Joined:
             case Finished():
                 pass
     return answer
+
+
+def measured() -> Speculation:
+    """One to which all passes take equally long, so that any guess may pay."""
+    speculation = Speculation()
+    for sequences in range(1, 65):
+        for width in (sequences, sequences, 16 * sequences, 16 * sequences):
+            speculation.passed(sequences, width, 0.0)
+    return speculation
+
+
+@dataclass
+class Mix:
+    """Of sequences that a scheduler has, and of what it may do in a step."""
+
+    blocks: int
+    budget: int
+    max_running: int
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.blocks}b-{self.budget}t-{self.max_running}r"
+
+
+def foretold(monkeypatch: "pytest.MonkeyPatch", texts: Sequence[Sequence[int]], seed: int) -> None:
+    """Guesses are what comes indeed, of any length, and often wrong from some token on."""
+    chance = random.Random(seed)
+
+    def guess(self: Lookup, most: int) -> list[int]:
+        so_far = list(self._tokens)
+        known = next(list(one) for one in texts if list(one[: len(so_far)]) == so_far)
+        found = known[len(so_far) :][: min(most, chance.randint(0, 6))]
+        if found and chance.random() < 0.6:
+            found[chance.randrange(len(found))] = chance.randrange(VOCABULARY)
+        return found
+
+    def likely(self: Lookup, place: int) -> float:
+        return 0.99 ** (place + 1)
+
+    monkeypatch.setattr(Lookup, "guess", guess)
+    monkeypatch.setattr(Lookup, "chance", likely)

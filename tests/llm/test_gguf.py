@@ -208,6 +208,7 @@ class TestTokenizer:
         (folder / "generation_config.json").write_text('{"eos_token_id": 5, "top_k": 3}')
         assert load_generation_config(folder) == {"eos_token_id": 5, "top_k": 3}
 
+    @pytest.mark.case(5)
     @pytest.mark.parametrize(
         "template",
         [

@@ -1,6 +1,5 @@
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ from stoker.llm import scheduler as scheduling
 from stoker.llm.interface import Output
 from stoker.llm.scheduler import Scheduler
 from stoker.wire.generation_request import Sampling
-from tests.llm.support import GREEDY, Answers, ToyRunner, submission, toy_answer, toy_logits
+from tests.llm.support import GREEDY, Answers, Mix, ToyRunner, submission, toy_answer, toy_logits
 
 
 def sampling(**more: Any) -> Sampling:
@@ -36,17 +35,6 @@ def alone(prompt: list[int], wishes: Sampling, *, ends: tuple[int, ...] = ()) ->
 def few_tokens(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(scheduling, "STEP_TOKENS", 5)
     yield
-
-
-@dataclass
-class Mix:
-    blocks: int
-    budget: int
-    max_running: int
-    seed: int
-
-    def __str__(self) -> str:
-        return f"{self.blocks}b-{self.budget}t-{self.max_running}r"
 
 
 MIXES = [
@@ -577,3 +565,27 @@ class TestAdopt:
 
 def test_greedy_is_the_default_of_these_tests() -> None:
     assert sampling() == GREEDY
+
+
+class TestKeys:
+    def test_one_prompt_does_not_wait_for_fifty_of_another_key(self, few_tokens: None) -> None:
+        answers = Answers(Scheduler(ToyRunner(300), ()))
+        wishes = sampling(max_tokens=1)
+        for number in range(50):
+            answers.scheduler.submit(submission(number, [1, 2, 3, 4, 5], wishes, key="flood"))
+        answers.step()
+        answers.step()
+        answers.scheduler.submit(submission(99, [1, 2, 3, 4, 6], wishes, key="one"))
+        answers.drain()
+        assert answers.order.index(99) <= 4
+        assert [one for one in answers.order if one != 99] == [*range(50)]
+
+    def test_nor_where_there_is_no_place_for_it_yet(self, few_tokens: None) -> None:
+        answers = Answers(Scheduler(ToyRunner(300), (), max_running=2))
+        wishes = sampling(max_tokens=2)
+        for number in range(50):
+            answers.scheduler.submit(submission(number, [1, 2, 3, 4, 5], wishes, key="flood"))
+        answers.step()
+        answers.scheduler.submit(submission(99, [1, 2, 3, 4, 6], wishes, key="one"))
+        answers.drain()
+        assert answers.order.index(99) <= 4

@@ -22,7 +22,7 @@ from stoker.media.media import Media
 from stoker.media.media_limits import MediaLimits
 from stoker.stages.base import InputError
 from stoker.wire.generation_request import Conversation, Sampling, text_part
-from tests.llm.support import VOCABULARY, Answers, submission
+from tests.llm.support import VOCABULARY, Answers, foretold, measured, submission
 from tests.llm.vision import KINDS, POSITIONS, TEMPLATE, generated, llava, messages
 from tests.support.media import image, png
 
@@ -133,6 +133,25 @@ class TestAnswers:
         self, served: Served, prepared: list[Prepared], expected: list[list[int]]
     ) -> None:
         assert listed(answered(served.runner(), prepared)) == expected
+
+    def test_with_guesses(
+        self,
+        served: Served,
+        prepared: list[Prepared],
+        expected: list[list[int]],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """Which stand where an answer's tokens do: behind images, by as many axes."""
+        texts = [[*one.tokens, *answer] for one, answer in zip(prepared, expected, strict=True)]
+        foretold(monkeypatch, texts, 1)
+        runner = served.runner()
+        scheduler = Scheduler(runner, (), speculation=measured(), clock=lambda: 0.0)
+        answers = Answers(scheduler)
+        for number, one in enumerate(prepared):
+            scheduler.submit(submission(number, one.tokens, wishes(), media=one.media))
+        assert listed(answers.drain()) == expected
+        drafted, accepted = scheduler.speculated
+        assert (accepted > 0) is (drafted > 0) is runner.can_retract
 
     def test_texts_in_pieces_and_images_whole(
         self,

@@ -161,6 +161,7 @@ class TestDecode:
         )
 
 
+@pytest.mark.case(11)
 class TestRefused:
     @pytest.mark.parametrize("codec", ["pcm_s16le", "flac"])
     def test_longer_than_the_limit(self, codec: str) -> None:
@@ -252,6 +253,7 @@ class TestRefused:
             assert error.message
 
 
+@pytest.mark.case(10)
 class TestNothingElseIsOpened:
     """A file that names others: they are real and good, so opening one would show."""
 

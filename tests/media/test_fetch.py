@@ -148,6 +148,7 @@ async def refused(
     return message
 
 
+@pytest.mark.case(10)
 class TestAddresses:
     @pytest.mark.parametrize("address", INWARD)
     def test_inward(self, address: str) -> None:
@@ -235,6 +236,7 @@ async def fetching_for_real() -> AsyncIterator[Fetcher]:
 
 
 class TestUrls:
+    @pytest.mark.case(10)
     @pytest.mark.parametrize(
         "url",
         [
@@ -291,6 +293,7 @@ class TestUrls:
             url = site.url(host="Example.TEST.")
             assert await fetcher.fetch(url, limit_bytes=LIMIT, timeout_s=5) == b"hello"
 
+    @pytest.mark.case(10)
     async def test_request_carries_nothing_of_the_client(self, site: Site) -> None:
         async with fetching() as fetcher:
             await fetcher.fetch(site.url("/a?b=%20c"), limit_bytes=LIMIT, timeout_s=5)
@@ -363,6 +366,7 @@ def redirect(location: str, status: int = 302) -> bytes:
     return f"HTTP/1.1 {status} x\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n".encode()
 
 
+@pytest.mark.case(10)
 class TestRedirects:
     @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
     async def test_followed(self, site: Site, status: int) -> None:
@@ -447,6 +451,7 @@ class TestBodies:
         async with fetching() as fetcher:
             assert "1000 bytes" in await refused(fetcher, site.url())
 
+    @pytest.mark.case(11)
     async def test_reading_stops_at_the_limit(self, site: Site) -> None:
         sent = 0
         total = 64 * 1024 * 1024

@@ -166,6 +166,7 @@ class TestAnimation:
         assert decode(data, MediaLimits(image_pixels=64)).size == (8, 8)
 
 
+@pytest.mark.case(11)
 class TestRefused:
     def test_more_pixels_than_the_limit(self) -> None:
         data = saved(Image.new("RGB", (8, 8)))

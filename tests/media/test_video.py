@@ -197,6 +197,7 @@ class TestUpright:
         assert (frame.mean(axis=2) > 200).sum() < 20 * 20
 
 
+@pytest.mark.case(11)
 class TestRefused:
     def refusal(self, data: bytes, limits: MediaLimits = LIMITS, **options: Any) -> str:
         options = {"num_frames": None, "frame_sampling_rate": None} | options

@@ -4,6 +4,7 @@ import asyncio
 import json
 import random
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -12,6 +13,8 @@ import pytest
 
 from tests.openai.conftest import ANY
 from tests.openai.test_chat import COUNT, FRANCE, PARIS, user
+from tests.support.raw import connect
+from tests.support.scraping import scrape
 from tests.support.server import Server
 
 DISCONNECTS = 500
@@ -83,6 +86,7 @@ async def leave_often(server: Server, key: str, model: str, count: int) -> None:
             await asyncio.gather(*(leave(client, model, rng) for _ in range(AT_ONCE)))
 
 
+@pytest.mark.fault("d3")
 class TestDisconnects:
     def test_nothing_is_left(
         self, server: Server, account: httpx.Client, sdk: openai.OpenAI, key: str, model: str
@@ -132,16 +136,73 @@ class TestSlowReaders:
         wait_idle(account, model)
 
 
-class TestQueueLimit:
-    @pytest.fixture
-    def narrow(self, account: httpx.Client) -> Any:
-        deployments = account.get("/v1/deployments").raise_for_status().json()["data"]
-        (found,) = [one for one in deployments if one["model"] == ANY]
-        path = f"/v1/deployments/{found['id']}"
-        account.patch(path, json={"max_queue": 1}).raise_for_status()
-        yield
-        account.patch(path, json={"max_queue": 256}).raise_for_status()
+@pytest.fixture
+def narrow(account: httpx.Client) -> Iterator[None]:
+    """A deployment that one call fills."""
+    deployments = account.get("/v1/deployments").raise_for_status().json()["data"]
+    (found,) = [one for one in deployments if one["model"] == ANY]
+    path = f"/v1/deployments/{found['id']}"
+    account.patch(path, json={"max_queue": 1}).raise_for_status()
+    yield
+    account.patch(path, json={"max_queue": 256}).raise_for_status()
 
+
+@pytest.mark.fault("d2")
+class TestReaderThatNeverReads:
+    @pytest.mark.usefixtures("narrow")
+    def test_m9_its_place_is_freed(self, server: Server, account: httpx.Client):
+        body = {"model": ANY, "messages": user(COUNT), "stream": True, "ignore_eos": True}
+        # Megabytes in all: no kernel's buffers hold that.
+        long = {**body, "n": 16, "logprobs": True, "top_logprobs": 20, "max_tokens": 900}
+        content = json.dumps(long).encode()
+        head = "POST /v1/chat/completions HTTP/1.1\r\nhost: test\r\n"
+        head += f"authorization: {account.headers['authorization']}\r\n"
+        head += f"content-type: application/json\r\ncontent-length: {len(content)}\r\n\r\n"
+        with server.client(server.operator_key) as operator:
+            before = cut(operator)
+            with connect(server, receive_bytes=4096) as connection:
+                connection.sendall(head.encode() + content)
+                assert connection.recv(15) == b"HTTP/1.1 200 OK"
+                assert account.post("/v1/chat/completions", json=body).status_code == 429
+                deadline = time.monotonic() + IDLE_S
+                while account.post("/v1/chat/completions", json=body).status_code == 429:
+                    assert time.monotonic() < deadline
+                    time.sleep(0.2)
+                assert cut(operator) == before + 1
+        wait_idle(account, ANY)
+
+
+def cut(operator: httpx.Client) -> float:
+    return scrape(operator).get("stoker_connections_ended_total", reason="answer_timeout")
+
+
+class TestRevokedKey:
+    @pytest.mark.fault("e5")
+    def test_what_has_begun_ends_where_it_began(self, server: Server, account: httpx.Client):
+        made = account.post("/v1/api-keys", json={"scope": "account"}).raise_for_status().json()
+        body = {
+            "model": ANY,
+            "messages": user(COUNT),
+            "max_tokens": 900,
+            "ignore_eos": True,
+        }
+        path = "/v1/chat/completions"
+        with (
+            server.client(made["key"]) as client,
+            client.stream("POST", path, json={**body, "stream": True}) as response,
+        ):
+            lines = (line for line in response.iter_lines() if line)
+            next(lines)
+            account.delete(f"/v1/api-keys/{made['id']}").raise_for_status()
+            refused = client.post(path, json={**body, "max_tokens": 1})
+            *_, final, last = lines
+        assert refused.status_code == 401
+        assert last == "data: [DONE]"
+        assert json.loads(final.removeprefix("data: "))["choices"][0]["finish_reason"] == "length"
+        wait_idle(account, ANY)
+
+
+class TestQueueLimit:
     @pytest.mark.usefixtures("narrow")
     def test_says_when_to_come_again(self, account: httpx.Client):
         body = {"model": ANY, "messages": user(COUNT), "stream": True, "ignore_eos": True}

@@ -28,6 +28,7 @@ from stoker.openai.speech import SpeechRequest
 from stoker.openai.transcriptions import AudioTranslationRequest, TranscriptionRequest
 from stoker.tasks.embeddings import EmbeddingsRequest
 from stoker.videos.schemas import VideoCreate
+from tests.support.server import Server
 
 
 def named(params: Any) -> Iterator[str]:
@@ -60,3 +61,22 @@ def test_known(request_type: type[OpenAIRequest], params: Any) -> None:
     wanted = set(named(params))
     assert {"model"} <= wanted
     assert wanted <= known | set(refused)
+
+
+@pytest.mark.case(21)
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/completions", {"prompt": "x"}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}]}),
+        ("/v1/responses", {"input": "x"}),
+    ],
+)
+def test_prompt_embeddings_are_refused(gateway: Server, path: str, body: dict[str, Any]) -> None:
+    """CVE-2026-56340: a serialised tensor as the prompt. Not ignored: it would be left out."""
+    with gateway.account("embeds") as client:
+        for given in ("UEsDBAAACAgAAA==", ["UEsDBAAACAgAAA=="], {"tensor": []}):
+            answer = client.post(path, json={"model": "m", **body, "prompt_embeds": given})
+            assert answer.status_code == 400, answer.text
+            error = answer.json()["error"]
+            assert (error["code"], error["param"]) == ("invalid_request", "prompt_embeds")

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.replica.batching import BatchQueue, Entry, bucket, choose
+from stoker.replica.batching import STRETCH, BatchQueue, Entry, bucket, choose
 from stoker.stages.base import Sample
 
 
@@ -35,6 +35,23 @@ class TestChoose:
     def test_takes_the_nearest_in_length(self) -> None:
         entries = [entry(16), entry(250), entry(15), entry(16)]
         assert [one.length for one in choose(entries, 48)] == [16, 16, 15]
+
+    def test_a_short_one_does_not_pay_for_a_long_one(self) -> None:
+        entries = [entry(16), entry(256), entry(40), entry(24)]
+        assert [one.length for one in choose(entries, 512)] == [16, 24, 40]
+        assert [one.length for one in choose(entries[1:], 512)] == [256]
+
+    def test_what_is_cheap_beside_the_start_of_a_pass_is_company(self) -> None:
+        """Of a tiny model, whose passes take the same time whatever they are of."""
+        entries = [entry(8), entry(60), entry(120)]
+        assert [one.length for one in choose(entries, 4096)] == [8, 60, 120]
+        assert [one.length for one in choose(entries, 256)] == [8]
+
+    @given(st.lists(st.integers(1, 300), min_size=1, max_size=40), st.integers(1, 4096))
+    def test_no_sample_is_stretched_beyond_the_limit(self, lengths: list[int], budget: int) -> None:
+        padded = [bucket(one.length) for one in choose([entry(n) for n in lengths], budget)]
+        start = budget / 10
+        assert start + max(padded) <= STRETCH * (start + min(padded))
 
     def test_other_keys_wait(self) -> None:
         entries = [entry(16, key="a"), entry(16, key="b"), entry(16, key="a")]
@@ -70,6 +87,18 @@ class TestBatchQueue:
         assert taken[0] is not None
         assert len(taken[0]) == 1
 
+    def test_woken_it_comes_back_with_nothing(self) -> None:
+        queue = BatchQueue(512)
+        queue.wake()
+        assert queue.take() == []
+        taken: list[list[Entry] | None] = []
+        thread = threading.Thread(target=lambda: taken.append(queue.take()))
+        thread.start()
+        queue.wake()
+        thread.join(10)
+        assert taken == [[]]
+        assert queue.take(0) == []
+
     def test_closes_when_empty(self) -> None:
         queue = BatchQueue(512)
         queue.put([entry(8)])
@@ -103,3 +132,39 @@ class TestBatchQueue:
             queue.put([entry(8, 2)])
             taken += [one.request_id for one in queue.take(0) or ()]
         assert taken.count(1) == 3
+
+
+class TestKeys:
+    def taken(self, queue: BatchQueue, count: int) -> list[int]:
+        found: list[int] = []
+        for _ in range(count):
+            batch = queue.take()
+            assert batch is not None
+            found += [one.request_id for one in batch]
+        return found
+
+    def test_one_request_does_not_wait_for_a_thousand_of_another_key(self) -> None:
+        queue = BatchQueue(8)
+        for number in range(1000):
+            queue.put([entry(8, number)], "flood")
+        assert self.taken(queue, 3) == [0, 1, 2]
+        queue.put([entry(8, 5000)], "one")
+        queue.put([entry(8, 5001)], "one")
+        assert self.taken(queue, 4) == [5000, 3, 5001, 4]
+        assert self.taken(queue, 995) == [*range(5, 1000)]
+
+    @given(st.lists(st.sampled_from("abc"), max_size=60))
+    def test_each_key_gets_its_own_in_order_and_none_is_behind_by_more_than_one(
+        self, keys: list[str]
+    ) -> None:
+        queue = BatchQueue(8)
+        for number, key in enumerate(keys):
+            queue.put([entry(8, number)], key)
+        order = [keys[number] for number in self.taken(queue, len(keys))]
+        left = {key: keys.count(key) for key in set(keys)}
+        got = dict.fromkeys(left, 0)
+        for key in order:
+            got[key] += 1
+            for other, count in left.items():
+                assert got[key] <= got[other] + 1 or got[other] == count
+        assert got == left

@@ -90,6 +90,9 @@ class InProcessRuntime:
             one.running = False
             await self._end(one, Reason.STOPPED_BY_USER)
 
+    async def sweep_strays(self) -> None:
+        """Nothing is kept."""
+
     async def call(
         self,
         deployment_id: str,
@@ -138,6 +141,9 @@ class InProcessRuntime:
         keep_alive: bytes = KEEP_ALIVE,
     ) -> AsyncGenerator[bytes]:
         yield await self.call(deployment_id, call, wait_s=wait_s, timeout_s=timeout_s)
+
+    def at_work(self, besides: str) -> bool:
+        return any(one.calls and one.spec.id != besides for one in self._deployments.values())
 
     def stats(self, deployment_id: str) -> DeploymentStats | None:
         one = self._deployments.get(deployment_id)

@@ -154,3 +154,22 @@ def test_sums_are_exact_whatever_happens_between(steps: list[tuple[int, int, int
     meter.end("rep_1")
     written |= totals(meter.take())
     assert sum(written.values()) == expected
+
+
+class TestL6:
+    def test_deleted_deployment_is_billed_to_the_end_and_has_no_total(self):
+        clock = Clock()
+        meter = metered(clock)
+        begin(meter, "rep_1", 10 * MIB)
+        clock.pass_(1_000)
+        assert meter.totals() == {"dep_1": 10_000}
+        meter.forget("dep_1")
+        # Its process was killed, and is seen to have ended later.
+        clock.pass_(500)
+        assert meter.totals() == {}
+        meter.end("rep_1")
+        (held,) = meter.take()
+        assert (held.mib_ms, held.is_final) == (15_000, True)
+        meter.acknowledge([held])
+        assert meter.totals() == {}
+        assert not meter.take()

@@ -78,7 +78,10 @@ def test_it_is_shown_as_it_is(client: httpx.Client, identifier: str):
 
 def test_nothing_of_this_machines_runtime_is_there(server: Server, identifier: str):
     assert server.process
-    assert psutil.Process(server.process.pid).children(recursive=True) == []
+    below = psutil.Process(server.process.pid).children(recursive=True)
+    # Uploads are inspected in processes of their own, whatever runs the models.
+    others = [one for one in below if "stoker.inspection.process" not in one.cmdline()]
+    assert others == []
     assert not (server.data_dir / "logs").exists()
 
 

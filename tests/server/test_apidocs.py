@@ -16,10 +16,26 @@ def test_loads_nothing_from_elsewhere(server: Server) -> None:
     with server.client() as client:
         page = client.get("/docs").raise_for_status().text
         loaded = re.findall(r'(?:src|href)="([^"]+)"', page)
-        assert len(loaded) == 3
+        assert len(loaded) == 4
         for path in loaded:
             assert path.startswith("/docs/static/")
             assert client.get(path).raise_for_status().content
+
+
+@pytest.mark.case(25)
+def test_l8_runs_its_own_files_alone(server: Server) -> None:
+    with server.client() as client:
+        page = client.get("/docs").raise_for_status()
+    policy = dict(
+        part.strip().partition(" ")[::2]
+        for part in page.headers["content-security-policy"].split(";")
+    )
+    assert policy["default-src"] == policy["frame-ancestors"] == policy["base-uri"] == "'none'"
+    assert policy["script-src"] == policy["connect-src"] == "'self'"
+    assert "unsafe" not in page.headers["content-security-policy"]
+    assert page.headers["x-frame-options"] == "DENY"
+    # Nothing that such a policy would keep from running or from being seen.
+    assert re.findall(r"<script(?![^>]*src=)|<style|\son\w+=|\sstyle=|javascript:", page.text) == []
 
 
 @pytest.mark.skipif(BROWSER is None, reason="needs chromium, from the package of that name")

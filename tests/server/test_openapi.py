@@ -10,11 +10,14 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import annotated_types
 import httpx
 import pytest
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel, TypeAdapter, ValidationError, WithJsonSchema
 from pydantic.fields import FieldInfo
 
+from stoker.openai.messages import MAX_IMAGE_CHARS, ImageUrl
+from stoker.openai.registry import CONVENTIONS
 from stoker.tasks.base import Task, TaskRequest
 from stoker.tasks.registry import TASKS
+from stoker.videos.schemas import VideoCreate
 from stoker.web.schemas import RequestModel
 from tests.deployments.routes import OPEN, app, places
 from tests.support.contract import HIDDEN
@@ -32,6 +35,20 @@ LIMITED_BY_SETTINGS = {
     if issubclass(model, TaskRequest)
     for field in model.input_fields
 }
+
+
+SCHEMA = "its size and depth are limited (stoker/wire/schema_limits.py)"
+CHECKED_OTHERWISE = {
+    "CompletionRequest.prompt": "its validator bounds tokens, and the body's limit how many",
+    "FunctionDefinition.parameters": SCHEMA,
+    "FunctionTool.parameters": SCHEMA,
+    "JsonSchema.schema_": SCHEMA,
+    "JsonValueFormat.value": SCHEMA,
+    "SchemaFormat.schema_": SCHEMA,
+    "StructuredOutputs.json_": SCHEMA,
+    "TrialCreate.examples": "each is checked as a body of the endpoint that it is for",
+}
+"""Field → what bounds it, where its type does not."""
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +77,7 @@ class TestDocument:
         assert document["info"]["title"] == "Stoker"
         assert document["info"]["version"]
 
+    @pytest.mark.case(14)
     def test_every_route_is_in_it(self, document: dict[str, Any]):
         described = {(method.upper(), path) for method, path, _ in operations(document)}
         served = {
@@ -139,10 +157,26 @@ def request_models(base: type[BaseModel]) -> list[type[BaseModel]]:
     return [found for child in base.__subclasses__() for found in [child, *request_models(child)]]
 
 
+def with_parts(model: type[BaseModel], found: set[type[BaseModel]]) -> set[type[BaseModel]]:
+    """A model and those that its fields are made of."""
+    if model not in found:
+        found.add(model)
+        pending: list[Any] = [field.annotation for field in model.model_fields.values()]
+        while pending:
+            one = pending.pop()
+            pending += get_args(one)
+            if isinstance(one, type) and issubclass(one, BaseModel):
+                with_parts(one, found)
+    return found
+
+
 def fields() -> Iterator[tuple[str, FieldInfo]]:
     app()  # imports every endpoint, and with it every request
-    models = {*request_models(RequestModel), *request_models(TaskRequest)}
-    assert len(models) >= 10
+    named = {*request_models(RequestModel), *request_models(TaskRequest), VideoCreate}
+    models: set[type[BaseModel]] = set()
+    for model in (*named, *(convention.request for convention in CONVENTIONS)):
+        with_parts(model, models)
+    assert len(models) >= 30
     for model in models:
         for name, field in model.model_fields.items():
             yield f"{model.__name__}.{name}", field
@@ -158,6 +192,9 @@ def unbounded(annotation: Any, metadata: tuple[Any, ...] = ()) -> Iterator[str]:
             yield from unbounded(argument, metadata)
     elif origin is Literal or annotation in (bool, type(None)):
         return
+    elif origin is tuple and Ellipsis not in arguments:
+        for argument in arguments:
+            yield from unbounded(argument)
     elif origin in (list, tuple, set, dict):
         if not has(metadata, annotated_types.MaxLen):
             yield str(annotation)
@@ -171,7 +208,9 @@ def unbounded(annotation: Any, metadata: tuple[Any, ...] = ()) -> Iterator[str]:
             and has(metadata, annotated_types.Le, annotated_types.Lt)
         ):
             yield str(annotation)
-    elif annotation is str and not (has(metadata, annotated_types.MaxLen) or has_pattern(metadata)):
+    elif annotation is str and not (
+        has(metadata, annotated_types.MaxLen) or has_pattern(metadata) or has_length(metadata)
+    ):
         yield str(annotation)
     elif annotation is Any:
         yield "Any"
@@ -194,10 +233,22 @@ def has_pattern(metadata: tuple[Any, ...]) -> bool:
     return any(not re.search(r"[*+]|,\}", pattern) for pattern in patterns)
 
 
+def has_length(metadata: tuple[Any, ...]) -> bool:
+    """A length that the document names, of what a validator of ours looks at."""
+    return any(
+        isinstance(one, WithJsonSchema) and "maxLength" in one.json_schema for one in flat(metadata)
+    )
+
+
+@pytest.mark.case(17)
 class TestBounds:
+    def test_a_length_that_the_document_alone_names_is_kept(self):
+        with pytest.raises(ValidationError, match="must have at most"):
+            ImageUrl(url="a" * (MAX_IMAGE_CHARS + 1))
+
     @pytest.mark.parametrize(("name", "field"), sorted(fields(), key=lambda pair: pair[0]))
     def test_every_field_is_bounded(self, name: str, field: FieldInfo):
-        if name not in LIMITED_BY_SETTINGS:
+        if name not in {*LIMITED_BY_SETTINGS, *CHECKED_OTHERWISE}:
             assert list(unbounded(field.annotation, tuple(field.metadata))) == []
 
     @pytest.mark.parametrize(

@@ -100,6 +100,101 @@ async def test_cancelled_anywhere(database: Database, steps: int) -> None:
     assert await held(database) in ([3], [1, 2, 3])
 
 
+class LateAnswers:
+    """The databases' answers to commits come when `go_on` says so, in whatever order."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.committed: list[asyncio.Event] = []
+        self.go_on: list[asyncio.Event] = []
+        commit = Session.commit
+
+        async def late(session: Session) -> None:
+            await commit(session)
+            number = session.info["number"]
+            self.committed[number].set()
+            await self.go_on[number].wait()
+
+        monkeypatch.setattr(Session, "commit", late)
+
+    def number(self, session: Session) -> int:
+        session.info["number"] = len(self.committed)
+        self.committed.append(asyncio.Event())
+        self.go_on.append(asyncio.Event())
+        return session.info["number"]
+
+
+async def test_l4_what_is_committed_is_told_though_cancelled(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cancelled between the commit and the listeners, and once more."""
+    told: list[str] = []
+    with monkeypatch.context() as patch:
+        late = LateAnswers(patch)
+
+        async def work() -> None:
+            async with database.transaction() as session:
+                late.number(session)
+                await put(session, 1)
+                session.after_commit(lambda: told.append("first"))
+
+        task = asyncio.create_task(work())
+        while not late.committed:
+            await asyncio.sleep(0)
+        await late.committed[0].wait()
+        for _ in range(2):
+            task.cancel()
+            await asyncio.sleep(0)
+        assert (told, task.done()) == ([], False)
+        late.go_on[0].set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert told == ["first"]
+    assert await held(database) == [1]
+
+
+async def test_l4_listeners_hear_of_commits_in_their_order(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[int] = []
+    with monkeypatch.context() as patch:
+        late = LateAnswers(patch)
+
+        async def work() -> None:
+            async with database.transaction() as session:
+                number = late.number(session)
+                await put(session, number)
+                session.after_commit(lambda: told.append(number))
+
+        first = asyncio.create_task(work())
+        while not late.committed:
+            await asyncio.sleep(0)
+        await late.committed[0].wait()
+        second = asyncio.create_task(work())
+        for _ in range(20):
+            await asyncio.sleep(0.005)
+            # The second one's answer would be the first to come.
+            for go_on in late.go_on[1:]:
+                go_on.set()
+        late.go_on[0].set()
+        while not second.done():
+            await asyncio.sleep(0)
+            for go_on in late.go_on[1:]:
+                go_on.set()
+        await asyncio.gather(first, second)
+    assert told == [0, 1]
+
+
+async def test_a_listener_that_fails_keeps_nothing_from_the_others(database: Database) -> None:
+    told: list[str] = []
+    async with database.transaction() as session:
+        await put(session, 1)
+        session.after_commit(lambda: told.append("first"))
+        session.after_commit(lambda: told[5])
+        session.after_commit(lambda: told.append("third"))
+    assert told == ["first", "third"]
+    assert await held(database) == [1]
+
+
 async def test_cancelled_while_a_statement_runs(tmp_path: Path) -> None:
     database = Database(f"sqlite+aiosqlite:///{tmp_path}/slow.db")
     running, go_on = threading.Event(), threading.Event()
@@ -149,3 +244,34 @@ async def test_a_lost_database_is_said(tmp_path: Path) -> None:
         async with database.reading() as session:
             await session.execute(text("SELECT 1"))
     await database.close()
+
+
+async def test_what_a_killed_server_was_about_to_erase(tmp_path: Path) -> None:
+    """Deleted and committed; the log has it still, until somebody reads no more and it is cut."""
+    path = tmp_path / "stoker.db"
+    url, secret = f"sqlite+aiosqlite:///{path}", "what was said in it"
+
+    def is_kept() -> bool:
+        return any(secret.encode() in one.read_bytes() for one in tmp_path.iterdir())
+
+    async def write(database: Database, statement: str) -> None:
+        async with database.transaction() as session:
+            await session.execute(text(statement), {"v": secret} if ":v" in statement else {})
+
+    killed = Database(url)
+    await write(killed, "CREATE TABLE things (v TEXT NOT NULL)")
+    await write(killed, "INSERT INTO things VALUES (:v)")
+    await write(killed, "DELETE FROM things")
+    assert is_kept()
+    database = Database(url)
+    await database.scrub_again()
+    assert not is_kept()
+    # Once is enough.
+    await write(database, "INSERT INTO things VALUES (:v)")
+    await write(database, "DELETE FROM things")
+    await database.scrub_again()
+    assert is_kept()
+    await database.scrub()
+    assert not is_kept()
+    await database.close()
+    await killed.close()

@@ -7,7 +7,10 @@ import msgspec
 from stoker.engines.openvino import Verdict
 from stoker.media.media_limits import MediaLimits
 from stoker.replica import conversion, trial
-from stoker.wire.protocol import Conversion, Execution, Precision, Trial, TrialVerdict
+from stoker.wire.protocol import Cell, Conversion, Execution, Precision, Trial, TrialVerdict
+
+NOWHERE = Cell("", None, "")
+"""It stays in this process."""
 
 
 def conversion_of(model: Path, pipeline: str) -> Execution:
@@ -22,6 +25,7 @@ def conversion_of(model: Path, pipeline: str) -> Execution:
             log_path="",
             threads=1,
             limits=MediaLimits(),
+            cell=NOWHERE,
         )
     )
     verdict = Verdict.read(folder)
@@ -50,6 +54,7 @@ def tried_out(
             log_path="",
             threads=1,
             limits=MediaLimits(),
+            cell=NOWHERE,
         )
     )
     return msgspec.json.decode(path.read_bytes(), type=TrialVerdict)

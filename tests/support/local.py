@@ -94,7 +94,7 @@ class Local:
         for work in works:
             self._worker.submit(work)
         # Once all are prepared: tiny models would be through with one before the next is.
-        self._worker._side.put(self._engine.may_run.set)
+        self._worker._side.put(self._engine.may_run.set, is_last=True)
         failed: Failure | None = None
         streamed: dict[int, bytes] = {}
         found: dict[int, bytes] = {}

@@ -21,6 +21,13 @@ _TIMEOUT_S = 60
 @contextlib.contextmanager
 def running() -> Iterator[str]:
     """The URL of an empty database. Skips the test where PostgreSQL is not installed."""
+    with cluster() as found:
+        yield found.url
+
+
+@contextlib.contextmanager
+def cluster() -> Iterator["Cluster"]:
+    """As `running`, to be stopped and started again."""
     initdb = _program("initdb")
     if initdb is None:
         pytest.skip(MISSING)
@@ -30,8 +37,12 @@ def running() -> Iterator[str]:
         if os.geteuid() == 0:
             account = pwd.getpwnam("postgres")
             os.chown(root, account.pw_uid, account.pw_gid)
-        with _serving(root, initdb) as url:
-            yield url
+        found = Cluster(root, initdb)
+        found.start()
+        try:
+            yield found
+        finally:
+            found.stop()
     finally:
         shutil.rmtree(root, ignore_errors=True)
 
@@ -47,34 +58,45 @@ def _as_postgres(*command: str) -> list[str]:
     return ["runuser", "-u", "postgres", "--", *command] if os.geteuid() == 0 else [*command]
 
 
-@contextlib.contextmanager
-def _serving(root: Path, initdb: str) -> Iterator[str]:
-    data = root / "data"
-    options = ["--auth=trust", "--username=stoker", "--encoding=UTF8", "--locale=C.UTF-8"]
-    subprocess.run(
-        _as_postgres(initdb, *options, "--no-sync", f"--pgdata={data}"),
-        check=True,
-        capture_output=True,
-        cwd="/",
-        timeout=_TIMEOUT_S,
-    )
-    port = _free_port()
-    with (root / "log").open("wb") as log:
-        process = subprocess.Popen(
-            _as_postgres(
-                str(Path(initdb).with_name("postgres")),
-                *("-D", str(data), "-p", str(port), "-k", str(root)),
-                *("-c", "listen_addresses=127.0.0.1", "-c", "fsync=off"),
-            ),
-            stdout=log,
-            stderr=log,
+class Cluster:
+    def __init__(self, root: Path, initdb: str) -> None:
+        self._root, self._data = root, root / "data"
+        self._postgres = str(Path(initdb).with_name("postgres"))
+        self._port = _free_port()
+        self.url = f"postgresql+asyncpg://stoker@127.0.0.1:{self._port}/postgres"
+        self._process: subprocess.Popen[bytes] | None = None
+        options = ["--auth=trust", "--username=stoker", "--encoding=UTF8", "--locale=C.UTF-8"]
+        subprocess.run(
+            _as_postgres(initdb, *options, "--no-sync", f"--pgdata={self._data}"),
+            check=True,
+            capture_output=True,
             cwd="/",
+            timeout=_TIMEOUT_S,
         )
-    try:
-        _wait_ready(data / "postmaster.pid", process, root / "log")
-        yield f"postgresql+asyncpg://stoker@127.0.0.1:{port}/postgres"
-    finally:
-        _stop(data / "postmaster.pid", process)
+
+    def start(self) -> None:
+        with (self._root / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                _as_postgres(
+                    self._postgres,
+                    *("-D", str(self._data), "-p", str(self._port), "-k", str(self._root)),
+                    *("-c", "listen_addresses=127.0.0.1", "-c", "fsync=off"),
+                ),
+                stdout=log,
+                stderr=log,
+                cwd="/",
+            )
+        try:
+            _wait_ready(self._data / "postmaster.pid", self._process, self._root / "log")
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Its clients' connections end, too."""
+        if self._process:
+            _stop(self._data / "postmaster.pid", self._process)
+            self._process = None
 
 
 def _free_port() -> int:

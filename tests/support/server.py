@@ -9,9 +9,11 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import httpx
 
+from stoker.telemetry.loop_watch import HELD
 from tests.support import contract
 
 INSTALLED = Path(__file__).parents[2] / ".venv-install" / "bin" / "python"
@@ -21,7 +23,14 @@ ONE_THREAD = {"STOKER_REPLICA_THREADS": "1"}
 """The models are so small that threads would only wait for one another."""
 
 
+STEP_LIMIT = {"STOKER_LOOP_STEP_LIMIT_MS": "100"}
+"""Processor time that a step of the event loop may take."""
+
+
 class Server:
+    started: ClassVar[list["Server"]] = []
+    """All of this process."""
+
     def __init__(
         self, data_dir: Path, *command: str, python: str = sys.executable, **env: str
     ) -> None:
@@ -32,6 +41,22 @@ class Server:
         self._env = env
         self.process: subprocess.Popen[bytes] | None = None
         self.base_url = ""
+        self._read_to = 0
+        Server.started.append(self)
+
+    def held_loop(self) -> list[str]:
+        """What the server has logged, since it was asked last, of steps of its event loop that
+        computed for too long.
+        """
+        if not self.log.exists():
+            return []
+        with self.log.open("rb") as log:
+            log.seek(self._read_to)
+            found = log.read()
+        # A line that is being written is left for the next time.
+        whole = found[: found.rfind(b"\n") + 1]
+        self._read_to += len(whole)
+        return [line.decode() for line in whole.splitlines() if HELD.encode() in line]
 
     def start(self, timeout: float = 180, port: int = 0) -> "Server":
         (self.data_dir / "server.json").unlink(missing_ok=True)
@@ -41,7 +66,7 @@ class Server:
                 [self._python, "-m", "stoker", *arguments],
                 stdout=log,
                 stderr=log,
-                env={**os.environ, **ONE_THREAD, **self._env},
+                env={**os.environ, **ONE_THREAD, **STEP_LIMIT, **self._env},
             )
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:

@@ -184,6 +184,7 @@ class TestKilledServer:
         await lab.check_ledger()
 
 
+@pytest.mark.fault("f2")
 class TestSeveralServers:
     async def test_charge_nothing_twice(self, database: Database) -> None:
         clock = Clock()

@@ -127,6 +127,7 @@ def at_work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[asyncio.
         runner.run(database.close())
 
 
+@pytest.mark.fault("f1")
 @settings(max_examples=25, deadline=None)
 @given(steps)
 def test_any_interleaving_costs_the_same(at_work, steps: list[tuple]) -> None:

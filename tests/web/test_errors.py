@@ -304,6 +304,7 @@ class TestConflict:
         client.delete(f"{DEPLOYMENTS}/{stopped['id']}").raise_for_status()
 
 
+@pytest.mark.case(19)
 class TestPayloadTooLarge:
     @pytest.mark.parametrize("path", [TOKENS, "/v1/api-keys", DEPLOYMENTS, ARTIFACTS])
     def test_declared(self, strict: Server, strict_client: httpx.Client, path: str):
@@ -399,6 +400,7 @@ class TestTimeout:
 
 
 class TestMessages:
+    @pytest.mark.case(12)
     def test_carry_nothing_of_the_server(self, server: Server, client: httpx.Client):
         """No path, no address, no key, whatever is wrong with a request."""
         own = client.headers["authorization"].removeprefix("Bearer ")

@@ -1,7 +1,7 @@
 """What happens while an answer is generated, for whoever writes it in a client's convention."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 FinishReason = Literal["stop", "length", "tool_calls"]
@@ -78,17 +78,6 @@ class Usage:
     """Of the prompt's, those that were not computed anew."""
     completion: int = 0
     reasoning: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Answering:
-    """What a writer knows of the answer that it writes."""
-
-    id: str
-    model: str
-    created: int
-    """Unix time, whole seconds."""
-    options: dict[str, object] = field(default_factory=dict[str, object])
 
 
 class Writer(Protocol):

@@ -130,6 +130,8 @@ def _json_call(value: Any) -> Call:
             raise MalformedCallError from error
     if not isinstance(name, str) or not isinstance(arguments, dict | None):
         raise MalformedCallError
+    if not _encodable(name):
+        raise MalformedCallError
     return Call(name=name, arguments=cast("dict[str, Any]", arguments or {}))
 
 

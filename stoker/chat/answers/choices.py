@@ -103,6 +103,8 @@ class TextRequest:
     """The gateway's number of it."""
     generation: Generation
     writer: Writer
+    key: str = ""
+    """As of `Work`."""
     choices: list[Choice] = field(default_factory=list[Choice])
     missing: int = 0
     """Choices that have not ended."""

@@ -131,11 +131,17 @@ class Reader:
         for place, character in enumerate(text):
             found = self._events(self._parser.feed(character))
             events += found
-            if any(_is_said(one) for one in found):
+            if self._plain:
+                # It only began like a call; some of it may wait to become a mark.
+                _, held = self._parser.finalize()
+                events += [Text(one["text"]) for one in held if one["type"] == "region_chunk"]
+            elif any(_is_said(one) for one in found):
                 _, held = self._parser.finalize()
                 events += self._events(held)
                 self._plain = True
-            if self._plain or self.calling:
+            # A call that is only begun may still turn out to be text, with all that follows.
+            begun = self._streamed is not None and self._streamed.name is None
+            if self._plain or (self.calling and not begun):
                 self._undecided = False
                 rest = text[place + 1 :]
                 return _joined(events + (self.add(rest) if rest else []))
@@ -185,8 +191,8 @@ class Reader:
             return []
         begins = self._streamed.name is None
         piece = self._streamed.add(text)
-        if self._streamed.failed:
-            # It only began like a call.
+        if self._streamed.failed and self._undecided:
+            # It only began like a call. Behind one, it is told as text once it has ended.
             self._plain, self.calling, self._streamed = True, False, None
             return [Text(self._body, logprobs=self._taken_logprobs())]
         events: list[Event] = []
@@ -253,6 +259,7 @@ def _own_calls(value: Any) -> list[Call]:
 
 
 _HEAD = r'\{{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"{key}"\s*:\s*(?=\{{)'
+_NEVER = re.compile(r"(?!)")
 
 
 class _Arguments:
@@ -284,7 +291,15 @@ class _Arguments:
                 self.failed = all(one[:size] != self._text[: len(one)] for one in self._heads)
             if not found or self.failed:
                 return ""
-            self.name = json.loads(found[1])
+            try:
+                name = str(json.loads(found[1]))
+                # Half of a surrogate pair is no name, either.
+                name.encode()
+            except ValueError:
+                # No call: it is told as text once it has ended.
+                self._head = _NEVER
+                return ""
+            self.name = name
             text = self._text[found.end() :]
         return "" if self._done else text[: self._taken(text)]
 

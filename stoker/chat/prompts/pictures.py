@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import jinja2
 import transformers
 
+from stoker.chat.prompts.templates import ChatTemplate
 from stoker.llm.checkpoint import architecture
 from stoker.llm.interface import Features
 from stoker.llm.model_types import VISION
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 library: Any = transformers
 
 _TOKENS = frozenset({"input_ids", "attention_mask"})
-_PROBE = "probe"
 
 
 @dataclass(frozen=True)
@@ -45,13 +44,17 @@ class Picture:
 class ImagePrompts:
     """The images of one model's prompts."""
 
-    def __init__(self, folder: Path, tokenizer: Any, limits: MediaLimits) -> None:
+    def __init__(
+        self, folder: Path, tokenizer: Any, template: ChatTemplate, limits: MediaLimits
+    ) -> None:
         """
         Args:
             tokenizer: the folder's; it gets the processor's chat template where it has none.
+            template: the tokenizer's.
 
         Raises:
             UnservedModelError: the model is of a kind that is not served.
+            TemplateLimitError: the chat template takes too much.
         """
         self._tokenizer = tokenizer
         self._limits = limits
@@ -61,7 +64,7 @@ class ImagePrompts:
         own = getattr(tokenizer, "image_token", self._placeholder)
         self._reserved = {*self._processor.all_special_multimodal_tokens, own} - {self._placeholder}
         """Texts that would stand for media which is not there."""
-        self._takes_parts = _takes_parts(tokenizer)
+        self._takes_parts = template.takes_parts()
 
     def read(
         self, messages: Sequence[Mapping[str, Any]]
@@ -172,17 +175,6 @@ class _ImagesOnly:
             return None
         parent: Any = super()
         return parent.check_argument_for_proper_class(name, argument)
-
-
-def _takes_parts(tokenizer: Any) -> bool:
-    """Whether the chat template takes contents that are lists of parts, told by a trial."""
-    messages = [{"role": "user", "content": [{"type": "text", "text": _PROBE}]}]
-    try:
-        found = tokenizer.apply_chat_template(messages, tokenize=False)
-    except (jinja2.TemplateError, LookupError, TypeError, ValueError, AttributeError):
-        return False
-    # A template that knows texts only writes the list down as Python would.
-    return _PROBE in found and "'type'" not in found
 
 
 def _refusal(message: str, field: str, code: str = "invalid_request") -> InputError:

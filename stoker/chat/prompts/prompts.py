@@ -9,6 +9,8 @@ import jinja2
 import msgspec
 
 from stoker.chat.prompts.pictures import ImagePrompts, as_text
+from stoker.chat.prompts.rendering import Renderer, TemplateDataError, TemplateLimitError
+from stoker.chat.prompts.templates import ChatTemplate
 from stoker.chat.prompts.truncation import Messages, shortened
 from stoker.llm.checkpoint import load_generation_config, load_tokenizer
 from stoker.llm.interface import Features
@@ -75,15 +77,24 @@ class Prompts:
         vocabulary: int,
         images: MediaLimits | None = None,
         tokenizer: Any = None,
+        renderer: Renderer | None = None,
     ) -> None:
         """
         Args:
             images: limits of a vision model's; None: it is a model of texts.
             tokenizer: the folder's, where it was loaded before.
+            renderer: what renders its chat template; None: one of its own.
+
+        Raises:
+            TemplateLimitError: the chat template takes too much.
         """
         self.tokenizer = tokenizer or load_tokenizer(folder)
         self.defaults = Defaults.read(folder, self.tokenizer)
-        self._images = ImagePrompts(folder, self.tokenizer, images) if images else None
+        self._template = ChatTemplate(self.tokenizer, renderer)
+        self._images = (
+            ImagePrompts(folder, self.tokenizer, self._template, images) if images else None
+        )
+        self._template.check()
         self._max_length = max_length
         self._vocabulary = vocabulary
         self.hidden = frozenset(self._unseen())
@@ -181,35 +192,37 @@ class Prompts:
     def _rendered(
         self, prompt: Conversation, messages: Sequence[Mapping[str, Any]], place: str
     ) -> str:
-        if not getattr(self.tokenizer, "chat_template", None):
+        if not self._template.source:
             raise _refusal(
                 "cannot be used: this model has no chat template. Use /v1/completions.", place
             )
         further: dict[str, Any] = {}
         if prompt.effort is not None:
-            if _EFFORT not in str(self.tokenizer.chat_template):
+            if _EFFORT not in self._template.source:
                 why = "is not known to this model's chat template."
                 raise _refusal(why, prompt.effort_field)
             further[_EFFORT] = prompt.effort
         if prompt.verbosity is not None:
-            if _VERBOSITY in str(self.tokenizer.chat_template):
+            if _VERBOSITY in self._template.source:
                 further[_VERBOSITY] = prompt.verbosity
             elif prompt.verbosity != "medium":
                 why = "is not known to this model's chat template: leave it out, or send 'medium'."
                 raise _refusal(why, prompt.verbosity_field)
         tools = prompt.tools
         try:
-            return self.tokenizer.apply_chat_template(
-                messages,
-                tools=(tools.offered() if tools else None) or None,
-                add_generation_prompt=True,
-                tokenize=False,
-                **further,
-            )
+            offered = (tools.offered() if tools else None) or None
+            return self._template.rendered(messages, tools=offered, **further)
         except jinja2.TemplateError as error:
-            # Templates refuse what they do not know, such as roles out of order, by raising.
-            raise _refusal(f"cannot be rendered: {_line(error)}", place) from error
-        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            raise _refusal(f"cannot be rendered: {error}", place) from error
+        except TemplateLimitError as error:
+            raise InputError(
+                f"'{place}' cannot be rendered: {error}. Another template, or shorter {place}, may "
+                "do.",
+                field=place,
+                of_item=False,
+                code="template_failed",
+            ) from error
+        except (TemplateDataError, LookupError, TypeError, ValueError) as error:
             raise _refusal("do not fit the model's chat template.", place) from error
 
     def _unseen(self) -> Iterable[int]:
@@ -233,7 +246,3 @@ def _number(own: Mapping[str, Any], name: str, default: float) -> float:
 
 def _refusal(what: str, field: str) -> InputError:
     return InputError(f"'{field}' {what}", field=field, of_item=False)
-
-
-def _line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

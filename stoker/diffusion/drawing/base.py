@@ -93,7 +93,7 @@ class ImageGenerationStages(DiffusionStages):
         call: Any = sample.call
         return -(-call.width * call.height // _PIXELS_A_UNIT)
 
-    def probe(self, length: int) -> Sample:
+    def probe(self, length: int, number: int = 0) -> Sample:
         side = _PROBED.get(self.pipe.device.type, _PROBED_SIDE)
         call = self.probe_call(min(side, *self.native))
         return Sample({}, extras={"prompt": "", "seed": 0, "partial_images": 0}, call=call)

@@ -81,10 +81,10 @@ class DrawingStages(ImageGenerationStages):
         whole = None if drawing == "text" else 1.0
         return DrawCall(drawing, side, side, steps=_PROBE_STEPS, strength=whole)
 
-    def probe(self, length: int) -> Sample:
+    def probe(self, length: int, number: int = 0) -> Sample:
         from PIL import Image
 
-        sample = super().probe(length)
+        sample = super().probe(length, number)
         call: Any = sample.call
         size = (call.width, call.height)
         sample.extras["image"] = Image.new("RGB", size, "gray")

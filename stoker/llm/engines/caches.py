@@ -80,13 +80,36 @@ def merged(caches: Sequence[Any], longest: int) -> Any:
     return found
 
 
-def kept(cache: Any, rows: Sequence[int], longest: int) -> Any:
-    """Some rows of a shareable cache, without the padding that none of them needs."""
+def kept(cache: Any, rows: Sequence[int], lengths: Sequence[int], ends: Sequence[int]) -> Any:
+    """Some rows of a shareable cache, padded on the left to the longest of them.
+
+    Args:
+        lengths: of each of these rows, tokens.
+        ends: of each, the place behind its last token; what comes after it is dropped.
+    """
     found: Any = DynamicCache()
     for layer in cache.layers:
-        start = layer.keys.shape[2] - longest
-        found.layers.append(_layer(layer.keys[rows, :, start:], layer.values[rows, :, start:]))
+        parts = (_kept(part, rows, lengths, ends) for part in (layer.keys, layer.values))
+        found.layers.append(_layer(*parts))
     return found
+
+
+def cut(cache: Any, count: int) -> None:
+    """Drop the last tokens of a shareable cache."""
+    for layer in cache.layers if count else ():
+        layer.keys, layer.values = layer.keys[:, :, :-count], layer.values[:, :, :-count]
+
+
+def _kept(
+    part: torch.Tensor, rows: Sequence[int], lengths: Sequence[int], ends: Sequence[int]
+) -> torch.Tensor:
+    longest, end = max(lengths), ends[0]
+    if all(one == end for one in ends):
+        return part[rows, :, end - longest : end]
+    each = zip(rows, lengths, ends, strict=True)
+    return torch.cat(
+        [_stretched(part[row : row + 1, :, end - size : end], longest) for row, size, end in each]
+    )
 
 
 def _stretched(part: torch.Tensor, longest: int) -> torch.Tensor:

@@ -8,7 +8,7 @@ transformers directly, so no second environment with an older one is needed.
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import torch
 import transformers
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
+from stoker.engines.rounding import round_weights
 from stoker.llm import probes
 from stoker.llm.checkpoint import load_config, load_model
 from stoker.llm.engines.ir import IR, Facts
@@ -31,8 +32,6 @@ TOLERANCE = 1e-3
 """Largest difference from torch, as a share of torch's largest logit."""
 _BATCH, _LENGTH, _PAST = 2, 3, 5
 """Sizes to export with; all of them stay open in the result."""
-_GROUP = 128
-"""Numbers that share a scale where they have four bits, or fewer where a row does not divide so."""
 
 
 class _Step(torch.nn.Module):
@@ -119,7 +118,7 @@ def export(
     if not difference <= TOLERANCE:
         raise NotExportableError(f"It differs from torch by {difference:.1e}.")
     if weight_format:
-        _round_weights(folder / IR, weight_format)
+        round_weights(folder / IR, weight_format)
         rounded = _computed(folder, prompts, threads)
         difference = known.difference(rounded)
         if not math.isfinite(difference):
@@ -141,32 +140,6 @@ def _converted(model: Any, layers: int, heads: int, size: int) -> Any:
     # Traced: `torch.export` takes four times as long, for its symbolic shapes. What a trace could
     # bake in, a length above all, the comparison would show.
     return library.convert_model(_Step(model), example_input=(ids, mask, positions, past))
-
-
-def _round_weights(path: Path, weight_format: WeightFormat) -> None:
-    """Keep the weights of a written IR in fewer bits, as optimum-intel does without data."""
-    import nncf
-    import openvino
-
-    library: Any = nncf
-    core: Any = openvino.Core()
-    modes = library.CompressWeightsMode
-    options: Mapping[WeightFormat, Mapping[str, Any]] = {
-        "int8": {"mode": modes.INT8_ASYM},
-        "int4": {"mode": modes.INT4_ASYM, "ratio": 1.0, "group_size": _GROUP},
-    }
-    ir = library.compress_weights(
-        core.read_model(path),
-        advanced_parameters=library.AdvancedCompressionParameters(
-            group_size_fallback_mode=library.GroupSizeFallbackMode.ADJUST
-        ),
-        **options[weight_format],
-    )
-    rounded = path.with_stem(f"{path.stem}-{weight_format}")
-    openvino.save_model(ir, rounded, compress_to_fp16=False)
-    # Only now: the weights that were read are mapped from the file.
-    for suffix in (".xml", ".bin"):
-        rounded.with_suffix(suffix).replace(path.with_suffix(suffix))
 
 
 def _logits(model: Any, prompt: Sequence[int]) -> torch.Tensor:

@@ -7,5 +7,15 @@ CACHE_SHARE = 4
 MOST_CACHE_BYTES = 2 << 30
 
 
-def cache_bytes() -> int:
-    return min(MOST_CACHE_BYTES, psutil.virtual_memory().available // CACHE_SHARE)
+def most_cache_bytes(budget: int) -> int:
+    """The most that the cache of one model takes.
+
+    Args:
+        budget: what all models together may take, bytes.
+    """
+    return min(MOST_CACHE_BYTES, budget // CACHE_SHARE)
+
+
+def cache_bytes(most: int) -> int:
+    """What it takes now, where it may take so much."""
+    return min(most, psutil.virtual_memory().available // CACHE_SHARE)

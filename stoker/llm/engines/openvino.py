@@ -18,7 +18,7 @@ from stoker.llm.engines.ir import IR, Facts
 from stoker.wire.protocol import Precision, Sharing
 
 if TYPE_CHECKING:
-    from stoker.llm.scheduler import Chunk
+    from stoker.llm.runner import Chunk
 
 BLOCK_TOKENS = 32
 """Of the CPU plugin's PagedAttention."""
@@ -32,6 +32,7 @@ class OpenVinoRunner:
 
     name = "openvino"
     sharing: Sharing | None = None
+    can_retract = True
 
     def __init__(
         self, folder: Path, *, threads: int, precision: Precision, cache_bytes: int
@@ -87,6 +88,10 @@ class OpenVinoRunner:
         """What depends on a sequence's length is not converted."""
         return False
 
+    def retract(self, identifier: int, length: int) -> None:
+        # What is beyond lies in blocks that nobody shares, and is written over.
+        self._cache.computed(identifier, length)
+
     def release(self, identifier: int) -> None:
         self._cache.release(identifier)
 
@@ -123,7 +128,7 @@ class OpenVinoRunner:
             share_outputs=True,
         )
         for one in chunks:
-            self._cache.computed(one.id, one.start + len(one.tokens))
+            self._cache.computed(one.id, one.certain)
         library: Any = torch
         return library.from_numpy(found[0]).reshape(-1, self.vocabulary)
 

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from stoker.llm.checkpoint import TEXT, load_model
-from stoker.llm.engines.caches import Caches, Footprint, footprint, kept, merged, shareable
+from stoker.llm.engines.caches import Caches, Footprint, cut, footprint, kept, merged, shareable
 from stoker.llm.engines.positions import Positions, longest
 from stoker.llm.interface import Features
 from stoker.wire.protocol import Sharing
 
 if TYPE_CHECKING:
-    from stoker.llm.scheduler import Chunk
+    from stoker.llm.runner import Chunk
 
 _BIASED = frozenset({"bloom", "mpt"})
 """Kinds that take no positions and yet may be padded: their biases count from the mask."""
@@ -41,11 +41,25 @@ class _Group:
     shifts: list[int]
     """See `_Alone`."""
     cache: Any
-    """Of shape (sequences, heads, longest, size) a layer."""
+    """Of shape (sequences, heads, width, size) a layer."""
+    ends: list[int] = field(default_factory=list[int])
+    """The place in the cache behind each one's last token: all the same but after guesses."""
+    width: int = 0
+    """Of the cache, tokens."""
+
+    def __post_init__(self) -> None:
+        self.width = self.longest
+        self.ends = [self.width] * len(self.ids)
 
     @property
     def longest(self) -> int:
         return max(self.lengths)
+
+    def align(self) -> None:
+        """Put the last tokens of all below one another again."""
+        if any(end != self.width for end in self.ends):
+            self.cache = kept(self.cache, [*range(len(self.ids))], self.lengths, self.ends)
+            self.__post_init__()
 
 
 @dataclass(eq=False)
@@ -97,6 +111,8 @@ class TorchRunner:
         kinds = {model.config.model_type, text.model_type}
         self._shares = "position_ids" in self._accepted or not _BIASED.isdisjoint(kinds)
         self._in_one_piece = not _IN_ONE_PIECE.isdisjoint(kinds)
+        self._is_plain = False
+        """Whether its cache is keys and values of all positions; known from the first pass on."""
         self._caches = Caches(model)
         self._rotary = Positions(model)
         self._axes = self._positions_of(torch.zeros(1, 1, dtype=torch.long), {}).shape[:-2]
@@ -106,6 +122,10 @@ class TorchRunner:
         self.sharing = sharing
         self._shares = self._shares and sharing is Sharing.PADDED
         self._in_one_piece = self._in_one_piece or sharing is Sharing.ONE_PIECE
+
+    @property
+    def can_retract(self) -> bool:
+        return self._is_plain and not self._in_one_piece
 
     @torch.inference_mode()
     def direct(self, tokens: Sequence[int]) -> torch.Tensor:
@@ -143,6 +163,16 @@ class TorchRunner:
     def outgrown(self, identifier: int, length: int) -> bool:
         return self._kinds[identifier] != self._rotary.kind(length)
 
+    def retract(self, identifier: int, length: int) -> None:
+        if own := self._alone.get(identifier):
+            cut(own.cache, own.length - length)
+            own.length = length
+            return
+        group = self._groups[self._kinds[identifier]]
+        row = group.ids.index(identifier)
+        group.ends[row] -= group.lengths[row] - length
+        group.lengths[row] = length
+
     def release(self, identifier: int) -> None:
         self._reserved.pop(identifier, None)
         self._alone.pop(identifier, None)
@@ -175,7 +205,11 @@ class TorchRunner:
     def forward(self, chunks: "Sequence[Chunk]") -> torch.Tensor:
         rows: dict[int, torch.Tensor] = {}
         # Only who draws goes on with one token a step; a prompt's last piece may be as short.
-        stepping = [one for one in chunks if len(one.tokens) == 1 and one.start > 0 and one.sampled]
+        stepping = [
+            one
+            for one in chunks
+            if len(one.tokens) - one.draft == 1 and one.start > 0 and one.sampled
+        ]
         if self._shares and len(stepping) > 1:
             self._join(stepping)
         grouped = [one for one in stepping if one.id not in self._alone]
@@ -202,7 +236,8 @@ class TorchRunner:
         own.length += ids.shape[1]
         if self._footprint is None:
             self._footprint = footprint(own.cache)
-            self._shares = self._shares and shareable(own.cache)
+            self._is_plain = shareable(own.cache)
+            self._shares = self._shares and self._is_plain
         return found[0, -rows:]
 
     def _so_far(self, own: _Alone, rows: int) -> torch.Tensor:
@@ -214,19 +249,30 @@ class TorchRunner:
             return self.model(input_ids=ids).logits[0, -rows:].float().cpu()
 
     def _together(self, group: _Group, chunks: "Sequence[Chunk]") -> dict[int, torch.Tensor]:
-        """One token of each sequence of a group; all of the group are among the chunks."""
-        given = {chunk.id: chunk.tokens[0] for chunk in chunks}
+        """The next tokens of each sequence of a group; all of the group are among the chunks."""
+        given = {chunk.id: chunk.tokens for chunk in chunks}
         if set(given) != set(group.ids):
             raise RuntimeError("a step leaves out a sequence that is drawing")
+        group.align()
         device = self.model.device
-        ids = torch.tensor([[given[one]] for one in group.ids], device=device)
-        lengths = torch.tensor(group.lengths, device=device)
-        places = torch.arange(group.longest + 1, device=device)
-        mask = (places[None, :] >= group.longest - lengths[:, None]).long()
-        positions = self._positions(lengths[:, None], group.shifts)
-        found = self._run(ids, positions, group, {"attention_mask": mask})
-        group.lengths = [length + 1 for length in group.lengths]
-        return dict(zip(group.ids, found, strict=True))
+        counts = [len(given[one]) for one in group.ids]
+        most, longest = max(counts), group.longest
+        # Those that have fewer are padded on the right, with what the mask leaves out.
+        tokens = [[*given[one], *[0] * (most - len(given[one]))] for one in group.ids]
+        lengths = torch.tensor(group.lengths, device=device)[:, None]
+        news = torch.tensor(counts, device=device)[:, None]
+        places = torch.arange(longest + most, device=device)
+        mask = (places >= longest - lengths) & (places < longest + news)
+        # Padding stands where a token does: there may be no further position.
+        behind = torch.minimum(torch.arange(most, device=device), news - 1)
+        positions = self._positions(lengths + behind, group.shifts)
+        ids = torch.tensor(tokens, device=device)
+        found = self._run(ids, positions, group, {"attention_mask": mask.long()}, rows=most)
+        group.lengths = [size + count for size, count in zip(group.lengths, counts, strict=True)]
+        group.ends = [longest + count for count in counts]
+        group.width = longest + most
+        rows = zip(group.ids, found, counts, strict=True)
+        return {one: own[:count] for one, own, count in rows}
 
     def _read(self, ids: torch.Tensor, own: _Alone, rows: int) -> torch.Tensor:
         """Compute tokens that stand behind one another."""
@@ -292,6 +338,7 @@ class TorchRunner:
             lengths = [one.length for one in members]
             shifts = [one.shift for one in members]
             if group := self._groups.get(kind):
+                group.align()
                 caches.insert(0, group.cache)
                 ids = [*group.ids, *ids]
                 lengths, shifts = [*group.lengths, *lengths], [*group.shifts, *shifts]
@@ -305,7 +352,8 @@ def _without(group: _Group, rows: Sequence[int]) -> _Group:
     lengths = [group.lengths[row] for row in rows]
     shifts = [group.shifts[row] for row in rows]
     ids = [group.ids[row] for row in rows]
-    return _Group(ids, lengths, shifts, kept(group.cache, rows, max(lengths)))
+    ends = [group.ends[row] for row in rows]
+    return _Group(ids, lengths, shifts, kept(group.cache, rows, lengths, ends))
 
 
 def load(folder: Path, dtype: torch.dtype, device: torch.device, kind: str = TEXT) -> Any:

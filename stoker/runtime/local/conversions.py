@@ -9,17 +9,22 @@ import importlib.metadata
 import json
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from stoker.engines.catalogue import is_conversion, may_convert
+from stoker.engines.record import AUTO, INT8
 from stoker.media.media_limits import MediaLimits
 from stoker.runtime.interface import DeploymentSpec
+from stoker.runtime.local.candidates import Candidate
+from stoker.runtime.local.cells import Cells
 from stoker.runtime.local.conversion_jobs import ConversionJobs
 from stoker.runtime.local.engine_host import EngineHost
-from stoker.runtime.local.trials import Trials
+from stoker.runtime.local.memory import Memory
+from stoker.runtime.local.residents import Resident
+from stoker.runtime.local.trials import Trials, read_bounded
 from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.pool.launcher import Limits
 from stoker.tasks.registry import GENERATING
@@ -31,13 +36,19 @@ _FORMAT = 2
 _WORTH = 1.05
 """How much faster than torch it has to be, where nobody asked for OpenVINO."""
 
+_ROUNDING = "nncf"
+"""The library that rounds what is to have fewer bits."""
+
 _PRECISIONS: Mapping[str, Sequence[Precision]] = {
-    "auto": ("bf16", "f32"),
     "bfloat16": ("bf16",),
     "float32": ("f32",),
+    INT8: ("i8",),
 }
-"""A deployment's `dtype` → what a language model may be computed in, the preferred one first."""
-_NAMES: Mapping[Precision, str] = {"bf16": "bfloat16", "f32": "float32"}
+"""A deployment's `dtype` → what its model may be computed in."""
+_OF_SINGLE: Sequence[Precision] = ("f32",)
+_OF_HALF: Sequence[Precision] = ("bf16", "f32")
+"""Where `dtype` is `auto`, by what the weights are stored in, the preferred one first."""
+_NAMES: Mapping[Precision, str] = {"bf16": "bfloat16", "f32": "float32", "i8": INT8}
 
 OnQuarantined = Callable[[str, str], None]
 """Is notified of a deployment that goes without something on OpenVINO, and why."""
@@ -53,12 +64,14 @@ class Conversions:
     """
 
     folder: Path
-    logs: Path
+    log_path: Path
     host: EngineHost
+    cells: Cells
     after_s: float
     media: MediaLimits
     threads: int
     limits: Limits
+    memory: Memory
     on_quarantined: OnQuarantined
     clock: Callable[[], float] = time.monotonic
 
@@ -66,11 +79,14 @@ class Conversions:
         self._trials = Trials(self.threads)
         self._jobs = ConversionJobs(
             self.host,
+            self.cells,
             self._trials,
-            log_path=self.logs / "conversions.log",
+            log_path=self.log_path,
             media=self.media,
             threads=self.threads,
             limits=self.limits,
+            memory=self.memory,
+            on_given_up=self._given_up,
             on_rejected=self._rejected,
             clock=self.clock,
         )
@@ -81,7 +97,7 @@ class Conversions:
         files = sorted((path.name, path.stat()) for path in model_dir.iterdir())
         made_of = [
             *(spec.pipeline, *self._versions, f"format {_FORMAT}"),
-            *filter(None, [_weight_format(spec)]),
+            *_rounding(spec),
             *(f"{name} {found.st_size} {found.st_mtime_ns}" for name, found in files),
         ]
         return self._of_source(spec.source) / _digest("\n".join(made_of))
@@ -110,10 +126,10 @@ class Conversions:
         """Why a deployment that asks for OpenVINO cannot have it, and what to set; none: it can,
         or nobody knows yet.
         """
-        if not is_conversion(spec.engine):
+        if not is_conversion(spec.engine) and spec.dtype != INT8:
             return None
         if why := self._why_not_converted(folder):
-            return f"It cannot be converted for OpenVINO. {why} {_OTHER_ENGINE}."
+            return f"It cannot be converted for OpenVINO. {why} {_otherwise(spec)}."
         if not _exportable(folder):
             return None
         found: list[str] = []
@@ -122,9 +138,11 @@ class Conversions:
             if why is None:
                 return None
             found.append(f"In {_NAMES[execution.precision]}: {why}")
-        other = f"{_OTHER_ENGINE}, or 'dtype' to 'auto'" if len(found) == 1 else _OTHER_ENGINE
-        other = other if spec.pipeline in GENERATING else _OTHER_ENGINE
-        return f"OpenVINO cannot run it on this machine. {' '.join(found)} {other}."
+        return f"OpenVINO cannot run it on this machine. {' '.join(found)} {_otherwise(spec)}."
+
+    def in_turn(self, residents: Iterable[Resident]) -> list[Resident]:
+        """First those of the account for which nothing has been converted or tried for longest."""
+        return sorted(residents, key=lambda one: self._jobs.last_turn(one.spec.account_id))
 
     def offer(
         self, replica: ReplicaHandle, spec: DeploymentSpec, model_dir: Path, folder: Path
@@ -137,7 +155,9 @@ class Conversions:
         if not self._jobs.is_busy and not (folder / VERDICT).exists():
             is_used = replica.vitals.busy_s >= self.after_s
             if is_used or _is_asked_for(spec):
-                self._jobs.convert(spec, model_dir, folder, _weight_format(spec))
+                self._jobs.convert(
+                    spec, model_dir, folder, _weight_format(spec), in_int8=spec.dtype == INT8
+                )
         if not _exportable(folder):
             # Nothing to ask about again.
             replica.convertible = not self._why_not_converted(folder)
@@ -167,9 +187,8 @@ class Conversions:
 
     def _executions(self, spec: DeploymentSpec, folder: Path) -> list[Execution]:
         """All that it may be run on, the preferred one first."""
-        generates = spec.pipeline in GENERATING
-        precisions = _PRECISIONS.get(spec.dtype, ()) if generates else ("f32",)
-        return [self._trials.execution(folder, one) for one in precisions]
+        precisions = _by_itself(spec, folder) if spec.dtype == AUTO else _PRECISIONS.get(spec.dtype)
+        return [self._trials.execution(folder, one) for one in precisions or ()]
 
     def _why_not(self, execution: Execution) -> str | None:
         """None: it has passed, or was not tried yet."""
@@ -195,6 +214,17 @@ class Conversions:
         """A process of the host has ended; nothing, where it was no conversion and no trial."""
         self._jobs.exited(process_id, status)
 
+    # --- memory (see `Background`) ---
+
+    def evictable(self) -> Iterable[Candidate]:
+        return self._jobs.evictable()
+
+    def evict(self, job_id: str) -> None:
+        self._jobs.evict(job_id)
+
+    def _given_up(self, deployment_id: str, reason: str) -> None:
+        self.on_quarantined(deployment_id, f"It is not converted for OpenVINO. {reason}")
+
     def _rejected(self, deployment_id: str, execution: Execution, reason: str) -> None:
         name = _NAMES[execution.precision]
         self.on_quarantined(
@@ -205,23 +235,51 @@ class Conversions:
         return self.folder / _digest(source)
 
 
-_OTHER_ENGINE = "Set 'engine' to 'auto' or 'torch'"
+def _otherwise(spec: DeploymentSpec) -> str:
+    """What to set where OpenVINO cannot run it, though it was asked for."""
+    if spec.dtype == INT8:
+        return "Set 'dtype' to 'auto'"
+    other = "Set 'engine' to 'auto' or 'torch'"
+    return other if spec.dtype == AUTO else f"{other}, or 'dtype' to 'auto'"
 
 
 def _is_asked_for(spec: DeploymentSpec) -> bool:
     """And not only good to have, where it is faster."""
-    return is_conversion(spec.engine) or _weight_format(spec) is not None
+    return is_conversion(spec.engine) or bool(_rounding(spec))
 
 
 def _weight_format(spec: DeploymentSpec) -> WeightFormat | None:
     return spec.config.get("weight_format")
 
 
+def _rounding(spec: DeploymentSpec) -> list[str]:
+    """What makes a conversion another one than the plain one: how it is rounded, and by what."""
+    if spec.dtype == INT8:
+        how = "in int8"
+    elif (weight_format := _weight_format(spec)) is not None:
+        how = weight_format
+    else:
+        return []
+    try:
+        return [how, importlib.metadata.version(_ROUNDING)]
+    except importlib.metadata.PackageNotFoundError:
+        return [how]
+
+
+def _by_itself(spec: DeploymentSpec, folder: Path) -> Sequence[Precision]:
+    """What a model is computed in where nobody says: see `engines.precision`."""
+    stored = (_made(folder) or {}).get("stored", "")
+    if _weight_format(spec) or not stored:
+        # It is rounded anyway, or its weights were, as those of a GGUF file.
+        return _OF_HALF if spec.pipeline in GENERATING else _OF_SINGLE
+    return _OF_SINGLE if stored == "float32" else _OF_HALF
+
+
 def _made(folder: Path) -> dict[str, Any] | None:
     """The verdict of a conversion: `forms`, or the `reason` that there are none."""
     try:
-        return json.loads((folder / VERDICT).read_bytes())
-    except OSError:
+        return json.loads(read_bounded(folder / VERDICT))
+    except (OSError, ValueError):
         return None
 
 

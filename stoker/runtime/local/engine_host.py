@@ -6,13 +6,13 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
-from stoker.wire.protocol import (
-    Conversion,
+from stoker.wire.host_messages import (
     Convert,
     Exited,
     Fork,
@@ -20,13 +20,14 @@ from stoker.wire.protocol import (
     HostCommand,
     HostEvent,
     HostReady,
+    Ping,
+    Pong,
     Preload,
     Preloaded,
-    ReplicaSpec,
     Signal,
-    Trial,
     Try,
 )
+from stoker.wire.protocol import Conversion, ReplicaSpec, Trial
 
 log = logging.getLogger(__name__)
 
@@ -36,13 +37,31 @@ _encode = msgspec.json.Encoder().encode
 # A replica is not trusted: it gets no database URL, no keys, nothing but what libraries need.
 _KEPT_ENV = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
 _KEPT_PREFIXES = ("CUDA_", "NVIDIA_", "OMP_", "PYTHON")
+_MOST_PRELOADS = 1000
+"""Names come from models' files: there are some hundreds that mean something."""
+_PING_S = 10.0
+"""Between two signs of life that it is asked for."""
+_SILENCE_S = 120.0
+"""Without a sign of life for so long, it hangs: importing an architecture takes ten seconds."""
+_IMPORTS_S = 300.0
+"""Longest time that its own imports may take."""
 _RESTART_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 
 
 class EngineHost:
     """Keeps one host process alive. `on_exit(replica_id, status)` is called on the event loop."""
 
-    def __init__(self, log_path: Path, on_exit: Callable[[str, int], None]) -> None:
+    def __init__(
+        self,
+        log_path: Path,
+        on_exit: Callable[[str, int], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self._started_at = 0.0
+        self._asked_at: float | None = None
+        """When it was asked for a sign of life that it has not given yet."""
+        self._heard_at = 0.0
         self._log_path = log_path
         self._on_exit = on_exit
         self._process: asyncio.subprocess.Process | None = None
@@ -61,6 +80,30 @@ class EngineHost:
         if self._failures < 3:
             return None
         return "The engine host keeps ending; its log is host.log in the data folder's logs."
+
+    def look(self) -> None:
+        """Ask for a sign of life now and then; end the process where none comes.
+
+        It forks and reaps: where it hangs, no replica starts, and none that is killed is missed.
+        All replicas end with it, and another one is started.
+        """
+        if self._process is None or self._process.returncode is not None:
+            return
+        now = self._clock()
+        if not self.ready:
+            self._end_if(now - self._started_at > _IMPORTS_S, "it imports for too long")
+        elif self._asked_at is not None:
+            self._end_if(now - self._asked_at > _SILENCE_S, "it gives no sign of life")
+        elif now - self._heard_at >= _PING_S:
+            self._asked_at = now
+            self._send(Ping())
+
+    def _end_if(self, is_due: bool, why: str) -> None:
+        if is_due and self._process:
+            log.error("ending the engine host", extra={"why": why})
+            self._asked_at = None
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
 
     def start(self) -> None:
         """Start the process where it was not started before."""
@@ -108,7 +151,7 @@ class EngineHost:
 
     def preload(self, wanted: Preload) -> None:
         """Have an architecture's code imported before the first fork that needs it."""
-        if wanted not in self._preloads:
+        if wanted not in self._preloads and len(self._preloads) < _MOST_PRELOADS:
             self._preloads[wanted] = None
             if self.ready:
                 self._send(wanted)
@@ -116,6 +159,11 @@ class EngineHost:
     def kill(self, replica_id: str) -> None:
         if replica_id in self._pids:
             self._send(Signal(replica_id, signal.SIGKILL))
+
+    @property
+    def own_pid(self) -> int:
+        """Of the process that forks; 0: there is none."""
+        return self._process.pid if self._process else 0
 
     def pid(self, replica_id: str) -> int | None:
         return self._pids.get(replica_id) or None
@@ -139,6 +187,7 @@ class EngineHost:
             await asyncio.sleep(delay)
 
     async def _run_once(self) -> None:
+        self._started_at, self._asked_at = self._clock(), None
         with self._log_path.open("ab") as host_log:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -161,6 +210,7 @@ class EngineHost:
         await self._process.wait()
 
     def _handle(self, event: HostEvent) -> None:
+        self._heard_at, self._asked_at = self._clock(), None
         match event:
             case HostReady():
                 _warn_of_threads(event.threads)
@@ -170,6 +220,9 @@ class EngineHost:
                     self._send(wanted)
             case Preloaded():
                 _warn_of_threads(event.threads)
+            case Pong():
+                # Any event is a sign of life.
+                pass
             case Forked():
                 self._pids[event.replica_id] = event.pid
             case Exited():
@@ -200,6 +253,8 @@ def _environment() -> dict[str, str]:
             "HF_HUB_OFFLINE": "1",
             "TRANSFORMERS_OFFLINE": "1",
             "HF_HUB_DISABLE_TELEMETRY": "1",
+            # NNCF would tell of its use, too, and has no other switch.
+            "NNCF_CI": "1",
             "TRANSFORMERS_VERBOSITY": "error",
             "TOKENIZERS_PARALLELISM": "false",
             # numpy's OpenBLAS would start threads on import; torch sets its own in the replica.

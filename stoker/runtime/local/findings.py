@@ -41,6 +41,9 @@ class Findings:
         if self.sharing(source, key) is not sharing:
             self._keep(source, self._sharing_key(key), sharing)
 
+    def forget(self, source: str) -> None:
+        self._path(source).unlink(missing_ok=True)
+
     def _sharing_key(self, key: str) -> str:
         return f"sharing-{key}-{self._versions}"
 

@@ -1,12 +1,17 @@
 """How pools get replicas on this machine: memory first, then a fork with all that it needs."""
 
 from collections.abc import Callable, Collection
+from pathlib import Path
+
+import msgspec
 
 from stoker.config import Settings
 from stoker.engines import catalogue, environments
 from stoker.engines.record import AUTO
 from stoker.ids import Prefix, new_id
+from stoker.llm.engines.memory import most_cache_bytes
 from stoker.runtime.interface import DeploymentSpec, LoadError, ModelLocator
+from stoker.runtime.local.cells import Cells
 from stoker.runtime.local.conversions import Conversions
 from stoker.runtime.local.findings import Findings
 from stoker.runtime.local.log_files import LogFiles
@@ -30,6 +35,7 @@ class ForkingLauncher:
         unfunded: Callable[[], Collection[str]],
         pools: PoolRegistry,
         memory: Memory,
+        cells: Cells,
         processes: Processes,
         conversions: Conversions,
         logs: LogFiles,
@@ -44,11 +50,16 @@ class ForkingLauncher:
         self._unfunded = unfunded
         self._pools = pools
         self._memory = memory
+        self._cells = cells
         self._processes = processes
         self._conversions = conversions
         self._logs = logs
         self._threads = threads
         self._findings = Findings(settings.data_dir.resolve() / "cache")
+
+    def forget(self, source: str) -> None:
+        """Drop what was learnt of a model that no deployment uses any more."""
+        self._findings.forget(source)
 
     # --- memory ---
 
@@ -56,16 +67,16 @@ class ForkingLauncher:
         replica_id = new_id(Prefix.REPLICA)
         self._pools.mark_due(spec.id)
         if is_needed:
-            await self._memory.claim(replica_id, spec.id, spec.memory_bytes)
-        elif not self._memory.take(replica_id, spec.id, spec.memory_bytes):
+            await self._memory.claim(replica_id, spec.id, spec.memory_bytes, spec.account_id)
+        elif not self._memory.take(replica_id, spec.id, spec.memory_bytes, spec.account_id):
             return None
         return replica_id
 
     def has_room(self, spec: DeploymentSpec) -> bool:
-        return spec.memory_bytes <= self._memory.room(spec.id)
+        return spec.memory_bytes <= self._memory.room(spec.id, spec.account_id)
 
     def shortage(self, spec: DeploymentSpec) -> str:
-        return self._memory.shortage(spec.id, spec.memory_bytes)
+        return self._memory.shortage(spec.id, spec.memory_bytes, spec.account_id)
 
     def ending(self, replica_id: str) -> None:
         self._memory.ending(replica_id)
@@ -81,6 +92,7 @@ class ForkingLauncher:
         except BaseException:
             if replica_id not in self._processes.residents:
                 self._memory.release(replica_id)
+                self._cells.remove(replica_id)
             raise
 
     async def _launch(
@@ -97,7 +109,14 @@ class ForkingLauncher:
         conversion = self._conversions.place(spec, folder)
         if problem := self._conversions.problem(spec, conversion):
             raise LoadError(problem, lasting=True)
+        cell = self._cells.make(replica_id)
         replica = await self._processes.connect(replica_id, generation)
+        pool = self._pools.get(spec.id)
+        if pool is None:
+            replica.close()
+            raise LoadError("the deployment was deleted.")
+        # Before the replica's walls are up, which go around what is there.
+        conversion.parent.mkdir(parents=True, exist_ok=True)
         replica.on_calibrated = calibrated
         sharing_key = f"{spec.pipeline}-{spec.device}-{spec.dtype}"
         replica.on_sharing = lambda found: self._findings.keep_sharing(
@@ -109,14 +128,14 @@ class ForkingLauncher:
         if execution:
             replica.begin_with(execution)
         self._processes.fork(
-            Resident(replica, self._pools.find(spec.id), spec, folder, conversion),
+            Resident(replica, pool, spec, folder, conversion),
             ReplicaSpec(
                 id=replica_id,
                 pipeline=spec.pipeline,
                 model_dir=str(folder),
-                address=self._processes.address(replica_id),
-                log_path=str(self._logs.rotated(spec.id)),
-                flight_path=str(self._processes.flight_path(replica_id)),
+                address=self._cells.address(replica_id),
+                log_path=str(self._logs.path(spec.id)),
+                flight_path=str(self._cells.flight_path(replica_id)),
                 engine=spec.engine,
                 device=spec.device,
                 dtype=spec.dtype,
@@ -126,6 +145,10 @@ class ForkingLauncher:
                 limits=self._settings.media_limits,
                 execution=execution,
                 environment=environment,
+                cell=cell,
+                secret_path=str(self._cells.secret_path(replica_id)),
+                conversions=str(conversion.parent),
+                cache_bytes=most_cache_bytes(self._memory.total),
                 options=dict(spec.config),
             ),
         )
@@ -147,7 +170,23 @@ class ForkingLauncher:
         found = environments.of_replica(self._settings, spec.engine)
         if found is None:
             raise LoadError(environments.missing(spec.engine))
-        return found
+        if spec.device == "cpu":
+            return found
+        compiled = self.compiled_folder(spec.id)
+        compiled.mkdir(parents=True, exist_ok=True)
+        return msgspec.structs.replace(found, compiled_dir=str(compiled))
+
+    def compiled_folder(self, deployment_id: str) -> Path:
+        """Where a deployment's replicas keep what their engine compiles for a GPU."""
+        return self._compiled / deployment_id
+
+    def compiled_deployments(self) -> set[str]:
+        """Those that have such a folder."""
+        return {folder.name for folder in self._compiled.glob("*")}
+
+    @property
+    def _compiled(self) -> Path:
+        return self._settings.data_dir.resolve() / "cache" / "compiled"
 
 
 def _check_served(spec: DeploymentSpec) -> None:

@@ -1,4 +1,4 @@
-"""Where replicas write their output: one file a deployment."""
+"""Where replicas write their output: one file a deployment, which never grows long."""
 
 import os
 from pathlib import Path
@@ -12,19 +12,27 @@ class LogFiles:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
+        self.host, self.conversions = folder / "host.log", folder / "conversions.log"
 
     def path(self, deployment_id: str) -> Path:
         return self.folder / f"{deployment_id}.log"
 
-    def rotated(self, deployment_id: str) -> Path:
-        """The file for a replica to come; what was long is kept beside it, once."""
-        path = self.path(deployment_id)
+    def is_long(self, path: Path) -> bool:
         try:
-            if path.stat().st_size > LIMIT_BYTES:
-                path.replace(_older(path))
+            return path.stat().st_size > LIMIT_BYTES
         except FileNotFoundError:
-            pass
-        return path
+            return False
+
+    def cut(self, path: Path) -> None:
+        """Keep the end of a long file beside it, in place of what was kept before, and empty it.
+
+        Whoever writes to it goes on with the same file: all open it to append. A line written in
+        between may be lost.
+        """
+        with path.open("r+b") as file:
+            file.seek(-LIMIT_BYTES, os.SEEK_END)
+            _older(path).write_bytes(file.read(LIMIT_BYTES))
+            file.truncate(0)
 
     def tail(self, deployment_id: str, lines: int) -> list[str]:
         """The last lines of a deployment's file, oldest first; none where there is no file."""
@@ -42,6 +50,11 @@ class LogFiles:
         path = self.path(deployment_id)
         for one in (path, _older(path)):
             one.unlink(missing_ok=True)
+
+    def deployments(self) -> set[str]:
+        """Those that have files."""
+        ours = {self.host.stem, self.conversions.stem}
+        return {path.name.partition(".")[0] for path in self.folder.iterdir()} - ours
 
 
 def _older(path: Path) -> Path:

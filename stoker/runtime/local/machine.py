@@ -3,6 +3,7 @@
 import math
 import os
 import platform
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ _READ_AHEAD_TIMES = 4
 _JUST_NOW_S = 5.0
 """A process that the kernel kills has ended by then, however much memory it had."""
 
+_OWN_PAGES = re.compile(rb"^(?:RssAnon|RssShmem|VmSwap):\s+([0-9]+) kB$", re.MULTILINE)
 _CGROUP_LIMITS = ("memory.max", "memory.limit_in_bytes")
 _CGROUP_ROOTS = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/memory"))
 
@@ -52,6 +54,29 @@ def _cgroup_folders() -> list[Path]:
             own = root / path.lstrip("/")
             folders += [own, *(one for one in own.parents if one.is_relative_to(root))]
     return folders
+
+
+def own_bytes(pid: int) -> int | None:
+    """What a process holds that is in no file: bytes; None where it is gone.
+
+    Pages that it was forked with count, too, as long as it shares them.
+    """
+    try:
+        content = Path(f"/proc/{pid}/status").read_bytes()
+    except OSError:
+        return None
+    return sum(int(size) for size in _OWN_PAGES.findall(content)) * 1024
+
+
+def computed(pid: int) -> int:
+    """How long a process has computed, in ticks of the kernel's; 0 where it is gone."""
+    try:
+        content = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return 0
+    # Its name, which may hold anything, ends with the last bracket; see proc(5).
+    fields = content.rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
 
 
 def kernel_kills() -> int:

@@ -8,9 +8,12 @@ from pathlib import Path
 from stoker.runtime.interface import DeploymentSpec, ModelLocator
 from stoker.runtime.local.engine_host import EngineHost
 from stoker.runtime.local.machine import read_ahead
-from stoker.wire.protocol import Preload
+from stoker.wire.host_messages import Preload
 
 log = logging.getLogger(__name__)
+
+_LONGEST_S = 300.0
+"""A disk that does not answer must not hold up what comes next."""
 
 
 class Preparations:
@@ -35,12 +38,16 @@ class Preparations:
         while True:
             spec = await self._waiting.get()
             try:
-                folder = await self._folders.folder(spec)
-                self._host.preload(await asyncio.to_thread(_code_of, folder))
-                await asyncio.to_thread(read_ahead, folder)
+                async with asyncio.timeout(_LONGEST_S):
+                    await self._prepare(spec)
             except Exception:
                 # The load itself will meet the same fault, and report it to the owner.
                 log.debug("nothing to prepare", exc_info=True, extra={"deployment": spec.id})
+
+    async def _prepare(self, spec: DeploymentSpec) -> None:
+        folder = await self._folders.folder(spec)
+        self._host.preload(await asyncio.to_thread(_code_of, folder))
+        await asyncio.to_thread(read_ahead, folder)
 
 
 def _code_of(folder: Path) -> Preload:

@@ -1,13 +1,12 @@
 """The life of replicas' processes: forked, connected, killed, ended."""
 
 import asyncio
-import shutil
 import signal
-import tempfile
 from pathlib import Path
 
 import zmq
 
+from stoker.runtime.local.cells import Cells
 from stoker.runtime.local.engine_host import EngineHost
 from stoker.runtime.local.machine import KernelKills
 from stoker.runtime.local.memory import Memory
@@ -37,7 +36,9 @@ class FlightFile:
 class Processes:
     def __init__(
         self,
+        *,
         host: EngineHost,
+        cells: Cells,
         residents: Residents,
         memory: Memory,
         meter: Meter,
@@ -45,6 +46,7 @@ class Processes:
     ) -> None:
         self.residents = residents
         self._host = host
+        self._cells = cells
         self._memory = memory
         self._meter = meter
         self._sizing = sizing
@@ -52,30 +54,23 @@ class Processes:
         self._killed: set[str] = set()
 
     def open(self) -> None:
-        # A short path of its own: the kernel takes at most 107 bytes of a socket's path.
-        self._run_dir = Path(tempfile.mkdtemp(prefix="stoker-"))
         self._context = zmq.Context()
 
     def close(self) -> None:
         for resident in list(self.residents.values()):
             self._clean_up(resident)
         self._context.destroy(linger=0)
-        shutil.rmtree(self._run_dir, ignore_errors=True)
-
-    def address(self, replica_id: str) -> str:
-        return f"ipc://{self._run_dir}/{replica_id}"
-
-    def flight_path(self, replica_id: str) -> Path:
-        return self._run_dir / f"{replica_id}.flight"
 
     async def connect(self, replica_id: str, generation: int) -> ReplicaHandle:
         """The gateway's end of a replica to come, once the host can fork it."""
         await self._host.wait_ready()
+        address = self._cells.address(replica_id)
+        secret = self._cells.new_secret(replica_id)
         return ReplicaHandle(
             id=replica_id,
-            flight=FlightFile(self.flight_path(replica_id)),
+            flight=FlightFile(self._cells.flight_path(replica_id)),
             generation=generation,
-            channel=Channel(self._context, self.address(replica_id)),
+            channel=Channel(self._context, address, secret),
         )
 
     def fork(self, resident: Resident, replica_spec: ReplicaSpec) -> None:
@@ -122,6 +117,7 @@ class Processes:
         self._meter.end(resident.replica.id)
         self._memory.release(resident.replica.id)
         resident.replica.close()
+        self._cells.remove(resident.replica.id)
 
     async def wait_gone(self, seconds: float, pool: DeploymentPool | None = None) -> None:
         """Wait for stopping replicas, of one pool or of all; then kill what is left."""

@@ -1,8 +1,11 @@
 """The local runtime: replicas are processes of this machine, forked by an engine host."""
 
 import asyncio
+import logging
 import os
+import shutil
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Sequence
+from pathlib import Path
 from typing import Any
 
 from stoker.config import MIB, Settings
@@ -14,13 +17,17 @@ from stoker.runtime.interface import (
     Listeners,
     ModelLocator,
     OnProgress,
+    Readiness,
     Reason,
     RuntimeListener,
     Status,
 )
+from stoker.runtime.local.cells import Cells
 from stoker.runtime.local.conversions import Conversions
+from stoker.runtime.local.cores import Cores
 from stoker.runtime.local.engine_host import EngineHost
 from stoker.runtime.local.forking import ForkingLauncher
+from stoker.runtime.local.guard import LOOK_S, Guard
 from stoker.runtime.local.log_files import LogFiles
 from stoker.runtime.local.machine import machine_bytes
 from stoker.runtime.local.memory import SHARE, Memory
@@ -33,6 +40,8 @@ from stoker.runtime.pool.deployment_pool import DeploymentPool
 from stoker.runtime.pool.launcher import Limits
 from stoker.runtime.pool.registry import PoolRegistry
 from stoker.wire.generation_request import Generation
+
+log = logging.getLogger(__name__)
 
 TICK_S = 0.5
 
@@ -61,23 +70,35 @@ class LocalRuntime:
         self._logs = LogFiles(data_dir / "logs")
         self._pools = PoolRegistry()
         self._residents = Residents()
-        self._memory = Memory(_budget(settings), self._residents)
+        self._memory = Memory(
+            _budget(settings), self._residents, hot_share=settings.hot_memory_share
+        )
         self._sizing = Sizing(self._memory, self._meter, self._listeners)
-        self._host = EngineHost(self._logs.folder / "host.log", self._exited)
+        self._host = EngineHost(self._logs.host, self._exited)
         self._preparations = Preparations(folders, self._host)
-        threads = settings.replica_threads or len(os.sched_getaffinity(0))
+        cores = len(os.sched_getaffinity(0))
+        threads = settings.replica_threads or cores
+        self._cells = Cells(settings)
         self._conversions = Conversions(
             folder=data_dir / "cache" / "openvino",
-            logs=self._logs.folder,
+            log_path=self._logs.conversions,
             host=self._host,
+            cells=self._cells,
             after_s=settings.convert_after_s,
             media=settings.media_limits,
             threads=threads,
             limits=self._limits,
+            memory=self._memory,
             on_quarantined=self._quarantine,
         )
+        self._residents.background = self._conversions
         self._processes = Processes(
-            self._host, self._residents, self._memory, self._meter, self._sizing
+            host=self._host,
+            cells=self._cells,
+            residents=self._residents,
+            memory=self._memory,
+            meter=self._meter,
+            sizing=self._sizing,
         )
         self._launcher = ForkingLauncher(
             settings,
@@ -85,19 +106,25 @@ class LocalRuntime:
             unfunded=unfunded,
             pools=self._pools,
             memory=self._memory,
+            cells=self._cells,
             processes=self._processes,
             conversions=self._conversions,
             logs=self._logs,
             threads=threads,
         )
+        self._guard = Guard(self._host, self._residents, self._memory)
+        self._cores = Cores(self._residents, self._host.pid, cores=cores)
         self._background: set[asyncio.Task[None]] = set()
+        self._cutting: asyncio.Task[None] | None = None
 
     async def start(self, listeners: Sequence[RuntimeListener]) -> None:
         self._listeners.add(*listeners)
+        self._cells.open()
         self._processes.open()
         if self._preloads:
             self._host.start()
         self._spawn(self._supervise())
+        self._spawn(self._watch_memory())
         self._spawn(self._preparations.run())
 
     async def stop(self) -> None:
@@ -109,6 +136,7 @@ class LocalRuntime:
         await asyncio.gather(*self._background, return_exceptions=True)
         await self._host.stop()
         self._processes.close()
+        self._cells.close()
 
     # --- deployments ---
 
@@ -132,7 +160,9 @@ class LocalRuntime:
         pool.apply(spec, running=running)
 
     def check_fits(self, spec: DeploymentSpec) -> None:
-        self._sizing.check_fits(spec)
+        if spec.readiness is Readiness.HOT:
+            is_alone = all(pool.spec.account_id == spec.account_id for pool in self._pools)
+            self._sizing.check_fits(spec, is_alone=is_alone)
 
     async def remove(self, deployment_id: str) -> None:
         self._sizing.forget(deployment_id)
@@ -143,7 +173,15 @@ class LocalRuntime:
             if all(other.spec.source != source for other in self._pools):
                 self._conversions.forget(source)
                 self._preparations.forget(source)
-        self._logs.remove(deployment_id)
+                self._launcher.forget(source)
+        self._meter.forget(deployment_id)
+        await self._remove_files(deployment_id)
+
+    async def sweep_strays(self) -> None:
+        found = await asyncio.to_thread(self._logs.deployments)
+        found |= await asyncio.to_thread(self._launcher.compiled_deployments)
+        for deployment_id in found - {pool.spec.id for pool in self._pools}:
+            await self._remove_files(deployment_id)
 
     # --- calls ---
 
@@ -177,6 +215,9 @@ class LocalRuntime:
         pool = self._pools.get(deployment_id)
         return pool.stats() if pool else None
 
+    def at_work(self, besides: str) -> bool:
+        return any(pool.calls and pool.spec.id != besides for pool in self._pools)
+
     async def log_lines(self, deployment_id: str, limit: int) -> list[str]:
         return await asyncio.to_thread(self._logs.tail, deployment_id, limit)
 
@@ -197,13 +238,21 @@ class LocalRuntime:
     async def _supervise(self) -> None:
         while True:
             self._pools.tick()
-            for resident in list(self._residents.values()):
+            for resident in self._conversions.in_turn(self._residents.values()):
                 self._offer(resident)
                 self._sizing.measure(resident)
             self._conversions.kill_hung()
+            self._cores.look()
+            self._host.look()
             self._processes.look_for_kills()
             self._memory.settle()
+            self._cut_logs()
             await asyncio.sleep(TICK_S)
+
+    async def _watch_memory(self) -> None:
+        while True:
+            self._guard.look()
+            await asyncio.sleep(LOOK_S)
 
     def _offer(self, resident: Resident) -> None:
         replica, spec, pool = resident.replica, resident.spec, resident.pool
@@ -212,6 +261,27 @@ class LocalRuntime:
         self._conversions.offer(replica, spec, resident.model_dir, resident.conversion)
         if problem := self._conversions.problem(spec, resident.conversion):
             pool.fail_engine(problem)
+
+    def _cut_logs(self) -> None:
+        """Of all who write now."""
+        written = {self._logs.path(one.spec.id) for one in self._residents.values()}
+        long = [
+            path
+            for path in (*written, self._logs.host, self._logs.conversions)
+            if self._logs.is_long(path)
+        ]
+        if long and (self._cutting is None or self._cutting.done()):
+            self._cutting = self._spawn(self._cut(long))
+
+    async def _cut(self, paths: Sequence[Path]) -> None:
+        for path in paths:
+            try:
+                await asyncio.to_thread(self._logs.cut, path)
+            except FileNotFoundError:
+                # Of a deployment that was deleted just now.
+                continue
+            except OSError:
+                log.exception("a log could not be cut; it is tried again")
 
     def _quarantine(self, deployment_id: str, message: str) -> None:
         if pool := self._pools.get(deployment_id):
@@ -222,10 +292,16 @@ class LocalRuntime:
         self._processes.exited(process_id, status)
         self._conversions.exited(process_id, status)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _remove_files(self, deployment_id: str) -> None:
+        self._logs.remove(deployment_id)
+        compiled = self._launcher.compiled_folder(deployment_id)
+        await asyncio.to_thread(shutil.rmtree, compiled, ignore_errors=True)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+        return task
 
 
 def _budget(settings: Settings) -> int:

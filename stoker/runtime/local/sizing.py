@@ -39,14 +39,18 @@ class Sizing:
     def reserve(self, spec: DeploymentSpec, *, running: bool) -> None:
         """Keep memory for a deployment that is `hot`, and for no other."""
         if running and spec.readiness is Readiness.HOT:
-            self._memory.reserve(spec.id, _reserved(spec))
+            self._memory.reserve(spec.id, _reserved(spec), spec.account_id)
         else:
             self._memory.unreserve(spec.id)
 
-    def check_fits(self, spec: DeploymentSpec) -> None:
-        """Raises `CapacityError` where a `hot` deployment's memory could not be kept for it."""
+    def check_fits(self, spec: DeploymentSpec, *, is_alone: bool) -> None:
+        """Raises `CapacityError` where a `hot` deployment's memory could not be kept for it.
+
+        Args:
+            is_alone: no other account has deployments.
+        """
         if spec.readiness is Readiness.HOT:
-            self._memory.check(spec.id, _reserved(spec))
+            self._memory.check_hot(spec.id, _reserved(spec), spec.account_id, is_alone=is_alone)
 
     def forget(self, deployment_id: str) -> None:
         self._measured.pop(deployment_id, None)
@@ -63,11 +67,11 @@ class Sizing:
         needed = int(replica.vitals.own_bytes * HEADROOM)
         if not spec.runs_like(pool.spec):
             # The deployment was changed: its next replicas are not like this one.
-            self._memory.resize(replica.id, needed)
+            self._memory.resize(replica.id, max(needed, resident.used))
             return
         if needed > self._measured.get(pool.spec.id, 0):
             self._learn(pool, needed)
-        self._memory.resize(replica.id, pool.spec.memory_bytes)
+        self._memory.resize(replica.id, max(pool.spec.memory_bytes, resident.used))
 
     def raise_estimate(self, resident: Resident) -> None:
         """The kernel has killed a replica for want of memory: the next one needs more.

@@ -16,6 +16,9 @@ from stoker.wire.protocol import Execution, Precision, TrialVerdict
 
 log = logging.getLogger(__name__)
 
+_MOST_BYTES = 16 << 20
+"""Of a verdict, which is a page long."""
+
 _decode = msgspec.json.Decoder(TrialVerdict).decode
 
 
@@ -38,7 +41,7 @@ class Trials:
     def verdict(self, execution: Execution) -> TrialVerdict | None:
         """None where it was not tried, or what is there cannot be read."""
         try:
-            return _decode(self.path(execution).read_bytes())
+            return _decode(read_bounded(self.path(execution)))
         except (OSError, msgspec.DecodeError):
             return None
 
@@ -52,6 +55,13 @@ class Trials:
         except OSError:
             # The folder went with the last deployment of the model.
             log.warning("a verdict could not be kept", exc_info=True)
+
+
+def read_bounded(path: Path) -> bytes:
+    """What code of a replica's kind has written, of which nothing is expected. Raises `OSError`."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read(_MOST_BYTES) or b""
 
 
 def _digest(text: str) -> str:

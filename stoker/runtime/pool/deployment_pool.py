@@ -133,6 +133,10 @@ class DeploymentPool:
         """Drain a replica so that another deployment gets its memory."""
         self._draining.drain(replica, Reason.EVICTED)
 
+    def end(self, replica: ReplicaHandle, reason: Reason, why: str) -> None:
+        """End a replica at once. `why`, as in `it was silent for 16 s`, is for its owner."""
+        self._draining.kill(replica, reason, why)
+
     # --- upkeep ---
 
     @property
@@ -174,19 +178,27 @@ class DeploymentPool:
         # Whoever else ends it, ends it for reasons of their own.
         is_faulty = is_crash(status) or replica.kill_reason is not None
         is_quarantined = is_faulty and self._quarantine(replica, how)
+        took_too_much = replica.kill_reason is Reason.MEMORY_EXCEEDED
+        out_of_memory = out_of_memory or took_too_much
         replica.lost(how, out_of_memory=out_of_memory, has_fallback=is_quarantined)
         if replica.status is Status.READY:
             reason = replica.kill_reason or Reason.WORKER_LOST
-            message = f"A replica ended unexpectedly ({how})."
+            message = _why_ended(replica, how)
             log.warning(message, extra={"deployment": self.spec.id, "replica": replica.id})
-            if out_of_memory:
+            if took_too_much and not is_quarantined:
+                self._starts.failed(reason, LoadError(message, out_of_memory=True))
+            elif out_of_memory and not is_quarantined:
                 problem = LoadError(f"{how}.", out_of_memory=True)
                 self._starts.failed(Reason.OUT_OF_MEMORY, problem)
             elif not is_quarantined and (problem := self._load_problem(replica, how, is_faulty)):
                 self._starts.failed(reason, problem)
+            elif state.status is Status.READY:
+                state.add_event(reason, message)
             else:
                 state.notify(reason, message)
         elif replica.status is Status.STOPPING:
+            if replica.kill_details:
+                state.add_event(replica.kill_reason or state.reason, _why_ended(replica, how))
             state.replica_stopped()
         state.changes.notify_all()
 
@@ -197,7 +209,11 @@ class DeploymentPool:
         """
         if replica.execution is None or replica.has_proved_its_execution or replica.was_preparing:
             return False
-        what = "hung and was ended" if replica.kill_reason else f"ended by {how}"
+        what = f"ended by {how}"
+        if replica.kill_reason is Reason.MEMORY_EXCEEDED:
+            what = "took too much memory and was ended"
+        elif replica.kill_reason:
+            what = "hung and was ended"
         reason = f"A replica {what} soon after it began to use it."
         message = self._launcher.quarantine(replica.execution, reason)
         self._state.add_event(Reason.ENGINE_SET_ASIDE, message)
@@ -218,6 +234,11 @@ class DeploymentPool:
 
     # --- what is observed ---
 
+    @property
+    def calls(self) -> int:
+        """How many wait or are worked on."""
+        return len(self._queue)
+
     def is_idle(self, replica: ReplicaHandle) -> bool:
         """Whether it has nothing to do, and nobody is about to give it something."""
         is_used = replica.outstanding or self._router.waiting
@@ -232,7 +253,7 @@ class DeploymentPool:
             message=state.message,
             max_replicas=state.max_alive,
             memory_bytes=state.spec.memory_bytes,
-            calls=len(self._queue),
+            calls=self.calls,
             batches=sum((one.vitals.batches for one in replicas), self._ended),
             replicas=[
                 ReplicaStats(
@@ -248,3 +269,9 @@ class DeploymentPool:
                 for one in replicas
             ],
         )
+
+
+def _why_ended(replica: ReplicaHandle, how: str) -> str:
+    if replica.kill_details:
+        return f"A replica was ended: {replica.kill_details}."
+    return f"A replica ended unexpectedly ({how})."

@@ -10,7 +10,7 @@ from stoker.runtime.pool.state import State
 log = logging.getLogger(__name__)
 
 _NO_DEADLINE = frozenset({Reason.EVICTED, Reason.CHANGED, Reason.ENGINE_FAILED})
-"""A replica that is drained for one of these may take as long as its calls do."""
+"""A replica that is drained for one of these may take as long as its calls do and get on."""
 
 
 class Draining:
@@ -23,11 +23,11 @@ class Draining:
         """Let a replica finish the calls it has, then end."""
         replica.status = Status.STOPPING
         self._launcher.ending(replica.id)
+        grace_s = self._limits.stop_grace_s
         if reason in _NO_DEADLINE:
-            replica.shut_down_when_done()
+            replica.shut_down_when_done(grace_s)
         else:
-            replica.stop_deadline = self._state.clock() + self._limits.stop_grace_s
-            replica.shut_down()
+            replica.shut_down(grace_s)
         self._state.notify(reason, "A replica is stopping.")
 
     def drain_all(self, reason: Reason) -> None:
@@ -57,17 +57,26 @@ class Draining:
 
     def kill_stuck(self) -> None:
         """Replicas that take too long to stop, are silent, or make no progress."""
-        now = self._state.clock()
+        limits, now = self._limits, self._state.clock()
         for replica in list(self._state.replicas.values()):
-            if replica.status is Status.STOPPING and now > replica.stop_deadline:
-                self._launcher.kill(replica.id)
-            if replica.status is Status.READY or replica.is_draining:
-                self._kill_if_unhealthy(replica)
+            if replica.status is Status.STARTING:
+                # Its load has a deadline of its own.
+                continue
+            if why := replica.why_unhealthy(limits.heartbeat_timeout_s, limits.stall_timeout_s):
+                self.kill(replica, Reason.STALLED, why)
+            elif now > replica.stop_deadline:
+                why = f"it had not ended {limits.stop_grace_s:g} s after it was told to"
+                self.kill(replica, None, why)
 
-    def _kill_if_unhealthy(self, replica: ReplicaHandle) -> None:
-        limits = self._limits
-        why = replica.why_unhealthy(limits.heartbeat_timeout_s, limits.stall_timeout_s)
-        if why and not replica.kill_reason:
-            log.error("replacing a replica", extra={"replica": replica.id, "why": why})
-            replica.kill_reason = Reason.STALLED
-            self._launcher.kill(replica.id)
+    def kill(self, replica: ReplicaHandle, reason: Reason | None, why: str) -> None:
+        """End a replica at once, whatever it does.
+
+        Args:
+            reason: none, where it was told to end for a reason that is known.
+            why: what was seen, for its owner.
+        """
+        if replica.kill_details:
+            return
+        log.error("ending a replica", extra={"replica": replica.id, "why": why})
+        replica.kill_reason, replica.kill_details = reason, why
+        self._launcher.kill(replica.id)

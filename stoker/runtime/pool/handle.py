@@ -17,6 +17,7 @@ from stoker.runtime.pool.answers import Answer, CallStats
 from stoker.runtime.pool.transport import Channel
 from stoker.runtime.pool.vitals import Vitals
 from stoker.runtime.pool.work_messages import error_of, message_of
+from stoker.turns import PARTY
 from stoker.wire.generation_request import Generation
 from stoker.wire.protocol import (
     Adopt,
@@ -70,9 +71,14 @@ class Flight(Protocol):
 class WorkerLostError(Exception):
     """The replica ended with the call in flight. `begun`: it was being worked on."""
 
-    def __init__(self, *, begun: bool) -> None:
+    def __init__(self, *, begun: bool, why: str = "") -> None:
+        """
+        Args:
+            why: it was ended; nothing, where it has ended by itself.
+        """
         super().__init__("the replica ended")
         self.begun = begun
+        self.why = why
 
 
 @dataclass(eq=False)
@@ -89,6 +95,8 @@ class ReplicaHandle:
     """How far loading has come, 0 to 1."""
     convertible: bool = False
     """Whether it may go on with a converted model."""
+    note: str = ""
+    """What whoever deployed it should know."""
     last_used: float = 0.0
     ready_at: float = 0.0
     stop_deadline: float = math.inf
@@ -102,9 +110,12 @@ class ReplicaHandle:
     """What it runs on, where that is OpenVINO."""
     kill_reason: Reason | None = None
     """Why the pool is killing it."""
+    kill_details: str = ""
+    """And what it has seen, as in `it was silent for 16 s`."""
     pending: dict[int, "Answer"] = field(default_factory=dict[int, "Answer"])
     _cancelled: dict[int, CallStats] = field(default_factory=dict[int, CallStats])
     """Calls that were cancelled, of which it has not reported yet what they came to."""
+    _grace_s: float = 0.0
     _execution_since: float = 0.0
     _answered_before: int = 0
     """Before it had the execution."""
@@ -175,7 +186,7 @@ class ReplicaHandle:
         answer = self.pending[identifier] = Answer(self.clock(), stats)
         self.last_used = self.clock()
         try:
-            self._send(message_of(identifier, call))
+            self._send(message_of(identifier, call, PARTY.get().key))
             yield answer
         finally:
             self.pending.pop(identifier, None)
@@ -185,7 +196,7 @@ class ReplicaHandle:
                 self._send(Cancel(identifier))
             self.last_used = self.clock()
             if self.is_draining and not self.pending:
-                self.shut_down()
+                self.shut_down(self._grace_s)
 
     def adopt(self, execution: Execution) -> None:
         """Have it go on with the converted model. Once: it stays as it is where that fails."""
@@ -215,14 +226,17 @@ class ReplicaHandle:
         """Whether it was ready for so long that its end is not that of a start."""
         return _is_proved(self.clock() - self.ready_at, self.answered)
 
-    def shut_down(self) -> None:
+    def shut_down(self, grace_s: float) -> None:
+        """Have it finish what it has within so many seconds, and end."""
         self.is_draining = False
+        self.stop_deadline = self.clock() + grace_s
         self._send(Shutdown())
 
-    def shut_down_when_done(self) -> None:
-        self.is_draining = True
+    def shut_down_when_done(self, grace_s: float) -> None:
+        """The same, once no call is pending any more; until then it is judged by its progress."""
+        self.is_draining, self._grace_s = True, grace_s
         if not self.pending:
-            self.shut_down()
+            self.shut_down(grace_s)
 
     def why_unhealthy(self, heartbeat_timeout_s: float, stall_timeout_s: float) -> str | None:
         """Why a ready replica should be replaced, or None: silent, or alive without progress."""
@@ -237,15 +251,16 @@ class ReplicaHandle:
         """
         self._fail_load(
             LoadError(
-                f"the process ended while loading ({how}).",
+                f"the process ended while loading ({self.kill_details or how}).",
                 out_of_memory=out_of_memory,
                 has_fallback=has_fallback,
+                reason=self.kill_reason,
             )
         )
         preparing, running = self.flight.read_slots()
         begun = preparing | running
         for identifier, answer in list(self.pending.items()):
-            answer.fail(WorkerLostError(begun=identifier in begun))
+            answer.fail(WorkerLostError(begun=identifier in begun, why=self.kill_details))
         self._end_cancelled()
 
     def close(self) -> None:
@@ -293,6 +308,7 @@ class ReplicaHandle:
     def _load(self, loaded: Loaded) -> None:
         self.progress = 1.0
         self.convertible = loaded.convertible
+        self.note = loaded.note
         self.vitals.progressed()
         if loaded.sharing:
             self.on_sharing(loaded.sharing)

@@ -1,6 +1,7 @@
 """The calls of one deployment that wait or are worked on: bounded, counted, reported when over."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import copy_context
@@ -10,6 +11,7 @@ from stoker.errors import InferenceTimeoutError, InternalError, RateLimitError, 
 from stoker.runtime.interface import CANCELLED, OK, DeploymentSpec, RuntimeListener, Served
 from stoker.runtime.pool.answers import CallStats
 from stoker.runtime.pool.pace import Pace
+from stoker.turns import PARTY
 
 
 @dataclass(eq=False)
@@ -41,6 +43,7 @@ class CallQueue:
         self._listener = listener
         self._clock = clock
         self._calls = 0
+        self._by_key = Counter[str]()
         self.pace = Pace(clock)
 
     def __len__(self) -> int:
@@ -57,8 +60,9 @@ class CallQueue:
                 long as it takes.
             is_steady: the replicas that answer now will go on to.
         """
-        ahead = self._calls
-        if ahead >= spec.max_queue:
+        key = PARTY.get().key
+        ahead = self._ahead(key)
+        if self._is_full(key, spec.max_queue):
             raise RateLimitError(
                 f"This deployment's queue is full: {spec.max_queue} requests are waiting or "
                 "running. Try again in a moment.",
@@ -68,6 +72,7 @@ class CallQueue:
         if within_s is not None and is_steady and ahead:
             self._check_deadline(ahead, within_s)
         self._calls += 1
+        self._by_key[key] += 1
         record = Record(begun=self._clock())
         try:
             yield record
@@ -90,10 +95,27 @@ class CallQueue:
             raise
         finally:
             self._calls -= 1
+            self._by_key[key] -= 1
+            if not self._by_key[key]:
+                del self._by_key[key]
             ended, run = self._clock(), copy_context().run
             record.stats.when_complete(
                 lambda: run(self._listener.served, record.served(spec, ended))
             )
+
+    def _is_full(self, key: str, most: int) -> bool:
+        """Whether there is no place for a key. The places that one has taken beyond its part do
+        not count against another: there are up to twice as many then.
+        """
+        if self._calls < most:
+            return False
+        keys = len(self._by_key) + (key not in self._by_key)
+        return self._calls >= 2 * most or self._by_key[key] >= most // keys
+
+    def _ahead(self, key: str) -> int:
+        """How many calls come before the next one of a key, as keys take turns."""
+        keys = len(self._by_key) + (key not in self._by_key)
+        return min(self._calls, (self._by_key[key] + 1) * keys - 1)
 
     def _check_deadline(self, ahead: int, within_s: float) -> None:
         """Raises `RateLimitError` where the answer would come too late to be of use."""

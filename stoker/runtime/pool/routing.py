@@ -48,6 +48,7 @@ class Router:
         within_s = timeout_s if on_progress is None else None
         with self._queue.place(state.spec, within_s, is_steady=state.is_steady) as record:
             ready_by = state.clock() + wait_s
+            why = ""
             for attempt in range(1, ATTEMPTS + 1):
                 # Work of many steps fills a replica by itself.
                 busy_at = 1 if on_progress else SCALE_UP_AT
@@ -59,9 +60,10 @@ class Router:
                 except TimeoutError:
                     raise _timeout(timeout_s) from None
                 except WorkerLostError as error:
+                    why = error.why
                     if not _worth_retrying(error, attempt):
                         break
-            raise _lost()
+            raise _lost(why)
 
     async def stream(
         self,
@@ -74,6 +76,7 @@ class Router:
         state = self._state
         with self._queue.place(state.spec) as record:
             ready_by = state.clock() + wait_s
+            why = ""
             for attempt in range(1, ATTEMPTS + 1):
                 replica = await self._ready_replica(ready_by)
                 record.given = state.clock()
@@ -89,9 +92,10 @@ class Router:
                 except TimeoutError:
                     raise _timeout(timeout_s) from None
                 except WorkerLostError as error:
+                    why = error.why
                     if begun or not _worth_retrying(error, attempt):
                         break
-            raise _lost()
+            raise _lost(why)
 
     async def _ready_replica(self, ready_by: float, busy_at: int = SCALE_UP_AT) -> ReplicaHandle:
         """The least busy replica; starts one, and only one, where there is none.
@@ -139,9 +143,10 @@ def _worth_retrying(error: WorkerLostError, attempt: int) -> bool:
     return not error.begun and attempt < ATTEMPTS
 
 
-def _lost() -> CapacityError:
+def _lost(why: str) -> CapacityError:
+    ended = f"ended while it worked on this request: {why}" if why else ""
     return CapacityError(
-        "The worker was lost while it worked on this request. Others are unaffected.",
+        f"The worker was {ended or 'lost while it worked on this request'}. Others are unaffected.",
         code="worker_lost",
         retry_after_s=1,
     )

@@ -80,7 +80,8 @@ class Starts:
             if error.has_fallback:
                 self.begin(start.reason)
                 return
-            self.failed(Reason.OUT_OF_MEMORY if error.out_of_memory else Reason.LOAD_FAILED, error)
+            general = Reason.OUT_OF_MEMORY if error.out_of_memory else Reason.LOAD_FAILED
+            self.failed(error.reason or general, error)
         except TimeoutError:
             problem = LoadError(f"not loaded in {self._limits.load_timeout_s:g} s.")
             for one in state.of_status(Status.STARTING):
@@ -146,7 +147,7 @@ class Starts:
         replica.ready_at = replica.last_used = state.clock()
         state.backoff.loaded()
         self._pace.reset()
-        state.notify(Reason.LOADED, "Ready.")
+        state.notify(Reason.LOADED, f"Ready. {replica.note}".strip())
         self._draining.drain_older(replica.generation)
         if not state.running:
             self._draining.drain(replica, Reason.STOPPED_BY_USER)

@@ -22,6 +22,11 @@ class Vitals:
     batches: Batches = field(default_factory=Batches)
     busy_s: float = 0.0
     """Time spent in forward passes, seconds."""
+    accepted: int = 0
+    """What it has accepted and not left, by its own count: the calls that are pending here may be
+    fewer, where some were cancelled."""
+    stuck_s: float = 0.0
+    """For how long one of its threads has had work and made no step, by its own clock."""
     _work_done: int = 0
 
     def __post_init__(self) -> None:
@@ -36,8 +41,11 @@ class Vitals:
         self.last_progress_at = self.last_message_at
 
     def work_begins(self) -> None:
-        """It had nothing to do until now: no progress before this can be missed."""
-        self.last_progress_at = self.clock()
+        """A call was sent, and none is pending. Where it had nothing to do until now, no progress
+        before this can be missed; what it has not left goes on being counted.
+        """
+        if not self.accepted:
+            self.last_progress_at = self.clock()
 
     def update(self, beat: Heartbeat) -> None:
         self.memory_bytes = beat.memory_bytes
@@ -46,6 +54,8 @@ class Vitals:
         self.engine = beat.engine
         self.cache_usage = beat.cache_usage
         self.batches = beat.batches
+        self.accepted = beat.accepted
+        self.stuck_s = beat.stuck_s
         if beat.progress != self._work_done or not beat.accepted:
             self._work_done = beat.progress
             self.progressed()
@@ -56,7 +66,10 @@ class Vitals:
         """Why it should be replaced, or None: silent, or alive without progress on its work."""
         now = self.clock()
         if now - self.last_message_at > heartbeat_timeout_s:
-            return f"silent for {now - self.last_message_at:.0f} s"
-        if has_work and now - self.last_progress_at > stall_timeout_s:
-            return f"no progress on accepted work for {now - self.last_progress_at:.0f} s"
+            return f"it was silent for {now - self.last_message_at:.0f} s"
+        stuck_s = self.stuck_s
+        if has_work or self.accepted:
+            stuck_s = max(stuck_s, now - self.last_progress_at)
+        if stuck_s > stall_timeout_s:
+            return f"it made no progress on accepted work for {stuck_s:.0f} s"
         return None

@@ -11,13 +11,18 @@ _ERRORS: Mapping[str, type[StokerError]] = {
     "invalid_request": InvalidRequestError,
     "invalid_media": InvalidMediaError,
     "context_length_exceeded": InvalidRequestError,
+    "template_failed": InvalidRequestError,
     "inference_failed": InferenceError,
 }
 
 
-def message_of(identifier: int, call: Call | Generation) -> ToReplica:
+def message_of(identifier: int, call: Call | Generation, key: str = "") -> ToReplica:
+    """
+    Args:
+        key: the API key that it is for.
+    """
     if isinstance(call, Generation):
-        return Generate(identifier, call)
+        return Generate(identifier, call, key)
     return Work(
         identifier,
         call.task,
@@ -26,6 +31,7 @@ def message_of(identifier: int, call: Call | Generation) -> ToReplica:
         call.single,
         dict(call.finishing),
         call.stream,
+        key,
     )
 
 

@@ -4,7 +4,7 @@ The encoder gives the keys and values of cross-attention, which the decoder take
 of self-attention are its state.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import EncoderDecoderCache
 
+from stoker.stages.recognition.network import Network, TorchNetwork
 from stoker.stages.stateful import cache_of, make_stateful, parts_of
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ _BATCH, _LENGTH, _PAST = 2, 3, 5
 
 class WhisperSteps:
     """How a Whisper is converted: `stoker.stages.base.Steps`."""
+
+    def __init__(self, config: Any) -> None:
+        self._config = config
 
     def takes(self, call: Hashable) -> bool:
         """All but words, which need the weights of attention: these only torch returns."""
@@ -53,6 +57,24 @@ class WhisperSteps:
         names = ["tokens", *(_memory(at) for at in range(2 * layers))]
         make_stateful(decoder, names, layers, heads, size)
         library.save_model(decoder, folder / _DECODER, compress_to_fp16=False)
+
+    def inputs(self, file: str, batch: Mapping[str, Tensor]) -> Sequence[Tensor]:
+        """Those of the encoder. A step of the decoder reads its weights for a few tokens: how wide
+        these are is what it takes its time for.
+        """
+        return [batch["input_features"]] if file == _ENCODER else []
+
+    @torch.inference_mode()
+    def retold(
+        self, model: Any, batch: Mapping[str, Tensor], found: Mapping[str, Any]
+    ) -> Mapping[str, Tensor]:
+        config = self._config
+        network: Network = TorchNetwork(model) if isinstance(model, torch.nn.Module) else model
+        state = network.encode(batch["input_features"])
+        begin = torch.full((len(found["tokens"]), 1), config.decoder_start_token_id)
+        told = torch.cat([begin, found["tokens"]], 1)[:, : config.max_target_positions]
+        steps = [state.step(one[:, None].contiguous()) for one in told.unbind(1)]
+        return {"logits": torch.stack(steps, 1)}
 
     def opened(self, compiled: "Callable[[str], CompiledModel]") -> "OpenVinoNetwork":
         return OpenVinoNetwork(compiled(_ENCODER), compiled(_DECODER))

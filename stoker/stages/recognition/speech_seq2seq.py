@@ -67,8 +67,8 @@ class Seq2SeqRecognitionStages(RecognitionStages):
             transcript["segments"] = whole(text, outputs)
         return transcript
 
-    def probe(self, length: int) -> Sample | None:
-        sample = super().probe(length)
+    def probe(self, length: int, number: int = 0) -> Sample | None:
+        sample = super().probe(length, number)
         if sample is not None:
             sample.call = (0.0, _PROBE_TOKENS)
         return sample

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _PROBE_TOKENS = 16
 """Enough for the encoder not to hide what batches gain."""
+_PROBED_S = 12.0
 _FRAMES_A_SECOND = 100
 
 
@@ -41,6 +42,10 @@ class WhisperStages(RecognitionStages):
     @property
     def window_s(self) -> float:
         return float(self._parts["feature_extractor"].chunk_length)
+
+    @property
+    def probed_s(self) -> float:
+        return min(_PROBED_S, self.window_s)
 
     def call(self, parameters: Mapping[str, Any]) -> "DecodingOptions":
         from stoker.stages.recognition.decoder import DecodingOptions
@@ -123,12 +128,12 @@ class WhisperStages(RecognitionStages):
     def steps(self) -> "WhisperSteps":
         from stoker.stages.recognition.openvino_network import WhisperSteps
 
-        return WhisperSteps()
+        return WhisperSteps(self.config)
 
-    def probe(self, length: int) -> Sample | None:
+    def probe(self, length: int, number: int = 0) -> Sample | None:
         from stoker.stages.recognition.decoder import DecodingOptions
 
-        sample = super().probe(length)
+        sample = super().probe(length, number)
         if sample is not None:
             languages = list(self._languages.values())
             sample.call = DecodingOptions(

@@ -1,6 +1,7 @@
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import String
+from sqlalchemy import JSON, String
 from sqlalchemy.orm import Mapped, mapped_column
 
 from stoker.store.db import Base, UtcDateTime
@@ -12,3 +13,5 @@ class Account(Base):
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
     name: Mapped[str] = mapped_column(String(128))
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    quotas: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict, server_default="{}")
+    """Limits that the operator has set for it: `quotas.limits.Quota` → how many; 0: none."""

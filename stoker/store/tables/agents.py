@@ -61,7 +61,6 @@ class Run(Job, Base):
         Index("ix_agent_runs_account_id_status", "account_id", "status"),
     )
 
-    account_id: Mapped[str] = mapped_column(String(40), ForeignKey("accounts.id"))
     agent_id: Mapped[str] = mapped_column(String(40), ForeignKey("agents.id"))
     api_key: Mapped[str] = mapped_column(String(32))
     """The public id of the key whose rights and limits its calls have."""

@@ -62,6 +62,8 @@ class Upload(Base):
     )
     status: Mapped[str] = mapped_column(String(16), index=True)
     part_size: Mapped[int] = mapped_column(BigInteger)
+    declared_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    """What its client has said that its files will have together: kept for it from the start."""
     # Files begun so far, the number in the next one's blob key: no key is ever used twice, so that
     # a late writer to a file that was replaced harms nothing.
     files_begun: Mapped[int] = mapped_column(default=0)

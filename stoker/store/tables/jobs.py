@@ -3,7 +3,7 @@
 from datetime import datetime
 from enum import StrEnum
 
-from sqlalchemy import Float, String, Text
+from sqlalchemy import Float, ForeignKey, String, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from stoker.store.db import UtcDateTime
@@ -32,6 +32,7 @@ class Job:
     """
 
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    account_id: Mapped[str] = mapped_column(String(40), ForeignKey("accounts.id"))
     deployment_id: Mapped[str] = mapped_column(String(40), index=True)
     status: Mapped[str] = mapped_column(String(16), index=True)
     progress: Mapped[float] = mapped_column(Float, default=0.0)

@@ -8,6 +8,7 @@ from stoker.store.tables.deployments import Deployment, DeploymentEvent
 from stoker.store.tables.files import File
 from stoker.store.tables.idempotency import IdempotencyRecord
 from stoker.store.tables.keys import ApiKey
+from stoker.store.tables.trials import Trial
 from stoker.store.tables.usage import Book, Holding, Price, Transfer, UsageCount
 from stoker.store.tables.videos import Video
 
@@ -26,6 +27,7 @@ TABLES: tuple[type[Base], ...] = (
     Run,
     RunEvent,
     Transfer,
+    Trial,
     Upload,
     UploadFile,
     UploadPart,

@@ -1,7 +1,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import JSON, Float, ForeignKey, Index, String, Text
+from sqlalchemy import JSON, Float, Index, String, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from stoker.store.db import Base, UtcDateTime
@@ -14,7 +14,6 @@ class Video(Job, Base):
     __tablename__ = "videos"
     __table_args__ = (Index("ix_videos_account_id_id", "account_id", "id"),)
 
-    account_id: Mapped[str] = mapped_column(String(40), ForeignKey("accounts.id"))
     model: Mapped[str] = mapped_column(String(128))
     pipeline: Mapped[str] = mapped_column(String(64))
     prompt: Mapped[str] = mapped_column(Text)

@@ -1,15 +1,21 @@
 """Which replicas begin with a converted model: those of engines that run one."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
+from stoker.config import Settings
 from stoker.media.media_limits import MediaLimits
 from stoker.runtime.interface import DeploymentSpec
+from stoker.runtime.local.cells import Cells
 from stoker.runtime.local.conversions import Conversions
 from stoker.runtime.local.engine_host import EngineHost
+from stoker.runtime.local.memory import Memory
+from stoker.runtime.local.residents import Residents
 from stoker.runtime.local.trials import Trials
 from stoker.runtime.pool.launcher import Limits
 from stoker.wire.protocol import VERDICT, TrialVerdict
@@ -19,12 +25,14 @@ from stoker.wire.protocol import VERDICT, TrialVerdict
 def conversions(tmp_path: Path) -> Conversions:
     return Conversions(
         folder=tmp_path / "cache",
-        logs=tmp_path,
+        log_path=tmp_path / "conversions.log",
         host=EngineHost(tmp_path / "host.log", lambda _id, _status: None),
+        cells=Cells(Settings(data_dir=tmp_path)),
         after_s=10,
         media=MediaLimits(),
         threads=1,
         limits=Limits(600, 15, 180, 20),
+        memory=Memory(1 << 40, Residents()),
         on_quarantined=lambda _id, _why: None,
     )
 
@@ -39,6 +47,28 @@ def converted(tmp_path: Path) -> Path:
     passed = TrialVerdict(passed=True, speedup=2.0)
     trials.path(trials.execution(folder, "bf16")).write_bytes(msgspec.json.encode(passed))
     return folder
+
+
+def test_what_is_rounded_lies_apart(conversions: Conversions, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    plain = DeploymentSpec(
+        id="dep_1",
+        account_id="acct_1",
+        model="m",
+        pipeline="token-classification",
+        source="s",
+        engine="openvino",
+    )
+    wishes: list[dict[str, Any]] = [
+        {},
+        {"dtype": "bfloat16"},
+        {"dtype": "int8"},
+        {"config": {"weight_format": "int8"}},
+        {"config": {"weight_format": "int8"}, "dtype": "bfloat16"},
+    ]
+    places = [conversions.place(replace(plain, **one), tmp_path) for one in wishes]
+    # One that was rounded is computed in several precisions, as the plain one is.
+    assert [places.index(one) for one in places] == [0, 0, 2, 3, 3]
 
 
 @pytest.mark.parametrize(

@@ -33,13 +33,33 @@ def test_what_is_no_text_is_shown(logs: LogFiles):
     assert logs.tail("dep_1", 1) == ["\ufffd\ufffd broken"]
 
 
-def test_a_long_one_is_kept_beside_once_and_goes_with_the_deployment(logs: LogFiles):
-    path = logs.rotated("dep_1")
-    assert not path.exists()
-    path.write_bytes(b"x" * (LIMIT_BYTES + 1))
-    assert logs.rotated("dep_1") == path
-    assert [one.name for one in logs.folder.iterdir()] == ["dep_1.log.1"]
-    path.write_text("new\n")
-    logs.path("dep_2").write_text("another's\n")
+class TestL6:
+    def test_long_one_is_cut_while_it_is_written(self, logs: LogFiles):
+        path = logs.path("dep_1")
+        line = b"a model that prints a lot\n"
+        with path.open("ab", buffering=0) as writing:
+            for number in range(4):
+                writing.write(line * (LIMIT_BYTES // len(line) + 1))
+                assert logs.is_long(path)
+                logs.cut(path)
+                writing.write(b"line %d\n" % number)
+                assert logs.tail("dep_1", 9) == [f"line {number}"]
+        assert [one.name for one in sorted(logs.folder.iterdir())] == ["dep_1.log", "dep_1.log.1"]
+        assert sum(one.stat().st_size for one in logs.folder.iterdir()) <= LIMIT_BYTES + 100
+        assert path.with_suffix(".log.1").read_bytes().endswith(line)
+
+    def test_both_go_with_the_deployment(self, logs: LogFiles):
+        logs.path("dep_1").write_bytes(b"x" * (LIMIT_BYTES + 1))
+        logs.cut(logs.path("dep_1"))
+        logs.path("dep_2").write_text("another's\n")
+        logs.remove("dep_1")
+        assert [one.name for one in logs.folder.iterdir()] == ["dep_2.log"]
+
+
+def test_whose_files_there_are(logs: LogFiles):
+    for path in (logs.host, logs.conversions, logs.path("dep_1"), logs.path("dep_2")):
+        path.write_text("line\n" * (LIMIT_BYTES // 5 + 1))
+        logs.cut(path)
+    assert logs.deployments() == {"dep_1", "dep_2"}
     logs.remove("dep_1")
-    assert [one.name for one in logs.folder.iterdir()] == ["dep_2.log"]
+    assert logs.deployments() == {"dep_2"}

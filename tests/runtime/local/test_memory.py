@@ -7,7 +7,8 @@ from random import Random
 import pytest
 
 from stoker.errors import CapacityError
-from stoker.runtime.local.memory import PATIENCE_S, Candidate, Memory
+from stoker.runtime.local.candidates import Candidate
+from stoker.runtime.local.memory import LENT_IDLE_S, PATIENCE_S, Memory
 from stoker.runtime.pool.amounts import in_words
 
 GIB = 1 << 30
@@ -16,12 +17,12 @@ GIB = 1 << 30
 class World:
     """Replicas hold memory, work or do nothing, and end when the test says so."""
 
-    def __init__(self, total: int = 100) -> None:
+    def __init__(self, total: int = 100, hot_share: float = 0.8) -> None:
         self.now = 0.0
         self.replicas: dict[str, Candidate] = {}
         self.at_work: set[str] = set()
         self.evicted: list[str] = []
-        self.memory = Memory(total, self, lambda: self.now)
+        self.memory = Memory(total, self, lambda: self.now, hot_share=hot_share)
 
     def idle(self) -> Iterable[Candidate]:
         return [one for one in self._staying() if one.replica_id not in self.at_work]
@@ -36,14 +37,28 @@ class World:
         assert replica_id not in self.evicted
         self.evicted.append(replica_id)
 
-    async def load(self, name: str, need: int, *, warm: bool = False, busy: bool = False) -> None:
-        await asyncio.wait_for(self.memory.claim(name, f"dep-{name}", need), 1)
-        self.replicas[name] = Candidate(name, warm, self.now)
+    async def load(
+        self,
+        name: str,
+        need: int,
+        account: str = "",
+        *,
+        warm: bool = False,
+        busy: bool = False,
+        hot: bool = False,
+    ) -> None:
+        if hot:
+            self.memory.reserve(f"dep-{name}", need, account)
+        await asyncio.wait_for(self.ask(name, need, account), 1)
+        self.loaded(name, warm=warm, hot=hot)
         if busy:
             self.at_work.add(name)
 
-    def ask(self, name: str, need: int) -> "asyncio.Task[None]":
-        return asyncio.create_task(self.memory.claim(name, f"dep-{name}", need))
+    def loaded(self, name: str, *, warm: bool = False, hot: bool = False) -> None:
+        self.replicas[name] = Candidate(name, warm, self.now, is_hot=hot)
+
+    def ask(self, name: str, need: int, account: str = "") -> "asyncio.Task[None]":
+        return asyncio.create_task(self.memory.claim(name, f"dep-{name}", need, account))
 
     def ends(self, name: str) -> None:
         del self.replicas[name]
@@ -212,6 +227,139 @@ class TestNeverFits:
             await world.memory.claim("a", "dep-a", 3 * GIB)
         assert "needs about 3.0 GiB" in error.value.message
         assert "may take 2.0 GiB, 1.0 GiB of it reserved" in error.value.message
+
+
+class TestM1:
+    """Memory is shared out by account."""
+
+    async def test_what_is_borrowed_is_given_back_first(self, world: World):
+        await world.load("b", 20, "B")
+        world.now += 1
+        await world.load("a1", 40, "A", warm=True)
+        await world.load("a2", 40, "A", warm=True)
+        world.ask("c", 30, "C")
+        await settle()
+        assert world.evicted == ["a1"], "though it is warm and was used after that of B"
+
+    async def test_accounts_take_turns(self, world: World):
+        await world.load("busy", 90, "C", busy=True)
+        flood = [world.ask(f"a{at}", 30, "A") for at in range(20)]
+        one = world.ask("b", 30, "B")
+        await settle()
+        world.ends("busy")
+        await settle()
+        assert one.done()
+        assert [task.done() for task in flood[:3]] == [True, True, False]
+
+    async def test_the_next_turn_is_of_the_account_that_holds_least(self, world: World):
+        await world.load("a0", 60, "A", busy=True)
+        await world.load("b0", 40, "B", busy=True)
+        flood = [world.ask(f"a{at + 1}", 20, "A") for at in range(3)]
+        one = world.ask("b1", 20, "B")
+        await settle()
+        world.ends("b0")
+        await settle()
+        assert one.done()
+        assert [task.done() for task in flood] == [True, False, False]
+
+    async def test_alone_it_may_keep_all_hot(self, world: World):
+        world.memory.check_hot("dep-a", 100, "A", is_alone=True)
+        await world.load("a", 100, "A", hot=True)
+
+    async def test_beside_others_it_keeps_its_share(self):
+        world = World(total=10 * GIB)
+        world.memory.reserve("dep-a0", 5 * GIB, "A")
+        world.memory.check_hot("dep-a1", 3 * GIB, "A", is_alone=False)
+        with pytest.raises(CapacityError) as error:
+            world.memory.check_hot("dep-a1", 4 * GIB, "A", is_alone=False)
+        assert error.value.code == "insufficient_memory"
+        assert "needs about 4.0 GiB" in error.value.message
+        assert "may keep 8.0 GiB" in error.value.message
+        assert "this one keeps 5.0 GiB" in error.value.message
+        world.memory.check_hot("dep-b", 5 * GIB, "B", is_alone=False)
+        # What it keeps already is not asked for again.
+        world.memory.reserve("dep-a1", 4 * GIB, "A")
+        world.memory.check_hot("dep-a1", 4 * GIB, "A", is_alone=False)
+
+    async def test_what_is_lent_is_taken_back_for_another_account(self, world: World):
+        for at in range(6):
+            await world.load(f"a{at}", 16, "A", hot=True)
+            world.now += 1
+        asked = world.ask("b", 16, "B")
+        await settle()
+        assert world.evicted == ["a0"]
+        world.ends("a0")
+        await asked
+        world.loaded("b")
+        # It would have it again at once, and does not take it from who has just got it.
+        again = world.ask("a0", 16, "A")
+        await world.pass_(PATIENCE_S)
+        assert world.evicted == ["a0"]
+        # Nor does it hold anybody up meanwhile.
+        await world.load("tiny", 4, "B")
+        await world.pass_(LENT_IDLE_S)
+        assert "b" in world.evicted, "nobody uses it"
+        world.ends("b")
+        await settle()
+        assert again.done()
+
+    async def test_what_is_within_the_share_is_not(self, world: World):
+        for at in range(5):
+            await world.load(f"a{at}", 16, "A", hot=True)
+        await world.load("b0", 20, "B", busy=True)
+        world.ask("b1", 20, "B")
+        await settle()
+        await world.pass_(PATIENCE_S)
+        assert world.evicted == ["b0"], "it takes turns with itself"
+
+    async def test_what_is_lent_is_not_for_who_has_more_than_a_fair_share(self, world: World):
+        await world.load("b0", 10, "B", busy=True)
+        await world.load("a", 45, "A", hot=True)
+        await world.load("a2", 45, "A", hot=True)
+        greedy = world.ask("b1", 20, "C")
+        await world.load("c0", 0, "C")
+        world.ask("b2", 41, "B")
+        await settle()
+        assert world.evicted == ["a"], "for C; B would have 51"
+        greedy.cancel()
+
+    async def test_what_is_kept_and_not_loaded_is_lent_too(self, world: World):
+        world.memory.reserve("dep-a", 100, "A")
+        await world.load("b", 20, "B")
+        with pytest.raises(CapacityError, match="reserved for hot"):
+            await world.memory.claim("b2", "dep-b2", 21, "B")
+
+    async def test_whatever_happens_none_waits_for_ever(self):
+        """A flood of one account, hot ones of another, and a third that asks now and then."""
+        rng = Random(7)
+        world = World(total=100)
+        for at in range(4):
+            await world.load(f"hot{at}", 24, "H", hot=True)
+        waiting: dict[str, tuple[asyncio.Task[None], float]] = {}
+        longest = 0.0
+        for at in range(400):
+            asks = [(f"a{at}", rng.randint(1, 20), "A"), (f"a{at}x", rng.randint(1, 20), "A")]
+            if at % 10 == 0:
+                asks.append((f"b{at}", rng.randint(1, 20), "B"))
+            for name, need, account in asks:
+                waiting[name] = world.ask(name, need, account), world.now
+            await world.pass_(0.5)
+            for name in [name for name, (task, _) in waiting.items() if task.done()]:
+                _, since = waiting.pop(name)
+                if name.startswith("b"):
+                    longest = max(longest, world.now - since)
+                world.loaded(name)
+                world.at_work.add(name)
+            for name in rng.sample(sorted(world.at_work), min(2, len(world.at_work))):
+                world.at_work.discard(name)
+            for name in [name for name in world.evicted if name in world.replicas]:
+                if name not in world.at_work:
+                    world.ends(name)
+            assert world.memory.held <= 100
+        assert sum(name.startswith("a") for name in waiting) > 50, "A asks for more than there is"
+        assert longest < 20, "B has its turn all the same"
+        for task, _ in waiting.values():
+            task.cancel()
 
 
 async def test_whatever_happens_the_budget_is_kept_and_all_are_served():

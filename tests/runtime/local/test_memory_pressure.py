@@ -91,7 +91,8 @@ class TestTurns:
             assert time.monotonic() < deadline
             time.sleep(0.1)
         own = psutil.Process(worker["pid"]).memory_full_info().uss
-        assert memory["bytes"] == pytest.approx(own, rel=0.25)
+        # More, if it had the weights' file for itself then, and another model maps it by now.
+        assert memory["bytes"] > 0.75 * own
         assert memory["bytes"] < 160 * 2**20, "the estimate was 215 MiB"
 
 
@@ -123,6 +124,23 @@ class TestHot:
         assert deployment(account, ids["c"])["reason"] == "insufficient_memory"
         account.delete(f"/v1/deployments/{hot}").raise_for_status()
         vector(embed(account, "c"))
+
+    def test_m1_beside_others_an_account_keeps_no_more_than_its_share(
+        self, server: Server, account: httpx.Client, artifact: str
+    ):
+        with server.account("other") as other:
+            theirs = push(other, FOLDER)["id"]
+            other_id = created(other, theirs, "theirs").json()["id"]
+            refused = created(account, artifact, "mine", readiness="hot")
+            assert refused.status_code == 503
+            error = refused.json()["error"]
+            assert error["code"] == "insufficient_memory"
+            assert f"may keep {round(BUDGET_MIB * 0.8)} MiB" in error["message"]
+            assert "this one keeps 0 MiB" in error["message"]
+            other.delete(f"/v1/deployments/{other_id}").raise_for_status()
+        mine = created(account, artifact, "mine", readiness="hot")
+        assert mine.status_code == 201, mine.text
+        account.delete(f"/v1/deployments/{mine.json()['id']}").raise_for_status()
 
 
 class TestFiles:
@@ -162,6 +180,7 @@ def small_group() -> Iterator[Path]:
         group.rmdir()
 
 
+@pytest.mark.fault("a4")
 class TestKernel:
     def test_ends_a_replica_for_want_of_memory(
         self, account: httpx.Client, ids: dict[str, str], small_group: Path

@@ -160,10 +160,11 @@ def test_what_is_not_faster_is_for_those_who_ask(
 
 
 def test_its_use_is_told_to_nobody(home: Path, client: httpx.Client, embedder: str) -> None:
-    """OpenVINO would tell its maker, as one whose number it keeps in the home folder."""
-    identifier = deployed(client, embedder, "untold", engine="openvino")
-    wait_engine(client, identifier, "openvino")
-    assert vectors(client, "untold", TEXTS[:1]).size
+    """OpenVINO and NNCF would tell their maker, by a number that they keep in the home folder."""
+    for model, fields in {"untold": {"engine": "openvino"}, "in-int8": {"dtype": "int8"}}.items():
+        identifier = deployed(client, embedder, model, **fields)
+        wait_engine(client, identifier, "openvino")
+        assert vectors(client, model, TEXTS[:1]).size
     assert [*home.rglob("*")] == []
 
 
@@ -235,6 +236,73 @@ def test_transcription_while_it_is_swapped(client: httpx.Client) -> None:
     assert after != before, "equal to the bit: not another engine"
 
 
+@pytest.fixture(scope="module")
+def in_bf16() -> None:
+    """Where the processor computes in it."""
+    import openvino
+
+    if "BF16" not in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+        pytest.skip("needs a processor that computes in bfloat16")
+
+
+@pytest.mark.usefixtures("in_bf16")
+class TestInBfloat16:
+    """Who asks for it gets it from OpenVINO, too: near to what float32 gives, and not equal."""
+
+    def test_an_encoder(self, client: httpx.Client, embedder: str) -> None:
+        deployed(client, embedder, "exact", engine="torch")
+        exact = vectors(client, "exact", TEXTS)
+        fields = {"engine": "openvino", "dtype": "bfloat16"}
+        identifier = deployed(client, embedder, "rounded", **fields)
+        wait_engine(client, identifier, "openvino")
+        rounded = vectors(client, "rounded", TEXTS)
+        assert 1e-4 < np.abs(rounded - exact).max() < 0.1 * np.abs(exact).max()
+        alone = np.vstack([vectors(client, "rounded", [text]) for text in TEXTS])
+        for found in (*rounded, *alone):
+            assert max(map(float, cosines(exact, found))) > 0.999
+
+    def test_images(self, client: httpx.Client, tmp_path: Path) -> None:
+        """Whose pixels are given in float32."""
+        folder = tiny_vit(tmp_path / "vit")
+        bodies: list[Any] = []
+        for model, fields in {
+            "exact-vit": {"engine": "torch"},
+            "rounded-vit": {"engine": "openvino", "dtype": "bfloat16"},
+        }.items():
+            identifier = deploy(client, folder, model, readiness="warm", **fields)["id"]
+            wait_engine(client, identifier, str(fields["engine"]))
+            body = {"model": model, "inputs": _picture(), "top_k": 3}
+            answer = client.post("/v1/classifications/image", json=body).raise_for_status()
+            bodies.append({one["label"]: one["score"] for one in answer.json()})
+        exact, rounded = bodies
+        assert rounded == pytest.approx(exact, abs=0.02)
+        assert rounded != exact
+
+    def test_speech(self, client: httpx.Client) -> None:
+        """In many steps, and words, which only torch gives."""
+        demo = Path(stoker.demo.__file__).parent
+        clip = (demo / "media" / "seven-three-one.wav").read_bytes()
+        folder = demo / "models" / "tiny-transcriber"
+        fields = {"engine": "openvino", "dtype": "bfloat16"}
+        identifier = deploy(client, folder, "rounded-speech", readiness="warm", **fields)["id"]
+        wait_engine(client, identifier, "openvino", 200)
+        text, logprobs = transcribed(client, "rounded-speech", clip)
+        assert text == "seven three one"
+        assert max(logprobs) <= 0
+        form = {
+            "model": "rounded-speech",
+            "response_format": "verbose_json",
+            "timestamp_granularities[]": "word",
+        }
+        answer = client.post(TRANSCRIPTIONS, data=form, files={"file": ("a.wav", clip)})
+        words = [one["word"].strip() for one in answer.raise_for_status().json()["words"]]
+        assert words == ["seven", "three", "one"]
+
+
+def cosines(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+    return ours @ theirs / np.linalg.norm(ours, axis=-1) / np.linalg.norm(theirs)
+
+
 def test_what_cannot_be_converted(server: Server, client: httpx.Client, tmp_path: Path) -> None:
     """Moonshine's search is transformers' own, whose loop depends on data."""
     (tmp_path / "moonshine").mkdir()
@@ -288,15 +356,18 @@ def test_killed_conversion_costs_nothing(
 def test_goes_with_the_last_deployment_of_its_source(
     server: Server, client: httpx.Client, embedder: str
 ) -> None:
-    kept = len(verdicts(server))
+    kept = verdicts(server)
     models = client.get("/v1/deployments", params={"limit": 100}).json()["data"]
     own = [one["id"] for one in models if one["artifact_id"] == embedder]
     assert len(own) > 1
     for identifier in own[1:]:
         client.delete(f"/v1/deployments/{identifier}").raise_for_status()
-    assert len(verdicts(server)) == kept
+    assert verdicts(server) == kept
     client.delete(f"/v1/deployments/{own[0]}").raise_for_status()
-    assert len(verdicts(server)) == kept - 1
+    gone = set(kept) - set(verdicts(server))
+    # All that was made of it, in whatever precision.
+    (folder,) = {path.parent.parent for path in gone}
+    assert not list(folder.parent.glob(f"{folder.name}/*"))
 
 
 def _picture() -> str:

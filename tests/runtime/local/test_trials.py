@@ -1,6 +1,7 @@
 """What is to serve is tried first: an engine that dies, hangs or lies costs no answer."""
 
 import json
+import os
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -97,10 +98,12 @@ class World:
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """A server of its own: its engines are faulty, and hang for a short time only."""
     folder = tmp_path_factory.mktemp("trials")
-    plan = folder / "plan.json"
+    # Trials and replicas may read code only.
+    plan = folder / "faults" / "plan.py"
+    plan.parent.mkdir()
     plan.write_text("{}")
     settings = {
-        "PYTHONPATH": str(Path(faulty.__path__[0])),
+        "PYTHONPATH": os.pathsep.join([faulty.__path__[0], str(plan.parent)]),
         "PYTHONFAULTS": str(plan),
         "STOKER_CONVERT_AFTER_S": "0",
         "STOKER_STALL_TIMEOUT_S": str(STALL_S),
@@ -198,6 +201,24 @@ class TestAtTheTrial:
         assert events[0].startswith("OpenVINO in float32 is not used on this machine.")
         assert world.client.post(FEATURES, json=body).json() == pytest.approx(before, abs=1e-6)
         assert world.engines(made["id"]) == ["torch"]
+
+    @pytest.mark.parametrize(("how", "why"), [("wrong", "turn away"), ("sigsegv", "SIGSEGV")])
+    def test_who_wants_int8_is_told(self, world: World, how: str, why: str) -> None:
+        """No other engine has it, so there is no next best."""
+        world.goes_wrong("trial", ["encoder"], how)
+        made = world.deploy("feature-extraction", dtype="int8")
+        failed = wait_for(world.client, made["id"], "failed")
+        assert failed["reason"] == "engine_failed"
+        assert failed["message"].startswith("OpenVINO cannot run it on this machine. In int8: ")
+        assert why in failed["message"]
+        assert failed["message"].endswith(" Set 'dtype' to 'auto'.")
+        (event,) = world.events(made["id"], "engine_set_aside")
+        assert event.startswith("OpenVINO in int8 is not used on this machine. ")
+        # What it says helps.
+        body = {"dtype": "auto"}
+        world.client.patch(f"/v1/deployments/{made['id']}", json=body).raise_for_status()
+        body = {"model": made["model"], "inputs": "a boat"}
+        assert world.client.post(FEATURES, json=body).status_code == 200
 
     def test_who_pins_it_is_told(self, world: World) -> None:
         world.goes_wrong("trial", ["bf16"], "sigfpe")

@@ -3,13 +3,16 @@
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from stoker.config import Settings
 from stoker.errors import ModelLoadingError
 from stoker.runtime.interface import DeploymentSpec, LoadError, Readiness
+from stoker.runtime.local import processes
 from stoker.runtime.local.runtime import LocalRuntime
+from stoker.runtime.pool.transport import Channel
 from tests.runtime.pool.world import CALL, SPEC, settle
 
 
@@ -18,10 +21,13 @@ class Folders:
 
     def __init__(self) -> None:
         self.looked = asyncio.Event()
+        self.found: Path | None = None
 
     async def folder(self, spec: DeploymentSpec) -> Path:
         await self.looked.wait()
-        raise LoadError("it is not there.")
+        if self.found is None:
+            raise LoadError("it is not there.")
+        return self.found
 
 
 @pytest.fixture
@@ -75,3 +81,38 @@ async def test_one_that_is_called_is_tended_while_it_starts(
     with pytest.raises(ModelLoadingError, match="not there"):
         await call
     assert not tended(runtime)
+
+
+@pytest.mark.fault("e2")
+async def test_l6_start_of_one_that_is_deleted_leaves_nothing(
+    runtime: LocalRuntime, folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Deleted while its start looks for the model's folder."""
+    sockets: list[Channel] = []
+
+    def noted(*arguments: Any) -> Channel:
+        sockets.append(Channel(*arguments))
+        return sockets[-1]
+
+    monkeypatch.setattr(processes, "Channel", noted)
+    (tmp_path / "model").mkdir()
+    folders.found = tmp_path / "model"
+    runtime._cells.open()
+    runtime._processes.open()
+    runtime._host._ready.set()
+    try:
+        call = asyncio.create_task(runtime.call("cold_7", CALL, wait_s=60, timeout_s=60))
+        await settle()
+        await runtime.remove("cold_7")
+        folders.looked.set()
+        await asyncio.gather(call, return_exceptions=True)
+        await settle()
+        assert [one._socket.closed for one in sockets] == [True]
+        assert runtime._memory.held == 0
+        assert not runtime._residents
+        assert not tended(runtime)
+        assert not runtime._cells._made
+        assert not list((tmp_path / "cache").rglob("openvino/*"))
+    finally:
+        runtime._processes.close()
+        runtime._cells.close()

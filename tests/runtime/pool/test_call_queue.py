@@ -2,11 +2,22 @@
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from stoker.errors import ConflictError, RateLimitError
+from stoker.turns import PARTY, Party
 from tests.runtime.pool.world import World, settle
+
+
+def call_of(world: World, key: str) -> "asyncio.Task[bytes]":
+    """A call that is made with a key."""
+    token = PARTY.set(Party("acct_1", key))
+    try:
+        return world.call()
+    finally:
+        PARTY.reset(token)
 
 
 class TestLimits:
@@ -92,3 +103,57 @@ class TestLimits:
         world.pool.apply(world.pool.spec, running=False)
         with pytest.raises(ConflictError, match="stopped"):
             await world.call()
+
+
+class TestKeys:
+    async def test_a_queue_that_one_has_filled_is_not_full_for_another(self) -> None:
+        world = World(max_queue=10)
+        flood = [call_of(world, "flood") for _ in range(10)]
+        await settle()
+        with pytest.raises(RateLimitError):
+            await call_of(world, "flood")
+        others = [call_of(world, "one") for _ in range(5)]
+        await settle()
+        assert not [one for one in others if one.done()]
+        with pytest.raises(RateLimitError) as caught:
+            await call_of(world, "one")
+        assert caught.value.code == "queue_full"
+        world.answer(await world.loaded())
+        await asyncio.gather(*flood, *others)
+        assert world.pool.stats().calls == 0
+
+    async def test_no_number_of_keys_makes_it_longer_than_twice_what_it_may_be(self) -> None:
+        world = World(max_queue=10)
+        calls = [call_of(world, "flood") for _ in range(10)]
+        calls += [call_of(world, f"key {at}") for at in range(30)]
+        await settle()
+        refused = [one for one in calls if one.done()]
+        assert len(calls) - len(refused) <= 20
+        assert all(isinstance(one.exception(), RateLimitError) for one in refused)
+        for one in calls:
+            one.cancel()
+
+    async def test_another_key_is_not_told_that_it_would_come_too_late(self, world: World) -> None:
+        calls = [call_of(world, "flood") for _ in range(50)]
+        replica = await world.loaded()
+        for _ in range(100):
+            await world.answer_first(replica)
+            calls.append(call_of(world, "flood"))
+            await settle()
+        calls += [call_of(world, "flood") for _ in range(9)]
+        await settle()
+        with pytest.raises(RateLimitError, match="with the 59 requests before it"):
+            await call_of(world, "flood")
+        one = call_of(world, "one")
+        await settle()
+        assert not one.done(), "there is one before it, as they take turns"
+        world.answer(replica)
+        await asyncio.gather(*calls, one)
+
+    async def test_the_replica_is_told_whose_it_is(self, world: World) -> None:
+        call = call_of(world, "0123")
+        replica = await world.loaded()
+        sent: Any = replica.channel
+        assert b"0123" in b"".join(sent.sent[0])
+        world.answer(replica)
+        await call

@@ -2,10 +2,11 @@
 
 Python imports a module of this name when it starts, where the server's PYTHONPATH has this folder.
 PYTHONFAULTS names a file that says what is to go wrong: `{"where": "trial" | "serving", "engines":
-["bf16", "f32", "encoder", "torch"], "how": "sigfpe" | "sigsegv" | "hang" | "wrong"}`. It is read at
-each pass, so that one server does for all.
+["bf16", "f32", "encoder", "torch"], "how": "sigfpe" | "sigsegv" | "hang" | "burn" | "deaf" |
+"grow" | "wrong"}`. It is read at each pass, so that one server does for all.
 """
 
+import ctypes
 import importlib.abc
 import importlib.util
 import json
@@ -34,6 +35,15 @@ def _faulty(engine: str, run: Any, lie: Any) -> Any:
         os.kill(os.getpid(), _SIGNALS[how])
     if how == "hang":
         time.sleep(3600)
+    while how == "burn":
+        pass
+    if how == "deaf":
+        # In C, with the interpreter's lock: no other thread runs.
+        ctypes.PyDLL(None).sleep(3600)
+    if how == "grow":
+        held = b"x" * (2 << 30)
+        time.sleep(3600)
+        del held
     found = run()
     return lie(found) if how == "wrong" else found
 

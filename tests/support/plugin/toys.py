@@ -27,7 +27,7 @@ BAG = EngineRecord(
     serves={ModelKind.PASSES: ("float32",)},
     pipelines=("text-classification",),
     devices=("cpu",),
-    options=Options(model=BagOptions, kind=ModelKind.PASSES, purpose="classification"),
+    options=Options(model=BagOptions, kinds=[ModelKind.PASSES], purpose="classification"),
     for_stages="toy_engines:BagEngine",
     probe="import numpy; print(numpy.__version__)",
 )

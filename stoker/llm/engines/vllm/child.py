@@ -97,7 +97,7 @@ def _serve(channel: Channel[ToChild], engine: ChildEngine, inbox: Inbox) -> None
 
 
 def _submitted(engine: ChildEngine, message: Submit, prepared: Any) -> list[Output]:
-    """Give a sequence to the engine; the output that tells of it where that fails."""
+    """Give a sequence to the engine; the output that reports the error where that fails."""
     if isinstance(prepared, Exception):
         error = f"The form of the answer {prepared}."
         return [Output(message.id, [], [], error=error, form=True)]

@@ -39,7 +39,9 @@ package = sys.modules["stoker"] = types.ModuleType("stoker")
 package.__path__ = [sys.argv[1]]
 runpy.run_module("stoker.llm.engines.vllm.child", run_name="__main__")
 """
-_KEPT_ENV = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "OMP_WAIT_POLICY")
+_KEPT_ENV = (
+    *("PATH", "HOME", "USER", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "OMP_WAIT_POLICY"),
+)
 _KEPT_PREFIXES = ("CUDA_", "NVIDIA_")
 
 
@@ -97,7 +99,7 @@ class VllmEngine:
                 folder=spec.model_dir,
                 device=spec.device.partition(":")[0],
                 dtype=spec.dtype,
-                cache_bytes=cache_bytes(),
+                cache_bytes=cache_bytes(spec.cache_bytes),
                 gpu_share=spec.environment.gpu_share,
             )
         )
@@ -130,6 +132,8 @@ class VllmModel:
         self._process = child.process
         self._running: set[int] = set()
         self._woken = False
+        self._is_owed = False
+        """Whether the child was told something that no step of it has followed yet."""
         self._steps: queue.SimpleQueue[list[Output] | None] = queue.SimpleQueue()
         """What the child has computed; None wakes whoever waits for it."""
         self._channel.send(Begin(ends=sorted(one for one in ends if one < ready.vocabulary)))
@@ -138,8 +142,18 @@ class VllmModel:
     def enter_thread(self) -> None: ...
 
     @property
+    def speculated(self) -> tuple[int, int]:
+        """It guesses nothing."""
+        return 0, 0
+
+    @property
     def running(self) -> int:
         return len(self._running)
+
+    @property
+    def at_work(self) -> bool:
+        # Also while it has only been told to drop what it had: until then it may hang in that.
+        return self.alive and (self._is_owed or bool(self._running))
 
     def submit(self, submission: Submission) -> None:
         self._running.add(submission.id)
@@ -189,6 +203,7 @@ class VllmModel:
         return [self._process.pid]
 
     def _send(self, message: Submit | Abort) -> None:
+        self._is_owed = True
         try:
             self._channel.send(message)
         except OSError:
@@ -201,6 +216,7 @@ class VllmModel:
             while (message := self._channel.receive()) is not None:
                 if isinstance(message, Stepped):
                     self.usage = message.usage
+                    self._is_owed = False
                     self._steps.put(message.outputs)
         except ValueError:
             log.exception("what vLLM said is no message")
@@ -218,11 +234,14 @@ def _environment(environment: OwnEnvironment, device: str, threads: int) -> Mapp
         for name, value in os.environ.items()
         if name in _KEPT_ENV or name.startswith(_KEPT_PREFIXES)
     }
-    cache = Path(environment.cache_dir)
+    bytecode = Path(environment.cache_dir) / BYTECODE
+    compiled = environment.compiled_dir or str(Path.home() / "vllm")
     _, _, index = device.partition(":")
     return (
         kept
         | ({"CUDA_VISIBLE_DEVICES": index} if index else {})
+        # Importing vLLM takes three times as long without. No replica may write what others run.
+        | ({"PYTHONPYCACHEPREFIX": str(bytecode)} if bytecode.is_dir() else {})
         | {
             "HF_HUB_OFFLINE": "1",
             "TRANSFORMERS_OFFLINE": "1",
@@ -230,9 +249,7 @@ def _environment(environment: OwnEnvironment, device: str, threads: int) -> Mapp
             "VLLM_NO_USAGE_STATS": "1",
             "DO_NOT_TRACK": "1",
             "VLLM_LOGGING_LEVEL": "WARNING",
-            "VLLM_CACHE_ROOT": str(cache),
-            # Importing vLLM takes three times as long without.
-            "PYTHONPYCACHEPREFIX": str(cache / BYTECODE),
+            "VLLM_CACHE_ROOT": compiled,
             "PYTHONUNBUFFERED": "1",
             "OMP_NUM_THREADS": str(threads),
             "TOKENIZERS_PARALLELISM": "false",

@@ -1,0 +1,73 @@
+"""Chats whose answers repeat a passage of their prompts: what guessing the next tokens is worth."""
+
+import json
+from typing import Any
+
+from bench import streams
+from bench.chats import ANSWER_TOKENS, PATH, UNGUESSED, Chats, ours, settled
+from bench.common import Plan, Report, at_least, clients_of, scratch
+from bench.models import chat_tokenizer, llama_135m
+from bench.service import serving
+
+WORDS, START = 120, 20
+"""Of a prompt; where in it the passage begins, which is longer than an answer."""
+CLIENTS = {1: 3, 4: 1}
+"""Clients → requests of each, a round."""
+WITH, WITHOUT = "with guesses", "without"
+AIM = 1.5
+
+
+def run(plan: Plan) -> Report:
+    report = Report(
+        "chat_repeats",
+        f"chats whose answers are a passage of their prompts, {ANSWER_TOKENS} tokens",
+    )
+    chats, folder = Chats(), llama_135m()
+    models: dict[str, dict[str, Any]] = {WITH: {"config": {}}, WITHOUT: {"config": UNGUESSED}}
+    counts = plan.sized(CLIENTS, {1: 1})
+    with scratch() as place, serving(report, place) as service:
+        for model, more in models.items():
+            settled(service, folder, model.replace(" ", "-"), chats, **more)
+        for number in range(plan.rounds + 1):
+            for clients, each in counts.items():
+                drawn = [_body(chats) for _ in range(clients * each)]
+                rates: dict[str, float] = {}
+                for name in models:
+                    endpoint = ours(service, name.replace(" ", "-"))
+                    bodies = [json.dumps({**endpoint.always, **one}).encode() for one in drawn]
+                    address = endpoint.base_url + PATH
+                    found = streams.load(address, endpoint.key, bodies, clients, ANSWER_TOKENS)
+                    rates[name] = found.rate
+                    if number:
+                        # In the first round times of passes are still to be learnt.
+                        label = f"{name}, {clients_of(clients)}"
+                        report.add(label, "tok/s", found.rate)
+                        report.client.add(label, found.client_cpu_s, found.seconds)
+                if number:
+                    report.add(
+                        f"{WITH} / {WITHOUT}, {clients_of(clients)}",
+                        "x",
+                        rates[WITH] / rates[WITHOUT],
+                        aim=f"≥ {AIM}" if clients == 1 else "",
+                        meets=at_least(AIM) if clients == 1 else None,
+                    )
+    report.notes = [
+        f"Prompts of {WORDS} random words, a token each. As the weights are random, the answer is "
+        "held to a passage of them by a form, and to its tokens by their bias: for both alike.",
+        "Every prompt is drawn once, and asked of both.",
+    ]
+    return report
+
+
+def _body(chats: Chats) -> dict[str, Any]:
+    words = chats.words(WORDS)
+    passage = " ".join(words[START:])
+    tokens = chat_tokenizer()(passage)["input_ids"]
+    return {
+        "messages": [{"role": "user", "content": " ".join(words)}],
+        "structured_outputs": {"choice": [passage]},
+        "logit_bias": dict.fromkeys(map(str, tokens), 100),
+        "max_tokens": ANSWER_TOKENS,
+        "temperature": 0,
+        "stream": True,
+    }

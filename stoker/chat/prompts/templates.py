@@ -1,0 +1,79 @@
+"""A tokenizer's chat template, and what it is given."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jinja2
+
+from stoker.chat.prompts.rendering import Renderer, TemplateDataError
+
+_PROBE = "probe"
+_GREETING = ({"role": "user", "content": "Hello"},)
+
+
+class ChatTemplate:
+    """Renders conversations, as `apply_chat_template` of transformers does without tokenizing."""
+
+    def __init__(self, tokenizer: Any, renderer: Renderer | None = None) -> None:
+        """
+        Args:
+            tokenizer: may get another template afterwards.
+            renderer: where it runs; None: in processes of its own.
+        """
+        self._tokenizer = tokenizer
+        self._renderer = renderer or Renderer()
+
+    @property
+    def source(self) -> str:
+        """The template, or all there are by their names; nothing, where there is none."""
+        return str(getattr(self._tokenizer, "chat_template", None) or "")
+
+    def rendered(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Any] | None = None,
+        begins_answer: bool = True,
+        **further: Any,
+    ) -> str:
+        """The text of a conversation.
+
+        Args:
+            begins_answer: whether it ends with what the model's answer begins with.
+            further: what this template knows beside messages and tools. Never a request's own
+                names: they would take the place of the arguments here.
+
+        Raises:
+            jinja2.TemplateError, TemplateDataError, TemplateLimitError: as `Renderer.render`.
+        """
+        given = [
+            {name: one for name, one in message.items() if one is not None} for message in messages
+        ]
+        return self._renderer.render(
+            self._tokenizer.get_chat_template(None, tools),
+            {
+                **self._tokenizer.special_tokens_map,
+                **further,
+                "conversations": [given],
+                "tools": tools,
+                "add_generation_prompt": begins_answer,
+            },
+        )
+
+    def check(self) -> None:
+        """Try it. Raises `TemplateLimitError` for one that takes too much for a greeting."""
+        if self.source:
+            self._tried(_GREETING)
+
+    def takes_parts(self) -> bool:
+        """Whether it takes contents that are lists of parts, told by a trial."""
+        found = self._tried([{"role": "user", "content": [{"type": "text", "text": _PROBE}]}])
+        # A template that knows texts only writes the list down as Python would.
+        return found is not None and _PROBE in found and "'type'" not in found
+
+    def _tried(self, messages: Sequence[Mapping[str, Any]]) -> str | None:
+        """None where it refuses them."""
+        try:
+            return self.rendered(messages, begins_answer=False)
+        except (jinja2.TemplateError, TemplateDataError):
+            return None

@@ -1,0 +1,190 @@
+"""`stoker tune`: which engine and precision a model is best run on, on its user's own inputs."""
+
+import base64
+import json
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stoker.cli import inputs, output
+from stoker.cli.call import MODELS
+from stoker.cli.context import client
+from stoker.cli.deployments import DEPLOYMENTS, find, settled
+from stoker.cli.output import AsJson, Columns
+from stoker.client.client import Client, JsonObject, Request, quoted
+from stoker.client.errors import CliError, WrongUseError
+
+POLL_S = 0.5
+RUN = ("measured", "differs")
+STYLES = {"differs": "yellow", "failed": "red", "unavailable": "dim"}
+
+
+def tune(
+    ctx: typer.Context,
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="A deployment's id (dep_…) or model id.")
+    ],
+    *,
+    examples: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            help="Inputs of your own, one a line: a text, a file, or a request's body as JSON.",
+        ),
+    ] = None,
+    engines: Annotated[
+        list[str] | None, typer.Option("--engine", help="Only this engine; repeatable.")
+    ] = None,
+    dtypes: Annotated[
+        list[str] | None, typer.Option("--dtype", help="Only this dtype; repeatable.")
+    ] = None,
+    last: Annotated[
+        bool, typer.Option("--last", help="Take the last trial's table, and measure nothing.")
+    ] = False,
+    apply: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WORD",
+            help="Change the deployment to the fastest row with this dtype, format of weights or "
+            "engine, as in bfloat16, int8 or openvino/float32.",
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Apply a row whose answers differ, too.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure a model on each engine and in each precision, and compare what it answers."""
+    if last and (examples or engines or dtypes):
+        raise WrongUseError("--last measures nothing: leave out the other options.")
+    server = client(ctx)
+    deployment = find(server, model)
+    path = f"{DEPLOYMENTS}/{deployment['id']}/trials"
+    if last:
+        trial = _last(server, path)
+    else:
+        body: JsonObject = {"engines": engines or None, "dtypes": dtypes or None}
+        if examples:
+            body["examples"] = _examples(server, deployment, examples)
+        trial = _ended(server, path, server.create(path, body))
+    row = _chosen(trial, apply, force=force) if apply else None
+    if as_json:
+        output.print_json(trial)
+    else:
+        rows = [[cell(one) for cell in ROWS.values()] for one in trial["rows"]]
+        output.print_table(list(ROWS), rows, STYLES)
+    if row:
+        _apply(server, deployment, row)
+
+
+def _number(value: float | None, unit: str) -> str:
+    return "" if value is None else f"{value:.4g} {unit}"
+
+
+def _agreement(row: JsonObject) -> str:
+    if row["agreement"] is None:
+        return ""
+    return f"{row['agreement']:.4f} {row['measure'].replace('_', ' ')}"
+
+
+ROWS: Columns = {
+    "engine": lambda row: row["engine"],
+    "dtype": lambda row: row["dtype"],
+    "weights": lambda row: row["weight_format"],
+    "status": lambda row: row["status"],
+    "alone": lambda row: _number(row["alone_ms"], "ms"),
+    "together": lambda row: _number(row["items_per_s"], "/s"),
+    "memory": lambda row: output.size(row["memory_bytes"]),
+    "difference": lambda row: "" if row["difference"] is None else f"{row['difference']:.2g}",
+    "agreement": _agreement,
+    "reason": lambda row: row["reason"],
+}
+
+
+def _examples(server: Client, deployment: JsonObject, file: Path) -> list[JsonObject]:
+    """Bodies of the deployment's first endpoint. Raises `WrongUseError`."""
+    model = server.get(f"{MODELS}/{quoted(deployment['model'])}")
+    endpoint = next(iter(model["endpoints"]), "")
+    lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    if not lines:
+        raise WrongUseError(f"'{file}' is empty.", hint="Write an input on each line.")
+    return [_example(line, model, endpoint) for line in lines]
+
+
+def _example(line: str, model: JsonObject, endpoint: str) -> JsonObject:
+    if line.lstrip().startswith("{"):
+        try:
+            return json.loads(line)
+        except ValueError as error:
+            raise WrongUseError(
+                f"A line is no JSON, though it begins with a brace: {error}."
+            ) from error
+    placed = inputs.placed(line, model, endpoint)
+    files = {name.removesuffix("[]"): _data(path) for name, path in placed.files}
+    return placed.fields | files
+
+
+def _data(path: Path | str) -> str:
+    return "data:;base64," + base64.b64encode(Path(path).read_bytes()).decode()
+
+
+def _last(server: Client, path: str) -> JsonObject:
+    trial = next((one for one in server.pages(path) if one["status"] == "completed"), None)
+    if trial is None:
+        raise CliError("No trial of this deployment has been completed yet.")
+    return trial
+
+
+def _ended(server: Client, path: str, trial: JsonObject) -> JsonObject:
+    """The trial once it is completed. Raises `CliError` where it failed."""
+    with output.spinner(f"{trial['id']}: waiting …") as update:
+        try:
+            while trial["status"] in ("queued", "in_progress"):
+                tried = ", ".join(f"{one['engine']} {one['dtype']}" for one in trial["rows"])
+                update(f"{trial['id']}: {trial['progress']:.0%}  {tried}")
+                time.sleep(POLL_S)
+                trial = server.get(f"{path}/{trial['id']}")
+        except KeyboardInterrupt:
+            output.say("\nIt goes on; 'stoker tune MODEL --last' shows it once it is completed.")
+            raise
+    if trial["status"] == "failed":
+        raise CliError(f"The trial failed: {trial['error']['message']}")
+    return trial
+
+
+def _chosen(trial: JsonObject, word: str, *, force: bool) -> JsonObject:
+    """The row that a word means. Raises `WrongUseError` where there is none that may be applied."""
+    found = [
+        row
+        for row in trial["rows"]
+        if word
+        in (row["dtype"], row["weight_format"], row["engine"], f"{row['engine']}/{row['dtype']}")
+    ]
+    if not found:
+        words = sorted({row["weight_format"] or row["dtype"] for row in trial["rows"]})
+        raise WrongUseError(f"No row is '{word}'.", hint=f"There are: {', '.join(words)}.")
+    able = [row for row in found if row["status"] in RUN]
+    if not able:
+        raise CliError(f"'{word}' does not run: {found[0]['reason']}")
+    good = able if force else [row for row in able if row["status"] == "measured"]
+    if not good:
+        raise CliError(
+            f"'{word}' answers the examples otherwise: {able[0]['reason']} Nothing was changed.",
+            hint="--force applies it all the same.",
+        )
+    return max(good, key=lambda row: row["items_per_s"])
+
+
+def _apply(server: Client, deployment: JsonObject, row: JsonObject) -> None:
+    changes: JsonObject = {"engine": row["engine"], "dtype": row["dtype"]}
+    if row["weight_format"] or deployment["config"].get("weight_format"):
+        changes["config"] = {"weight_format": row["weight_format"]}
+    path = f"{DEPLOYMENTS}/{deployment['id']}"
+    changed = server.json(Request(method="PATCH", path=path, json=changes))
+    if changed["readiness"] != "cold":
+        changed = settled(server, changed)
+    weights = f", weights in {row['weight_format']}" if row["weight_format"] else ""
+    output.say(f"{deployment['model']} runs on {row['engine']} in {row['dtype']}{weights} now.")

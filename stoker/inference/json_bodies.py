@@ -1,0 +1,224 @@
+"""A request out of JSON, within bounds of what one step of the event loop may take.
+
+What is long is taken out while it is received: media that stand in it as strings, and recordings
+as lists of numbers. What is left is small, and is parsed as one; a field that takes media finds
+what was taken out by the word that stands for it. Whatever no such field has claimed is put back,
+and is as large as it is.
+"""
+
+import asyncio
+import re
+import secrets
+import time
+from collections.abc import AsyncIterator
+from typing import TypeVar
+
+from fastapi import Request
+from pydantic import BaseModel, ValidationError
+
+from stoker.errors import InvalidRequestError, PayloadTooLargeError, from_validation
+from stoker.media.inline import Inline
+from stoker.web import structure
+from stoker.web.http import body_limits, declared_length, lift_body_limit_for_media
+
+Asked = TypeVar("Asked", bound=BaseModel)
+
+CUT_BYTES = 4096
+"""Strings and lists of numbers as long as this are taken out."""
+_WHOLE_BYTES = 256 << 10
+"""A body so short is parsed as it is."""
+_PIECE = 16 << 10
+_STEP_S = 0.002
+_OPENING = re.compile(rb'["\[]')
+_STRING = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
+_NUMBERS = re.compile(rb"[-+0-9.eE,\s]*+")
+
+
+async def read(request: Request, model: type[Asked], *, has_media: bool) -> Asked:
+    """The request of a JSON body.
+
+    has_media: whether fields of the model take media, also inline.
+    Raises `InvalidRequestError`, `PayloadTooLargeError`.
+    """
+    if not has_media:
+        return validated(model, await request.body())
+    lift_body_limit_for_media(request)
+    declared = declared_length(request.scope)
+    if declared is not None and declared <= _WHOLE_BYTES:
+        body = await request.body()
+        structure.check(body)
+        return validated(model, body)
+    cutter = Cutter(body_limits(request).json)
+    await _cut(request.stream(), cutter)
+    found = with_media_alone(model, cutter)
+    if found is None:
+        await asyncio.sleep(0)
+        found = validated(model, cutter.put_back(), cutter)
+    return found
+
+
+async def _cut(parts: AsyncIterator[bytes], cutter: "Cutter") -> None:
+    began = time.perf_counter()
+    async for part in parts:
+        for start in range(0, len(part), _PIECE):
+            cutter.add(part[start : start + _PIECE])
+            if time.perf_counter() - began > _STEP_S:
+                await asyncio.sleep(0)
+                began = time.perf_counter()
+
+
+def validated(model: type[Asked], body: bytes | bytearray, cutter: "Cutter | None" = None) -> Asked:
+    try:
+        return model.model_validate_json(body, context=cutter)
+    except ValidationError as error:
+        raise from_validation(error, model.model_fields) from error
+
+
+def with_media_alone(model: type[Asked], cutter: "Cutter") -> Asked | None:
+    """The request of a text of which nothing but media was taken out; None: of another."""
+    try:
+        found = validated(model, cutter.end(), cutter)
+    except InvalidRequestError:
+        if not cutter.has_unclaimed:
+            raise
+        # It may be for a word that stands for a text.
+        return None
+    return None if cutter.has_unclaimed else found
+
+
+class Cutter:
+    """Takes the long strings and lists of numbers out of a JSON text that comes in parts."""
+
+    def __init__(self, limit: int) -> None:
+        """
+        Args:
+            limit: how long the text may be without them, bytes.
+        """
+        self._limit = limit
+        self._token = secrets.token_hex(16)
+        """Begins the words that stand for what was taken out: no client knows it."""
+        self._text = bytearray()
+        self._counted = 0
+        """How much of the text."""
+        self._structure = structure.Structure()
+        self._open: bytearray | None = None
+        """The string or list that is being received."""
+        self._is_string = False
+        self._held = b""
+        """A backslash whose character has not come."""
+        self._cut: dict[str, Inline] = {}
+        self._claimed: set[str] = set()
+
+    def add(self, data: bytes) -> None:
+        """Raises `PayloadTooLargeError`, `InvalidRequestError`."""
+        data, self._held = self._held + data, b""
+        at = 0
+        while at < len(data):
+            if self._open is None:
+                at = self._to_opening(data, at)
+            elif self._is_string:
+                at = self._to_quote(data, at)
+            else:
+                at = self._to_bracket(data, at)
+        self._check()
+
+    def end(self) -> bytearray:
+        """The text, with words in place of what was taken out."""
+        if self._open is not None:
+            raise InvalidRequestError("The body is not valid JSON.")
+        return self._text
+
+    def claim(self, word: str) -> Inline | None:
+        """What a word stands for, to a field that takes media."""
+        if found := self._cut.get(word):
+            self._claimed.add(word)
+        return found
+
+    @property
+    def has_unclaimed(self) -> bool:
+        return len(self._claimed) < len(self._cut)
+
+    def put_back(self) -> bytearray:
+        """The text, with what no field has claimed. Raises `PayloadTooLargeError`."""
+        unclaimed = {word: self._cut[word] for word in self._cut if word not in self._claimed}
+        if len(self._text) + sum(len(one.raw) for one in unclaimed.values()) > self._limit:
+            raise self._too_large()
+
+        def text(match: re.Match[bytes]) -> bytes:
+            word = match[0][1:-1].decode()
+            one = unclaimed.get(word)
+            if one is None:
+                return match[0]
+            return b"[%b]" % one.raw if one.is_numbers else b'"%b"' % one.raw
+
+        self._text = bytearray(re.sub(b'"%b:[0-9]+"' % self._token.encode(), text, self._text))
+        for word in unclaimed:
+            del self._cut[word]
+        structure.check(self._text)
+        return self._text
+
+    def _to_opening(self, data: bytes, at: int) -> int:
+        match = _OPENING.search(data, at)
+        if match is None:
+            self._text += data[at:]
+            return len(data)
+        self._text += data[at : match.start()]
+        self._open = bytearray()
+        self._is_string = match[0] == b'"'
+        return match.end()
+
+    def _to_quote(self, data: bytes, at: int) -> int:
+        end = _end(_STRING, data, at)
+        self._keep(data[at:end])
+        if end == len(data):
+            return end
+        if data[end] == ord("\\"):
+            self._held = data[end:]
+            return len(data)
+        self._close(b'"', b'"')
+        return end + 1
+
+    def _to_bracket(self, data: bytes, at: int) -> int:
+        end = _end(_NUMBERS, data, at)
+        self._keep(data[at:end])
+        if end == len(data):
+            return end
+        if data[end] == ord("]"):
+            self._close(b"[", b"]")
+            return end + 1
+        # A list of something else: it is gone through as all else is.
+        self._text += b"[%b" % (self._open or b"")
+        self._open = None
+        return end
+
+    def _keep(self, data: bytes) -> None:
+        if self._open is not None:
+            self._open += data
+
+    def _close(self, before: bytes, behind: bytes) -> None:
+        content, self._open = self._open or bytearray(), None
+        if len(content) < CUT_BYTES:
+            self._text += before
+            self._text += content
+            self._text += behind
+            return
+        word = f"{self._token}:{len(self._cut)}"
+        self._cut[word] = Inline(content, is_numbers=not self._is_string)
+        self._text += b'"%b"' % word.encode()
+
+    def _check(self) -> None:
+        if len(self._text) > self._limit:
+            raise self._too_large()
+        self._structure.add(self._text[self._counted :])
+        self._counted = len(self._text)
+
+    def _too_large(self) -> PayloadTooLargeError:
+        return PayloadTooLargeError(
+            f"The JSON is larger than {self._limit} bytes without its media, the limit of this "
+            "server."
+        )
+
+
+def _end(pattern: re.Pattern[bytes], data: bytes, at: int) -> int:
+    match = pattern.match(data, at)
+    return match.end() if match else at

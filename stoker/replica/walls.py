@@ -1,0 +1,73 @@
+"""Which files the processes that run a model are left with."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from stoker.sandbox import Standing, Walls, confine, places
+from stoker.wire.protocol import Cell, Conversion, ReplicaSpec, Trial
+
+_WRITTEN = 8
+"""A converted model is at most so many times larger than its files, which may be of four bits."""
+_LEAST_BYTES = 1 << 30
+
+
+def around_replica(spec: ReplicaSpec) -> Standing:
+    environment = spec.environment
+    own_python = Path(environment.python) if environment else None
+    return _confined(
+        spec.cell,
+        spec.model_dir,
+        reads=[spec.conversions] if spec.conversions else [],
+        gpu=may_use_gpu(spec),
+        **(
+            {
+                # The cache holds code that others run.
+                "runs": [*_environment(own_python), Path(environment.cache_dir)],
+                "writes": [Path(one) for one in [environment.compiled_dir] if one],
+                "has_child": True,
+            }
+            if environment and own_python
+            else {}
+        ),
+    )
+
+
+def may_use_gpu(spec: ReplicaSpec) -> bool:
+    return spec.device != "cpu" and bool(places.gpus())
+
+
+def around_conversion(job: Conversion) -> Standing:
+    folder = Path(job.folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    return _confined(job.cell, job.model_dir, writes=[folder])
+
+
+def around_trial(job: Trial) -> Standing:
+    return _confined(job.cell, job.model_dir, writes=[Path(job.execution.folder)])
+
+
+def _confined(cell: Cell, model_dir: str, *, reads: Iterable[str] = (), **others: Any) -> Standing:
+    model = Path(model_dir)
+    return confine(
+        Walls(
+            folder=Path(cell.folder),
+            kept_back=Path(cell.kept_back),
+            user=cell.user,
+            reads=[model, *map(Path, reads)],
+            file_bytes=_LEAST_BYTES + _WRITTEN * _size(model),
+            **others,
+        )
+    )
+
+
+def _environment(python: Path) -> list[Path]:
+    """The folders of an interpreter's environment, and of what that was made of."""
+    real = python.resolve()
+    return [*places.inside(python.parent.parent), *places.inside(real.parent.parent)]
+
+
+def _size(folder: Path) -> int:
+    found = (Path(place, name) for place, _, names in os.walk(folder) for name in names)
+    return sum(path.stat().st_size for path in found if path.exists())

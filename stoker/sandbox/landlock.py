@@ -1,0 +1,104 @@
+"""Landlock: the files that a process may open, and whom it may signal. It needs no privilege.
+
+What was opened before stays open. https://docs.kernel.org/userspace-api/landlock.html
+"""
+
+import ctypes
+import os
+import stat
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+
+from stoker.sandbox import kernel
+
+# The same on all processors.
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_VERSION = 1
+_PATH_BENEATH = 1
+
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 2, 4, 8
+_REMOVE_DIR, _REMOVE_FILE, _MAKE_DIR, _MAKE_REG = 1 << 4, 1 << 5, 1 << 7, 1 << 8
+_REFER, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
+_ALL_OF = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
+"""From a version on: all rights over files that it knows."""
+_OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
+
+LIST = _READ_DIR
+READ = _READ_FILE | _READ_DIR
+RUN = READ | _EXECUTE
+# No links, sockets or pipes: who reads such a folder from outside is to find plain files.
+WRITE = READ | _WRITE_FILE | _TRUNCATE | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | _REFER
+DEVICE = _READ_FILE | _WRITE_FILE | _READ_DIR | _IOCTL_DEV
+
+_TCP = 0b11
+_TCP_SINCE, _SCOPES_SINCE = 4, 6
+_SCOPES = 0b11
+"""Abstract sockets and signals."""
+
+_held: list[int] = []
+"""What rules are about in /proc: it makes an inode anew that nobody holds, which they then miss."""
+
+
+def version() -> int:
+    """Of the kernel's Landlock; 0: it has none."""
+    try:
+        return kernel.syscall(_CREATE_RULESET, None, 0, _VERSION)
+    except OSError:
+        return 0
+
+
+def scopes_signals() -> bool:
+    return version() >= _SCOPES_SINCE
+
+
+def restricts_tcp() -> bool:
+    return version() >= _TCP_SINCE
+
+
+class Ruleset:
+    """Everything is forbidden but what was allowed, once it is `enforced`."""
+
+    def __init__(self, *, tcp: bool) -> None:
+        """Raises `OSError` where there is no Landlock.
+
+        Args:
+            tcp: whether TCP is allowed.
+        """
+        known = version()
+        self._handled = max(
+            (rights for since, rights in _ALL_OF.items() if since <= known), default=0
+        )
+        nets = _TCP if known >= _TCP_SINCE and not tcp else 0
+        scopes = _SCOPES if known >= _SCOPES_SINCE else 0
+        given = struct.pack("=QQQ", self._handled, nets, scopes)
+        # Older kernels take a longer structure if they do not know of zeros only.
+        self._descriptor = kernel.syscall(
+            _CREATE_RULESET, ctypes.create_string_buffer(given, len(given)), len(given), 0
+        )
+
+    def allow(self, rights: int, paths: Iterable[Path]) -> None:
+        """Allow it for files, and for all that lies in folders. What is not there is left out."""
+        for path in paths:
+            try:
+                descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            except OSError:
+                continue
+            self._add(rights & self._handled, descriptor)
+            if path.is_relative_to("/proc"):
+                _held.append(descriptor)
+            else:
+                os.close(descriptor)
+
+    def _add(self, rights: int, descriptor: int) -> None:
+        if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            rights &= _OF_FILES
+        given = struct.pack("=Qi", rights, descriptor)
+        kernel.syscall(
+            _ADD_RULE, self._descriptor, _PATH_BENEATH, ctypes.create_string_buffer(given), 0
+        )
+
+    def enforce(self) -> None:
+        """For this thread and all that come of it, for good. Needs `no_new_privs`."""
+        kernel.syscall(_RESTRICT_SELF, self._descriptor, 0)
+        os.close(self._descriptor)

@@ -1,0 +1,46 @@
+"""A network namespace of its own, which has no way out. Unix sockets still work."""
+
+import ctypes
+import fcntl
+import logging
+import os
+import socket
+import struct
+from pathlib import Path
+
+from stoker.sandbox.kernel import libc
+
+log = logging.getLogger(__name__)
+
+_CLONE_NEWNET = 0x40000000
+_CLONE_NEWUSER = 0x10000000
+_SIOCSIFFLAGS = 0x8914
+_IFF_UP = 1
+
+
+def leave() -> tuple[bool, bool]:
+    """Whether the network was left, and whether that made a user namespace of its own."""
+    if libc.unshare(_CLONE_NEWNET) == 0:
+        _raise_loopback()
+        return True, False
+    uid, gid = os.getuid(), os.getgid()
+    if libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNET) != 0:
+        log.debug("no namespaces: error %d", ctypes.get_errno())
+        return False, False
+    try:
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
+        Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+    except OSError:
+        log.warning("the user namespace could not be mapped")
+    _raise_loopback()
+    return True, True
+
+
+def _raise_loopback() -> None:
+    """The namespace's own loopback: gloo, in vLLM, wants an address even for a group of one."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        try:
+            fcntl.ioctl(one, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", _IFF_UP))
+        except OSError:
+            log.warning("the network namespace's loopback stays down")

@@ -1,0 +1,223 @@
+"""A filter of system calls: what no engine needs is refused with EPERM.
+
+What is refused are ways out of the other walls and large, seldom used parts of the kernel. It is
+no list of what is allowed: libraries change with every version, and so does what they call.
+"""
+
+import ctypes
+import errno
+import os
+import socket
+import struct
+from collections.abc import Collection, Sequence
+
+from stoker.sandbox import kernel
+
+_X86_64, _AARCH64 = "x86_64", "aarch64"
+_ARCHES = {_X86_64: 0xC000003E, _AARCH64: 0xC00000B7}
+_COLUMN = {_X86_64: 0, _AARCH64: 1}
+_X32 = 0x40000000
+_SECCOMP = (317, 277)
+_CLONE, _CLONE3 = (56, 220), 435
+_SOCKET, _SOCKETPAIR = (41, 198), (53, 199)
+_ENDPOINTS = {"connect": (42, 203), "bind": (49, 200), "listen": (50, 201), "accept": (43, 202)}
+_ACCEPT4 = (288, 242)
+
+_FORBIDDEN: dict[str, tuple[int | None, int | None]] = {
+    # other processes
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "process_madvise": (440, 440),
+    "process_mrelease": (448, 448),
+    "kcmp": (312, 272),
+    "pidfd_open": (434, 434),
+    "pidfd_getfd": (438, 438),
+    "pidfd_send_signal": (424, 424),
+    "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240),
+    # namespaces and file systems
+    "setns": (308, 268),
+    "unshare": (272, 97),
+    "chroot": (161, 51),
+    "pivot_root": (155, 41),
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "open_tree": (428, 428),
+    "move_mount": (429, 429),
+    "fsopen": (430, 430),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
+    "fspick": (433, 433),
+    "mount_setattr": (442, 442),
+    "open_tree_attr": (467, 467),
+    "name_to_handle_at": (303, 264),
+    "open_by_handle_at": (304, 265),
+    "fanotify_init": (300, 262),
+    "quotactl": (179, 60),
+    "quotactl_fd": (443, 443),
+    # parts of the kernel
+    "bpf": (321, 280),
+    "io_uring_setup": (425, 425),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+    "userfaultfd": (323, 282),
+    "perf_event_open": (298, 241),
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "keyctl": (250, 219),
+    "lookup_dcookie": (212, 18),
+    "syslog": (103, 116),
+    # the machine
+    "kexec_load": (246, 104),
+    "kexec_file_load": (320, 294),
+    "init_module": (175, 105),
+    "finit_module": (313, 273),
+    "delete_module": (176, 106),
+    "reboot": (169, 142),
+    "swapon": (167, 224),
+    "swapoff": (168, 225),
+    "acct": (163, 89),
+    "sethostname": (170, 161),
+    "setdomainname": (171, 162),
+    "settimeofday": (164, 170),
+    "clock_settime": (227, 112),
+    "iopl": (172, None),
+    "ioperm": (173, None),
+}
+NUMBER, KEYCTL = (
+    numbers[_COLUMN.get(kernel.MACHINE, 0)] or 0 for numbers in (_SECCOMP, _FORBIDDEN["keyctl"])
+)
+"""Of system calls: of this one, and of one that is refused."""
+_NEW_NAMESPACES = 0x7E020000
+"""All of clone's flags that make one."""
+_OWN_ONLY = {
+    # The first argument is a process; 0 is the caller. Those that take threads, such as
+    # sched_setaffinity, cannot be told apart: libraries say by it where theirs run.
+    "prlimit64": (302, 261),
+    "sched_setattr": (314, 274),
+    "migrate_pages": (256, 238),
+    "move_pages": (279, 239),
+}
+_PRIORITIES = {"setpriority": ((141, 140), 0), "ioprio_set": ((251, 30), 1)}
+"""The first argument says what the second one names; the number is the one for a process."""
+_SCHEDULER, _ORDINARY = (144, 119), 0
+_SIGNALS = {"kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131)}
+
+# Classic BPF, as of linux/filter.h and linux/seccomp.h.
+_LOAD, _IF_EQUAL, _IF_AT_LEAST, _IF_ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
+_NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16
+_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+_SET_MODE_FILTER = 1
+_TSYNC, _SPEC_ALLOW = 1, 4
+"""For all threads; and without a mitigation that older kernels turn on and that costs speed."""
+
+LOCAL = (socket.AF_UNIX,)
+LOOPBACK = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, 16)
+"""For engines that speak to themselves by an address of the loopback; 16 is AF_NETLINK."""
+
+_Instruction = tuple[int, int, int, int]
+
+
+def is_known() -> bool:
+    """Whether there is a filter for this processor."""
+    return kernel.MACHINE in _ARCHES
+
+
+def restrict(families: Collection[int], *, others: bool, signals: bool) -> None:
+    """Refuse, from now on and for good. Raises `OSError`. Needs `no_new_privs`.
+
+    Args:
+        families: of sockets that may be made.
+        others: whether it may have processes below it that are set priorities, limits and cores.
+        signals: whether signals may be sent to other processes, as far as the kernel lets it.
+    """
+    program: list[_Instruction] = []
+    for numbers in _FORBIDDEN.values():
+        program += _when(numbers, [_refusal()])
+    program += _when((_CLONE3, _CLONE3), [_refusal(errno.ENOSYS)])
+    program += _when(
+        _CLONE, [_argument(0), (_IF_ANY_BIT, 0, 1, _NEW_NAMESPACES), _refusal(), _allowed()]
+    )
+    program += _when(_SOCKET, _only(0, families))
+    # One for datagrams may send to any address; only pairs that are streams are known to be safe.
+    program += _when(
+        _SOCKETPAIR,
+        [_argument(1), (_AND, 0, 0, 0xF), *_among((socket.SOCK_STREAM, socket.SOCK_SEQPACKET))],
+    )
+    own = (0, os.getpid())
+    if not others:
+        for numbers in _OWN_ONLY.values():
+            program += _when(numbers, _only(0, own))
+        for numbers, process in _PRIORITIES.values():
+            program += _when(
+                numbers,
+                [_argument(0), (_IF_EQUAL, 1, 0, process), _refusal(), *_only(1, own)],
+            )
+        # ZeroMQ sets that of its threads to what it is.
+        program += _when(_SCHEDULER, _only(1, [_ORDINARY]))
+    if not signals:
+        for numbers in _SIGNALS.values():
+            program += _when(numbers, _only(0, own[1:]))
+    _install(program, _SPEC_ALLOW)
+
+
+def seal() -> None:
+    """No sockets but those that are there, for all threads. Raises `OSError`."""
+    program: list[_Instruction] = []
+    for numbers in (_SOCKET, _ACCEPT4, *_ENDPOINTS.values()):
+        program += _when(numbers, [_refusal()])
+    _install(program, _SPEC_ALLOW | _TSYNC)
+
+
+def _install(program: Sequence[_Instruction], flags: int) -> None:
+    head: list[_Instruction] = [
+        (_LOAD, 0, 0, _ARCH),
+        # Of another processor's calls, such as those of 32 bits, the numbers are others.
+        (_IF_EQUAL, 1, 0, _ARCHES[kernel.MACHINE]),
+        _refusal(),
+        (_LOAD, 0, 0, _NUMBER),
+    ]
+    if kernel.MACHINE == _X86_64:
+        head += [(_IF_AT_LEAST, 0, 1, _X32), _refusal()]
+    packed = b"".join(struct.pack("=HBBI", *one) for one in (*head, *program, _allowed()))
+    code = ctypes.create_string_buffer(packed, len(packed))
+    given = struct.pack("@HP", len(packed) // 8, ctypes.addressof(code))
+    kernel.syscall(
+        NUMBER,
+        _SET_MODE_FILTER,
+        flags,
+        ctypes.create_string_buffer(given, len(given)),
+    )
+
+
+def _when(
+    numbers: tuple[int | None, int | None], then: Sequence[_Instruction]
+) -> list[_Instruction]:
+    """For one system call. `then` ends with a verdict, as the number is loaded once only."""
+    number = numbers[_COLUMN[kernel.MACHINE]]
+    return [] if number is None else [(_IF_EQUAL, 0, len(then), number), *then]
+
+
+def _only(argument: int, values: Collection[int]) -> list[_Instruction]:
+    return [_argument(argument), *_among(values)]
+
+
+def _among(values: Collection[int]) -> list[_Instruction]:
+    """Whether what was loaded is one of these."""
+    ordered = sorted(values)
+    checks = [(_IF_EQUAL, len(ordered) - place, 0, value) for place, value in enumerate(ordered)]
+    return [*checks, _refusal(), _allowed()]
+
+
+def _argument(place: int) -> _Instruction:
+    """Load its lower half: all that are looked at are of 32 bits."""
+    return (_LOAD, 0, 0, _ARGUMENTS + 8 * place)
+
+
+def _refusal(error: int = errno.EPERM) -> _Instruction:
+    return (_RETURN, 0, 0, _ERRNO | error)
+
+
+def _allowed() -> _Instruction:
+    return (_RETURN, 0, 0, _ALLOW)

@@ -1,0 +1,50 @@
+"""What works as long as the server does. What ends by itself is begun again, and told."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+RESTART_S = 1.0
+
+
+class Background:
+    def __init__(self, restart_s: float = RESTART_S) -> None:
+        self._restart_s = restart_s
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._ended: set[str] = set()
+
+    def start(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Do some work until it is stopped, and again where it ends before."""
+        self._tasks[name] = asyncio.create_task(self._keep(name, work))
+
+    async def stop(self, *names: str) -> None:
+        """Stop these, in any order, and return once they have ended."""
+        tasks = [self._tasks.pop(name) for name in names]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def stop_all(self) -> None:
+        await self.stop(*self._tasks)
+
+    @property
+    def problem(self) -> str | None:
+        """What does not work now."""
+        ended = self._ended | {name for name, task in self._tasks.items() if task.done()}
+        if not ended:
+            return None
+        return f"Background work has ended and is begun again: {', '.join(sorted(ended))}."
+
+    async def _keep(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        while True:
+            try:
+                await work()
+                log.error("background work has ended; it is begun again", extra={"work": name})
+            except Exception:
+                log.exception("background work has failed; it is begun again", extra={"work": name})
+            self._ended.add(name)
+            await asyncio.sleep(self._restart_s)
+            self._ended.discard(name)

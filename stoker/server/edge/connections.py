@@ -1,0 +1,201 @@
+"""All connections of a server: how many there may be, which gives way, a look at each a second."""
+
+import asyncio
+import ipaddress
+import logging
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from stoker.server.edge.limits import EdgeLimits
+
+log = logging.getLogger(__name__)
+
+SWEEP_S = 1.0
+_LINGERING = 256
+"""Connections that were refused and may still read why; beyond these they are cut."""
+
+
+class Refused(StrEnum):
+    """Why a connection was not taken."""
+
+    SERVER = "server"
+    ADDRESS = "address"
+
+
+class Ended(StrEnum):
+    """Why a connection was ended by this side, other than by the end of an answer."""
+
+    INVALID = "invalid"
+    TOO_LARGE = "too_large"
+    HEAD_TIMEOUT = "head_timeout"
+    BODY_TIMEOUT = "body_timeout"
+    ANSWER_TIMEOUT = "answer_timeout"
+    IDLE = "idle"
+    GAVE_WAY = "gave_way"
+
+
+class Member(Protocol):
+    """A connection as its fellows see it."""
+
+    def check(self, now: float) -> None:
+        """End it where it has had its time."""
+        ...
+
+    def give_way(self) -> None:
+        """End it: it has no request, and another connection is there."""
+        ...
+
+
+@dataclass(eq=False)
+class _Address:
+    open: int = 0
+    waiting: dict[Member, None] = field(default_factory=dict["Member", None])
+
+
+class Connections:
+    def __init__(self, limits: EdgeLimits) -> None:
+        self.limits = limits
+        self.ended: Counter[Ended] = Counter()
+        self._refused: Counter[Refused] = Counter()
+        self._told = 0
+        self._open: dict[Member, _Address] = {}
+        self._lingering: dict[Member, None] = {}
+        self._waiting: dict[Member, None] = {}
+        """Those without a request under way, the one longest so first."""
+        self._addresses: dict[str, _Address] = {}
+        self._names: dict[_Address, str] = {}
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._due = 0.0
+        self._is_behind = False
+
+    def admit(self, member: Member, host: str | None) -> Refused | None:
+        """Take a connection in, or say why not. One that has no request gives way to it."""
+        refused = self._make_room(name := _name(host))
+        if self._sweeping is None:
+            self._schedule()
+        if refused is None:
+            address = self._addresses.get(name)
+            if address is None:
+                address = self._addresses[name] = _Address()
+                self._names[address] = name
+            address.open += 1
+            self._open[member] = address
+            self.wait(member)
+        else:
+            self._refused[refused] += 1
+        return refused
+
+    def linger(self, member: Member) -> bool:
+        """Whether one that was refused may stay for a moment, to read why."""
+        if len(self._lingering) >= _LINGERING:
+            return False
+        self._lingering[member] = None
+        return True
+
+    def wait(self, member: Member) -> None:
+        """It has no request under way from now on."""
+        if (address := self._open.get(member)) is not None:
+            self._waiting[member] = address.waiting[member] = None
+
+    def work(self, member: Member) -> None:
+        """A request of it is under way."""
+        if (address := self._open.get(member)) is not None:
+            self._waiting.pop(member, None)
+            address.waiting.pop(member, None)
+
+    def forget(self, member: Member) -> None:
+        self._lingering.pop(member, None)
+        address = self._open.pop(member, None)
+        if address is None:
+            return
+        self._waiting.pop(member, None)
+        address.waiting.pop(member, None)
+        address.open -= 1
+        if not address.open:
+            del self._addresses[self._names.pop(address)]
+
+    async def collect(self) -> Iterable[Metric]:
+        """The metrics of the edge."""
+        connections = GaugeMetricFamily("stoker_connections_open", "Connections that are open.")
+        connections.add_metric([], len(self._open))
+        refused = CounterMetricFamily(
+            "stoker_connections_refused",
+            "Connections beyond the limit of the `server` or of an `address`.",
+            labels=["reason"],
+        )
+        ended = CounterMetricFamily(
+            "stoker_connections_ended",
+            "Connections that the server ended before or beside an answer, by reason.",
+            labels=["reason"],
+        )
+        for one in Refused:
+            refused.add_metric([one], self._refused[one])
+        for reason in Ended:
+            ended.add_metric([reason], self.ended[reason])
+        return [connections, refused, ended]
+
+    def _make_room(self, name: str) -> Refused | None:
+        address, most = self._addresses.get(name), self.limits.per_address
+        if most and address and address.open >= most and not self._end_oldest(address.waiting):
+            return Refused.ADDRESS
+        if len(self._open) >= self.limits.connections and not self._end_oldest(self._waiting):
+            return Refused.SERVER
+        return None
+
+    def _end_oldest(self, waiting: dict[Member, None]) -> bool:
+        oldest = next(iter(waiting), None)
+        if oldest is None:
+            return False
+        self.forget(oldest)
+        self.ended[Ended.GAVE_WAY] += 1
+        oldest.give_way()
+        return True
+
+    def sweep(self, now: float) -> None:
+        """Look at every connection. One timer for all: one for each request would cost more."""
+        if now - self._due > SWEEP_S and not self._is_behind:
+            # The server itself was held up: what has come meanwhile is read first.
+            self._is_behind = True
+            return
+        self._is_behind = False
+        for member in (*self._open, *self._lingering):
+            member.check(now)
+        self._tell()
+
+    def _tell(self) -> None:
+        refused = self._refused.total()
+        if refused > self._told:
+            log.warning(
+                "connections were refused",
+                extra={"refused": refused - self._told, "open": len(self._open)},
+            )
+            self._told = refused
+
+    def _schedule(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._due = loop.time() + SWEEP_S
+        self._sweeping = loop.call_later(SWEEP_S, self._swept)
+
+    def _swept(self) -> None:
+        self._sweeping = None
+        self.sweep(asyncio.get_running_loop().time())
+        if self._open or self._lingering:
+            self._schedule()
+
+
+def _name(host: str | None) -> str:
+    """What counts as one address: of IPv6 the network, as one machine has all of its addresses."""
+    if host is None or ":" not in host:
+        return host or ""
+    try:
+        address = ipaddress.IPv6Address(host)
+    except ValueError:
+        return host
+    if address.ipv4_mapped:
+        return str(address.ipv4_mapped)
+    return f"{int(address) >> 64:x}::/64"

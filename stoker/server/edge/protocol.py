@@ -1,0 +1,363 @@
+"""HTTP/1.1 of uvicorn and httptools, with bounds on what arrives and on how long it takes."""
+
+import asyncio
+import logging
+from enum import Enum
+from typing import Any
+
+import httptools
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from stoker.errors import (
+    CapacityError,
+    HeadersTooLargeError,
+    InvalidRequestError,
+    RequestTimeoutError,
+    StokerError,
+    URITooLongError,
+)
+from stoker.ids import Prefix, new_id
+from stoker.server.edge.answers import answer
+from stoker.server.edge.connections import Connections, Ended, Refused
+from stoker.server.edge.kernel import unsent
+from stoker.server.edge.limits import (
+    HEAD_BYTES,
+    HEADERS,
+    IDLE_S,
+    PIPELINED,
+    PROGRESS_BYTES,
+    TARGET_BYTES,
+)
+
+log = logging.getLogger("stoker.http")
+
+_LINGER_S = 2.0
+_LINGER_BYTES = 4 * 1024 * 1024
+"""What is read and thrown away after a refusal. A connection that is closed with bytes unread is
+reset, and its peer may never see the answer."""
+_RETRY_AFTER_S = 5
+_PER_HEADER = 4
+"""Bytes around a header's name and value."""
+_PER_BODY_BYTE = 16
+"""Bytes that may surround one of a body's: chunks of a single byte have five."""
+
+
+class _Phase(Enum):
+    HEAD = "head"
+    """No request yet, or a part of its head."""
+    REQUEST = "request"
+    """One at least is under way."""
+    REST = "rest"
+    """Answered before its body had ended."""
+    IDLE = "idle"
+    ENDING = "ending"
+    """Refused, and told so."""
+
+
+class _RefusedError(Exception):
+    """Raised in the parser's callbacks, which it passes on as the context of its own error."""
+
+    def __init__(self, error: StokerError, reason: Ended) -> None:
+        super().__init__(error.message)
+        self.error = error
+        self.reason = reason
+
+
+class Connection(HttpToolsProtocol):
+    def __init__(
+        self,
+        connections: Connections,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._connections = connections
+        self._limits = connections.limits
+        self._phase = _Phase.HEAD
+        self._since = 0.0
+        """When the phase began; of a head after the first, when its first byte came."""
+        self._head_bytes = 0
+        self._headers = 0
+        self._fruitless = 0
+        """Bytes since the last head or the last of a body, beyond what a body has around it."""
+        self._is_receiving = False
+        """Whether the head of the latest message is complete and the message is not."""
+        self._is_deaf = False
+        self._discarded = 0
+        self._answering: RequestResponseCycle | None = None
+        """The request that is worked on; uvicorn knows the latest, which may wait for this one."""
+        self._body_bytes = 0
+        self._body_mark: tuple[float, int] | None = None
+        self._unread_mark: tuple[float, int] | None = None
+
+    # What the transport tells.
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._since = self.loop.time()
+        refused = self._connections.admit(self, self.client[0] if self.client else None)
+        if refused is not None:
+            self._turn_away(refused)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connections.forget(self)
+        self._abandon()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._phase is _Phase.ENDING:
+            self._discard(len(data))
+            return
+        if self._is_deaf:
+            return
+        if self.parser is None:
+            return
+        self._fruitless += len(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            # What follows might be anything but HTTP/1.1.
+            self._is_deaf = True
+            self.cycle.keep_alive = False
+        except httptools.HttpParserError as error:
+            cause = error.__context__
+            if not isinstance(cause, _RefusedError):
+                message = "The request is not HTTP/1.1 as RFC 9112 has it."
+                cause = _RefusedError(InvalidRequestError(message), Ended.INVALID)
+            self._refuse(cause.error, cause.reason)
+        else:
+            if self._fruitless > HEAD_BYTES:
+                self._refuse(_too_large(), Ended.TOO_LARGE)
+
+    # What the parser tells.
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._head_bytes = self._headers = 0
+        if self._phase is _Phase.IDLE:
+            self._enter(_Phase.HEAD)
+
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        self._head_bytes += len(url)
+        if self._head_bytes > TARGET_BYTES:
+            message = f"The path and query have more than {TARGET_BYTES} bytes, the limit here."
+            raise _RefusedError(URITooLongError(message), Ended.TOO_LARGE)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers += 1
+        self._head_bytes += len(name) + len(value) + _PER_HEADER
+        if self._headers > HEADERS or self._head_bytes > HEAD_BYTES:
+            raise _RefusedError(_too_large(), Ended.TOO_LARGE)
+        # Trailers come when the request is being answered, and say nothing that is asked for here.
+        if not self._is_receiving:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        if len(self.pipeline) >= PIPELINED:
+            message = f"More than {PIPELINED} requests wait for an answer on this connection."
+            raise _RefusedError(InvalidRequestError(message), Ended.TOO_LARGE)
+        if self.parser and self.parser.should_upgrade() and self._has_body():
+            message = (
+                "This server does not upgrade connections: a request that asks for it "
+                "(header Upgrade) cannot have a body. Speak HTTP/1.1."
+            )
+            raise _RefusedError(InvalidRequestError(message, param="upgrade"), Ended.INVALID)
+        self._fruitless = 0
+        super().on_headers_complete()
+        self._is_receiving = True
+        self._body_mark = None
+        if self._phase is not _Phase.REQUEST:
+            self._phase = _Phase.REQUEST
+            self._connections.work(self)
+
+    def on_body(self, body: bytes) -> None:
+        self._body_bytes += len(body)
+        self._fruitless = max(0, self._fruitless - _PER_BODY_BYTE * len(body))
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._is_receiving = False
+        self._fruitless = 0
+        super().on_message_complete()
+        if self._phase is _Phase.REST:
+            self._enter(_Phase.IDLE)
+
+    # What uvicorn's side of a request tells.
+
+    def on_response_complete(self) -> None:
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        else:
+            self._enter(_Phase.REST if self._is_receiving else _Phase.IDLE)
+            self._connections.wait(self)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
+
+    # What the other connections want.
+
+    def check(self, now: float) -> None:
+        """See `Member.check`."""
+        if self._is_unread(now):
+            self._end(Ended.ANSWER_TIMEOUT)
+        elif self.transport.is_closing():
+            return
+        elif self._phase is _Phase.REQUEST:
+            if self._is_body_late(now):
+                message = (
+                    f"Less than {PROGRESS_BYTES} bytes of the body came in "
+                    f"{self._limits.body_s:g} s, and it has not ended."
+                )
+                self._refuse(RequestTimeoutError(message), Ended.BODY_TIMEOUT)
+        elif self._phase is _Phase.HEAD:
+            if now - self._since > self._limits.head_s:
+                message = f"No whole request head came within {self._limits.head_s:g} s."
+                self._refuse(RequestTimeoutError(message), Ended.HEAD_TIMEOUT)
+        elif self._phase is _Phase.IDLE:
+            if now - self._since > IDLE_S:
+                self._end(Ended.IDLE)
+        elif self._phase is _Phase.REST:
+            if now - self._since > self._limits.body_s:
+                self._end(Ended.BODY_TIMEOUT)
+        elif now - self._since > _LINGER_S:
+            self.transport.abort()
+
+    def give_way(self) -> None:
+        """See `Member.give_way`."""
+        self._close()
+
+    def _is_unread(self, now: float) -> bool:
+        """Whether the peer has stopped to read what it is sent."""
+        left = self.transport.get_write_buffer_size()
+        writes_more = self._phase is _Phase.REQUEST and not self.flow.write_paused
+        if not left or (writes_more and not self.transport.is_closing()):
+            self._unread_mark = None
+            return False
+        left += unsent(self.transport)
+        if self._unread_mark is not None:
+            since, before = self._unread_mark
+            # It grows only once most of it was read.
+            if before - PROGRESS_BYTES < left <= before:
+                return now - since > self._limits.answer_s
+        self._unread_mark = (now, left)
+        return False
+
+    def _is_body_late(self, now: float) -> bool:
+        cycle = self._answering
+        is_awaited = (
+            cycle is self.cycle
+            and self._is_receiving
+            and not self.flow.read_paused
+            and not (cycle and cycle.waiting_for_100_continue)
+        )
+        if not is_awaited:
+            self._body_mark = None
+            return False
+        if self._body_mark is not None:
+            since, before = self._body_mark
+            if self._body_bytes - before < PROGRESS_BYTES:
+                return now - since > self._limits.body_s
+        self._body_mark = (now, self._body_bytes)
+        return False
+
+    def _enter(self, phase: _Phase) -> None:
+        self._phase = phase
+        self._since = self.loop.time()
+
+    def _has_body(self) -> bool:
+        return any(
+            name == b"transfer-encoding" or (name == b"content-length" and value.strip(b"0"))
+            for name, value in self.headers
+        )
+
+    def _may_answer(self) -> bool:
+        """Whether the next bytes that the peer reads answer the message that is refused."""
+        current = self._answering
+        if self._is_receiving:
+            return current is self.cycle and current is not None and not current.response_started
+        return current is None or current.response_complete
+
+    def _refuse(self, error: StokerError, reason: Ended) -> None:
+        """End the connection with an answer, where one can be given."""
+        if self._phase is _Phase.ENDING or self.transport.is_closing():
+            return
+        if not self._may_answer() or self.transport.get_write_buffer_size():
+            self._end(reason)
+            return
+        self._connections.ended[reason] += 1
+        identifier = new_id(Prefix.REQUEST)
+        log.info(
+            "request refused",
+            extra={
+                "request_id": identifier,
+                "status": error.status,
+                "code": error.code,
+                "reason": reason,
+                "client": self.client[0] if self.client else None,
+            },
+        )
+        self._say_last(answer(error, identifier))
+
+    def _turn_away(self, refused: Refused) -> None:
+        whose = "from this address" if refused is Refused.ADDRESS else "to this server"
+        error = CapacityError(
+            f"There are as many connections {whose} as it takes. Close idle ones, or try again.",
+            code="too_many_connections",
+            retry_after_s=_RETRY_AFTER_S,
+        )
+        stays = self._connections.linger(self)
+        self._say_last(answer(error, new_id(Prefix.REQUEST)))
+        if not stays:
+            self.transport.close()
+
+    def _say_last(self, content: bytes) -> None:
+        self._abandon()
+        self.transport.write(content)
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self._enter(_Phase.ENDING)
+        self.flow.resume_reading()
+
+    def _end(self, reason: Ended) -> None:
+        self._connections.ended[reason] += 1
+        self._abandon()
+        self._close()
+
+    def _close(self) -> None:
+        if self.transport.get_write_buffer_size():
+            # Closed, it would stay until all of that was read.
+            self.transport.abort()
+        else:
+            self.transport.close()
+
+    def _abandon(self) -> None:
+        """Have the work end that is done for this connection."""
+        for cycle in (self._answering, *(cycle for cycle, _ in self.pipeline)):
+            if cycle is not None and not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.waiting_for_100_continue = False
+                cycle.message_event.set()
+        self.pipeline.clear()
+        self.flow.resume_writing()
+
+    def _discard(self, count: int) -> None:
+        self._discarded += count
+        if self._discarded > _LINGER_BYTES:
+            self.transport.abort()
+
+
+def _too_large() -> HeadersTooLargeError:
+    return HeadersTooLargeError(
+        f"The request's head, or what surrounds its body, has more than {HEAD_BYTES} bytes or "
+        f"{HEADERS} headers, the limits here."
+    )

@@ -1,0 +1,47 @@
+"""Writes that wait until the database can be had, for what works in the background."""
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+RETRY_S = 0.5
+_PASSING = (OperationalError, sqlite3.OperationalError, InterfaceError, PoolTimeoutError, OSError)
+"""Errors of the database that say nothing about what is written, such as a full disk."""
+
+
+async def written(write: Callable[[], Awaitable[T]], what: str) -> T:
+    """What `write` returns. While the database cannot be had it is tried again, which is told once.
+
+    Args:
+        write: a transaction.
+        what: for the log, in the plural.
+
+    Raises:
+        Exception: of `write`, that says something about what is written.
+    """
+    is_told = False
+    while True:
+        try:
+            return await write()
+        except Exception as error:
+            if not _passes(error):
+                raise
+            if not is_told:
+                log.exception("%s could not be written; it is tried again until done", what)
+            is_told = True
+        await asyncio.sleep(RETRY_S)
+
+
+def _passes(error: Exception) -> bool:
+    return isinstance(error, _PASSING) or (
+        isinstance(error, DBAPIError) and error.connection_invalidated
+    )

@@ -1,0 +1,160 @@
+"""How far two answers to the same request are from one another, whatever endpoint gave them."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+Measure = Literal["top_labels", "cosine", "texts"]
+
+BOUNDS: dict[Measure, float] = {"top_labels": 1.0, "cosine": 0.99, "texts": 0.5}
+"""What agrees less answers otherwise. A text goes its own way from the first token that two
+precisions rank in another order, which is often no worse."""
+_LABELS = ("label", "entity", "entity_group", "token_str")
+_PLACES = frozenset({"start", "index", "box", "mask", "timestamp"})
+"""Labels with one of these are of a part of the input; others are ranked, the likeliest first."""
+_UNCOMPARED = frozenset(
+    {
+        "id",
+        "created",
+        "created_at",
+        "completed_at",
+        "model",
+        "usage",
+        "object",
+        "system_fingerprint",
+    }
+    | {"start", "end", "index", "token", "role", "type", "finish_reason"}
+)
+"""Of an answer, and not of what the model said; and what follows from a text beside it."""
+
+
+@dataclass
+class Comparison:
+    """Of all answers that were added."""
+
+    difference: float = 0.0
+    """The largest between two numbers in the same place."""
+    cosines: list[float] = field(default_factory=list[float])
+    labels: list[bool] = field(default_factory=list[bool])
+    """Whether each top label is equal."""
+    texts: list[bool] = field(default_factory=list[bool])
+    """Whether each text is equal."""
+
+    @property
+    def measure(self) -> Measure:
+        if self.labels:
+            return "top_labels"
+        return "cosine" if self.cosines else "texts"
+
+    @property
+    def agreement(self) -> float:
+        if self.measure == "cosine":
+            return min(self.cosines)
+        found = self.labels or self.texts
+        return sum(found) / len(found) if found else 1.0
+
+    @property
+    def differs(self) -> bool:
+        return not (self.agreement >= BOUNDS[self.measure] and math.isfinite(self.difference))
+
+    def in_words(self) -> str:
+        """What is not as it should be, of a `differs`."""
+        if not math.isfinite(self.difference):
+            return "Some of its numbers are none."
+        if self.measure == "cosine":
+            return f"The least cosine between two vectors is {self.agreement:.4f}."
+        found = self.labels or self.texts
+        what = "top labels" if self.labels else "texts"
+        return f"{found.count(False)} of {len(found)} {what} are others."
+
+    def add(self, reference: bytes, found: bytes) -> None:
+        """Compare an answer with the reference's: JSON, or whatever else, as a whole."""
+        try:
+            pair = json.loads(reference), json.loads(found)
+        except ValueError:
+            self.texts.append(reference == found)
+            return
+        self._walk(*pair)
+
+    def _walk(self, ours: Any, theirs: Any) -> None:
+        if _is_number(ours) and _is_number(theirs):
+            self._number(ours, theirs)
+        elif isinstance(ours, str):
+            self.texts.append(ours == theirs)
+        elif isinstance(ours, list):
+            self._lists(cast("list[Any]", ours), theirs)
+        elif isinstance(ours, dict):
+            self._objects(cast("dict[str, Any]", ours), theirs)
+        else:
+            self.texts.append(ours == theirs)
+
+    def _number(self, ours: float, theirs: float) -> None:
+        distance = abs(ours - theirs)
+        # A NaN is never the larger one.
+        self.difference = distance if math.isnan(distance) else max(self.difference, distance)
+
+    def _lists(self, ours: list[Any], theirs: Any) -> None:
+        others = cast("list[Any]", theirs) if isinstance(theirs, list) else []
+        if len(ours) > 1 and all(map(_is_number, [*ours, *others])):
+            for pair in zip(ours, others, strict=False):
+                self._number(*pair)
+            self.cosines.append(_cosine(ours, others))
+            return
+        if ours and all(_label(one) is not None for one in ours):
+            self._labelled(ours, others)
+            return
+        if len(ours) != len(others):
+            self.texts.append(False)
+        for one, other in zip(ours, others, strict=False):
+            self._walk(one, other)
+
+    def _labelled(self, ours: list[dict[str, Any]], theirs: list[Any]) -> None:
+        """Ranked labels, or the labels of a text's or an image's parts."""
+        labels = [_label(one) for one in theirs]
+        if not _PLACES & ours[0].keys() or "relevance_score" in ours[0]:
+            self.labels.append(bool(labels) and labels[0] == _label(ours[0]))
+            scores: dict[str | None, Any] = {_label(one): one for one in theirs}
+            for one in ours:
+                self._scores(one, scores.get(_label(one), {}))
+            return
+        for at, one in enumerate(ours):
+            self.labels.append(at < len(labels) and labels[at] == _label(one))
+            if self.labels[-1]:
+                self._scores(one, theirs[at])
+        self.labels += [False] * (len(theirs) - len(ours))
+
+    def _scores(self, ours: dict[str, Any], theirs: Any) -> None:
+        for name in ("score", "relevance_score"):
+            if _is_number(ours.get(name)) and _is_number(theirs.get(name)):
+                self._number(ours[name], theirs[name])
+
+    def _objects(self, ours: dict[str, Any], theirs: Any) -> None:
+        others = cast("dict[str, Any]", theirs) if isinstance(theirs, dict) else {}
+        for name in ours.keys() | others.keys():
+            if name not in _UNCOMPARED:
+                self._walk(ours.get(name), others.get(name))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _label(value: Any) -> str | None:
+    if not isinstance(value, dict):
+        return None
+    found = cast("dict[str, Any]", value)
+    if "relevance_score" in found:
+        return str(found.get("index"))
+    return next((found[name] for name in _LABELS if isinstance(found.get(name), str)), None)
+
+
+def _cosine(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """0 for vectors of other lengths, and for a zero beside what is none."""
+    if len(ours) != len(theirs):
+        return 0.0
+    norms = math.hypot(*ours) * math.hypot(*theirs)
+    if norms == 0:
+        return float(list(ours) == list(theirs))
+    return math.fsum(map(lambda one, other: one * other, ours, theirs)) / norms

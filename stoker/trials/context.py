@@ -1,0 +1,15 @@
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from stoker.inference.call import Calls
+from stoker.jobs.runner import Runner
+from stoker.web.context import Platform, part
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialContext(Platform):
+    calls: Calls
+    jobs: Runner[Any, Any]
+
+
+ContextDep = Annotated[TrialContext, part(TrialContext)]

@@ -1,0 +1,259 @@
+"""Runs a model in one way, calls it with the examples, and measures.
+
+Beside the deployment, as another one that nobody can name: it is loaded, converted, tried, called
+and ended as all are, so that what is measured is what would serve. Between any two passes it waits
+until nobody else's calls are at work.
+"""
+
+import asyncio
+import json
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from fastapi import Response
+
+from stoker.deployments.directory import Directory, Entry
+from stoker.engines.catalogue import ENGINES
+from stoker.errors import InvalidRequestError, ModelLoadingError, NotFoundError, StokerError
+from stoker.ids import Prefix, new_id
+from stoker.inference.call import Calling, Calls
+from stoker.runtime.interface import DeploymentSpec, Readiness, Status
+from stoker.trials.comparison import Comparison
+from stoker.trials.examples import HANDLERS, SHAPES
+from stoker.trials.schemas import Row, RowStatus
+from stoker.web.http import request_of
+from stoker.web.principal import Principal, Scope
+
+AT_ONCE = 16
+"""Examples of a batch."""
+ROUNDS, ROUNDS_S = 5, 8.0
+"""Passes over all examples, or two where they take longer than so many seconds."""
+CONVERTED_S = 1800.0
+"""Longest wait for a conversion and its trial."""
+GIVE_WAY_S = 10.0
+"""Longest wait for others' calls before each pass."""
+_WEIGHED_S = 5.0
+_LOOK_S = 0.05
+
+
+class NotRunError(Exception):
+    """The model does not run this way; the message tells why."""
+
+
+@dataclass(kw_only=True)
+class Subject:
+    """What is tried."""
+
+    entry: Entry
+    """Of the deployment."""
+    path: str
+    examples: list[Mapping[str, Any]]
+    may_drop: bool
+    """Whether examples that the model refuses are left out: made-up ones may be too long for it."""
+    still_wanted: Callable[[], bool]
+
+
+class Way:
+    """A model at work in one way, until it is closed."""
+
+    def __init__(self, calls: Calls, subject: Subject, spec: DeploymentSpec) -> None:
+        """
+        Args:
+            spec: of the deployment as it would be; it gets an id of its own.
+        """
+        self._subject = subject
+        self._runtime = calls.runtime
+        self._settings = calls.settings
+        self._spec = replace(
+            spec,
+            id=new_id(Prefix.DEPLOYMENT),
+            # The first to go where others need the memory.
+            readiness=Readiness.COLD,
+            min_replicas=0,
+            max_replicas=1,
+            idle_timeout_s=CONVERTED_S,
+            max_queue=max(spec.max_queue, AT_ONCE),
+        )
+        directory = Directory()
+        directory.put(replace(subject.entry, deployment_id=self._spec.id))
+        self._calls = replace(calls, directory=directory)
+        account_id = subject.entry.account_id
+        self._caller = Principal("", "", Scope.ACCOUNT, account_id, frozenset())
+        self._bodies: list[bytes] = []
+
+    async def measured(self) -> tuple[Row, list[bytes]]:
+        """A row without a comparison, and the answer to each example.
+
+        Raises `NotRunError`, and `StokerError` where the trial has to end.
+        """
+        self._runtime.apply(self._spec, running=True)
+        try:
+            await self._taken()
+            await self._converted()
+            # Of what it is converted into.
+            answers = [await self._pass(body) for body in self._bodies]
+            alone_s = await self._alone()
+            items_per_s = await self._together()
+            found = Row(
+                engine=self._spec.engine,
+                dtype=self._spec.dtype,
+                weight_format=self._spec.config.get("weight_format"),
+                status=RowStatus.MEASURED,
+                alone_ms=round(alone_s * 1000, 3),
+                items_per_s=round(items_per_s, 2),
+                memory_bytes=await self._memory(),
+            )
+            return found, answers
+        finally:
+            await self._runtime.remove(self._spec.id)
+
+    async def _taken(self) -> None:
+        """Find the examples that it takes: all of them, but for made-up ones."""
+        for example in list(self._subject.examples):
+            body = json.dumps({**example, "model": self._subject.entry.model}).encode()
+            try:
+                await self._pass(body)
+            except NotRunError as error:
+                is_refused = isinstance(error.__cause__, InvalidRequestError)
+                if not (is_refused and self._subject.may_drop and len(self._subject.examples) > 1):
+                    raise
+                self._subject.examples.remove(example)
+            else:
+                self._bodies.append(body)
+        # The others are compared with the same.
+        self._subject.may_drop = False
+
+    async def _alone(self) -> float:
+        """Seconds that an example takes at best: the median of them."""
+        rounds: list[list[float]] = []
+        began = time.perf_counter()
+        while len(rounds) < 2 or (len(rounds) < ROUNDS and time.perf_counter() - began < ROUNDS_S):
+            times: list[float] = []
+            for body in self._bodies:
+                await self._give_way()
+                started = time.perf_counter()
+                await self._call(body)
+                times.append(time.perf_counter() - started)
+            rounds.append(times)
+        return statistics.median(min(one) for one in zip(*rounds, strict=True))
+
+    async def _together(self) -> float:
+        """Inputs a second, at best."""
+        bodies = [self._bodies[at % len(self._bodies)] for at in range(AT_ONCE)]
+        inputs = sum(self._inputs[at % len(self._bodies)] for at in range(AT_ONCE))
+        rounds: list[float] = []
+        began = time.perf_counter()
+        while len(rounds) < 2 or (len(rounds) < ROUNDS and time.perf_counter() - began < ROUNDS_S):
+            await self._give_way()
+            started = time.perf_counter()
+            ended = await asyncio.gather(*map(self._call, bodies), return_exceptions=True)
+            rounds.append(time.perf_counter() - started)
+            if errors := [one for one in ended if isinstance(one, BaseException)]:
+                raise errors[0]
+        return inputs / min(rounds)
+
+    @property
+    def _inputs(self) -> list[int]:
+        """How many each example has."""
+        shape = SHAPES[self._subject.path]
+        names = getattr(shape.request, "input_fields", ())[:1]
+        given = [one.get(name) for one in self._subject.examples for name in names]
+        if not given:
+            return [1] * len(self._subject.examples)
+        return [len(cast("list[Any]", one)) if isinstance(one, list) else 1 for one in given]
+
+    async def _pass(self, body: bytes) -> bytes:
+        """As `_call`, for a model that may have to be loaded before."""
+        deadline = time.monotonic() + self._settings.load_timeout_s
+        while True:
+            await self._give_way()
+            try:
+                return await self._call(body)
+            except NotRunError as error:
+                is_loading = isinstance(error.__cause__, ModelLoadingError)
+                if not is_loading or self._has_failed or time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(_LOOK_S)
+
+    @property
+    def _has_failed(self) -> bool:
+        """Whether it could not be loaded, rather than that it takes long."""
+        stats = self._runtime.stats(self._spec.id)
+        return stats is not None and stats.status is Status.FAILED
+
+    async def _give_way(self) -> None:
+        """Let others' calls go first, for so long that a server that is always busy measures, too.
+
+        Raises `NotFoundError` where nobody wants to know any more.
+        """
+        deadline = time.monotonic() + GIVE_WAY_S
+        while True:
+            if not self._subject.still_wanted():
+                raise NotFoundError("Deployment not found", code="deployment_not_found")
+            is_quiet = not self._runtime.at_work(besides=self._spec.id)
+            if is_quiet or time.monotonic() > deadline:
+                return
+            await asyncio.sleep(_LOOK_S)
+
+    async def _call(self, body: bytes) -> bytes:
+        """The answer to a body. Raises `NotRunError`, `InsufficientCreditsError`."""
+        wait = f"wait={math.ceil(self._settings.wait_max_s)}"
+        request = request_of(self._subject.path, body)
+        calling = Calling(request, self._caller, self._calls, wait)
+        try:
+            answer: Response = await HANDLERS[self._subject.path](calling)
+        except StokerError as error:
+            raise NotRunError(error.message) from error
+        return bytes(answer.body)
+
+    async def _converted(self) -> None:
+        """Wait until an engine that converts models runs it. Raises `NotRunError`."""
+        record = ENGINES.get(self._spec.engine)
+        if record is None or not record.converts:
+            return
+        deadline = time.monotonic() + CONVERTED_S
+        while time.monotonic() < deadline:
+            stats = self._runtime.stats(self._spec.id)
+            if stats and stats.status is Status.FAILED:
+                raise NotRunError(stats.message)
+            if stats and any(one.engine == record.name for one in stats.replicas):
+                return
+            if not self._subject.still_wanted():
+                raise NotFoundError("Deployment not found", code="deployment_not_found")
+            if not (stats and stats.replicas):
+                # It had to go for others.
+                await self._pass(self._bodies[0])
+            await asyncio.sleep(_LOOK_S)
+        raise NotRunError(f"It was not converted within {CONVERTED_S:g} s.")
+
+    async def _memory(self) -> int | None:
+        """What its replica holds, once somebody has looked."""
+        deadline = time.monotonic() + _WEIGHED_S
+        while time.monotonic() < deadline:
+            stats = self._runtime.stats(self._spec.id)
+            found = (
+                [one.memory_bytes for one in stats.replicas if one.memory_bytes] if stats else []
+            )
+            if found:
+                return found[0]
+            await asyncio.sleep(_LOOK_S)
+        return None
+
+
+def compared(row: Row, reference: Sequence[bytes], answers: Sequence[bytes]) -> Row:
+    """The row, with what its answers are beside the reference's."""
+    comparison = Comparison()
+    for pair in zip(reference, answers, strict=True):
+        comparison.add(*pair)
+    values: dict[str, Any] = {
+        "difference": comparison.difference,
+        "agreement": comparison.agreement,
+        "measure": comparison.measure,
+    }
+    if comparison.differs:
+        values |= {"status": RowStatus.DIFFERS, "reason": comparison.in_words()}
+    return row.model_copy(update=values)

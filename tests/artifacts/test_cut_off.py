@@ -1,0 +1,95 @@
+"""An inspection whose end could not be written, nor that it has to be done again."""
+
+import errno
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from stoker.artifacts import completion
+from stoker.server.janitor import Janitor
+from stoker.store import db
+from tests.deployments.support import check_error
+from tests.support.app import App, serving
+from tests.support.models import tiny_bert
+
+ARTIFACTS = "/v1/model-artifacts"
+
+
+@pytest.fixture
+async def app(tmp_path: Path) -> AsyncIterator[App]:
+    async with serving(tmp_path / "data") as app:
+        yield app
+
+
+@pytest.fixture
+async def client(app: App) -> AsyncIterator[httpx.AsyncClient]:
+    async with await app.account() as client:
+        yield client
+
+
+@pytest.fixture
+async def session(client: httpx.AsyncClient, tmp_path: Path) -> str:
+    """The path of one that was to be completed while the disk was full."""
+    session = await uploaded(client, tiny_bert(tmp_path / "bert"))
+    with full_disk():
+        for _ in range(2):
+            refused = await client.post(f"{session}/complete")
+            check_error(refused, 503, "CapacityError", "insufficient_storage")
+    assert await status(client, session) == "ingesting"
+    return session
+
+
+@pytest.mark.fault("c1")
+async def test_upload_is_open_once_there_is_room(
+    app: App, client: httpx.AsyncClient, session: str
+) -> None:
+    services = app.services
+    await Janitor(services.platform, services.keyring, services.agents).sweep(db.now())
+    assert await status(client, session) == "uploading"
+    await check_completed(client, session)
+
+
+@pytest.mark.fault("c1")
+async def test_upload_is_completed_by_who_tries_again(
+    client: httpx.AsyncClient, session: str
+) -> None:
+    await check_completed(client, session)
+
+
+async def check_completed(client: httpx.AsyncClient, session: str) -> None:
+    done = (await client.post(f"{session}/complete")).raise_for_status().json()
+    assert done["artifact"]["status"] == await status(client, session) == "ready"
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """As it is where an inspection ends."""
+
+    async def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(completion, "_settle", full)
+        patch.setattr(completion, "_open", full)
+        yield
+
+
+async def status(client: httpx.AsyncClient, session: str) -> str:
+    found = await client.get(session.partition("/uploads/")[0])
+    return found.raise_for_status().json()["status"]
+
+
+async def uploaded(client: httpx.AsyncClient, folder: Path) -> str:
+    """The path of a session that has all files."""
+    made = await client.post(ARTIFACTS, json={"display_name": "bert"})
+    uploads = f"{ARTIFACTS}/{made.raise_for_status().json()['id']}/uploads"
+    opened = (await client.post(uploads)).raise_for_status().json()
+    session = f"{uploads}/{opened['upload_id']}"
+    for path in folder.iterdir():
+        put = await client.put(f"{session}/files/{path.name}", content=path.read_bytes())
+        put.raise_for_status()
+    return session

@@ -1,0 +1,66 @@
+"""What is left of a deployment that was deleted: nothing."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stoker.runtime.local.log_files import LIMIT_BYTES
+from tests.artifacts.support import eventually
+from tests.deployments.conftest import Account
+from tests.deployments.support import DEPLOYMENTS, call, deploy
+
+
+def delete(account: Account, deployment: dict[str, Any]) -> None:
+    account.client.delete(f"{DEPLOYMENTS}/{deployment['id']}").raise_for_status()
+
+
+def left(folder: Path, *names: str) -> list[str]:
+    """Paths below the data folder that any of the names is part of."""
+    return [str(one) for one in folder.rglob("*") if any(name in str(one) for name in names)]
+
+
+@pytest.fixture
+def made(account: Account) -> dict[str, Any]:
+    """One that was called."""
+    found = deploy(account.client, account.artifact_id, "passing")
+    assert call(account.client, "passing").status_code == 200
+    return found
+
+
+class TestL6:
+    def test_links_to_its_files_go_with_the_last_of_a_model(
+        self, account: Account, made: dict[str, Any]
+    ) -> None:
+        folder = account.server.data_dir / "models"
+        found = {one.name for one in folder.iterdir()}
+        second = deploy(account.client, account.artifact_id, "second")
+        delete(account, made)
+        assert {one.name for one in folder.iterdir()} == found
+        assert call(account.client, "second").status_code == 200
+        delete(account, second)
+        (gone,) = found - {one.name for one in folder.iterdir()}
+        assert gone.startswith("upl_")
+        assert not [one for one in folder.iterdir() if one.name.startswith(".")]
+        # It can be deployed again.
+        third = deploy(account.client, account.artifact_id, "third")
+        assert call(account.client, "third").status_code == 200
+        delete(account, third)
+
+    def test_log_of_a_running_replica_is_bounded_and_goes(
+        self, account: Account, made: dict[str, Any]
+    ) -> None:
+        logs = account.server.data_dir / "logs"
+        path, older = logs / f"{made['id']}.log", logs / f"{made['id']}.log.1"
+        with path.open("ab") as printing:
+            printing.write(b"it prints a lot\n" * (3 * LIMIT_BYTES // 16))
+        assert eventually(lambda: path.stat().st_size < LIMIT_BYTES, timeout=10)
+        assert older.stat().st_size == LIMIT_BYTES
+        # What the replica itself writes is found where it was.
+        account.client.post(f"{DEPLOYMENTS}/{made['id']}/stop").raise_for_status()
+        account.client.post(f"{DEPLOYMENTS}/{made['id']}/start").raise_for_status()
+        assert call(account.client, "passing").status_code == 200
+        lines = account.client.get(f"{DEPLOYMENTS}/{made['id']}/logs").json()["data"]
+        assert any("starting, pid" in line for line in lines)
+        delete(account, made)
+        assert left(account.server.data_dir, made["id"]) == []

@@ -1,0 +1,45 @@
+from stoker.deployments.directory import Directory, Entry
+from stoker.store import db
+from stoker.web.principal import Principal, Scope
+
+
+def entry(identifier: str, model: str = "m") -> Entry:
+    return Entry(
+        deployment_id=identifier,
+        account_id="acct_1",
+        model=model,
+        pipeline="fill-mask",
+        readiness="cold",
+        source="upl_1",
+        created_at=db.now(),
+    )
+
+
+def found(directory: Directory, model: str = "m") -> str:
+    caller = Principal(
+        key_id="key_1",
+        public_id="1",
+        scope=Scope.ACCOUNT,
+        account_id="acct_1",
+        deployment_ids=frozenset(),
+        limits={},
+    )
+    return directory.resolve(caller, model).deployment_id
+
+
+class TestL4:
+    def test_successor_stays_when_its_predecessor_goes_late(self):
+        directory = Directory()
+        directory.put(entry("dep_1"))
+        directory.put(entry("dep_2"))
+        directory.drop("dep_1")
+        assert found(directory) == "dep_2"
+        directory.drop("dep_2")
+        assert len(directory) == 0
+
+    def test_one_that_changes_stays_the_only_one(self):
+        directory = Directory()
+        for _ in range(2):
+            directory.put(entry("dep_1"))
+        assert found(directory) == "dep_1"
+        assert len(directory) == 1

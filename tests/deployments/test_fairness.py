@@ -1,0 +1,41 @@
+"""One key's flood does not put another key's request at its end."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+from tests.deployments.support import bert, key_for
+from tests.support.deploying import deploy
+from tests.support.server import Server
+
+TOKENS = "/v1/classifications/token"
+FLOOD = 40
+
+
+def test_keys_take_turns(server: Server) -> None:
+    server.wait_ready()
+    with server.account("turns") as account:
+        deployment = deploy(account, bert(), "turns")["id"]
+        keys = [key_for(account, deployment) for _ in range(2)]
+        ended: list[str] = []
+        first = threading.Event()
+
+        with server.client(keys[0]) as flooding, server.client(keys[1]) as other:
+            other.post(TOKENS, json={"inputs": "warm"}).raise_for_status()
+
+            def flood(at: int) -> None:
+                body = {"inputs": ["one two three four " * 8] * 64}
+                flooding.post(TOKENS, json=body).raise_for_status()
+                ended.append("flood")
+                first.set()
+
+            with ThreadPoolExecutor(FLOOD) as pool:
+                waiting = [pool.submit(flood, at) for at in range(FLOOD)]
+                assert first.wait(120)
+                # All of the others are with the replica by now, or about to be.
+                other.post(TOKENS, json={"inputs": "one"}).raise_for_status()
+                ended.append("one")
+                for one in waiting:
+                    one.result()
+        account.delete(f"/v1/deployments/{deployment}").raise_for_status()
+    assert len(ended) == FLOOD + 1
+    assert ended.index("one") < FLOOD * 3 // 4, "behind all of the flood, as it was before"

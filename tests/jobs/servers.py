@@ -1,0 +1,176 @@
+"""Servers that share jobs, as their tests see them: they die, stall, and lose their database."""
+
+import asyncio
+import contextlib
+import heapq
+import itertools
+from collections.abc import AsyncIterator, Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import text
+
+from stoker.errors import StokerError
+from stoker.jobs.runner import Outcome, Runner
+from stoker.store import db
+from stoker.store.db import Database, Session
+from stoker.store.tables.videos import Video
+
+AT_ONCE = 4
+SHARE = 2
+LEASE_S = 60.0
+ENDS = "CREATE TABLE IF NOT EXISTS machine_ends (job VARCHAR(40), what VARCHAR(8))"
+"""What `keep` and `ended` have done and was committed."""
+
+
+class Time:
+    """A clock, and who sleeps by it."""
+
+    def __init__(self) -> None:
+        self.passed = 0.0
+        self.offset = timedelta()
+        self._begun = db.now()
+        self._numbers = itertools.count()
+        self._sleeping: list[tuple[float, int, asyncio.Future[None]]] = []
+
+    def __call__(self) -> datetime:
+        return self._begun + timedelta(seconds=self.passed) + self.offset
+
+    async def sleep(self, seconds: float) -> None:
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._sleeping, (self.passed + seconds, next(self._numbers), woken))
+        await woken
+
+    def until_next(self, most: float) -> float:
+        """How long nobody wakes."""
+        return min(most, self._sleeping[0][0] - self.passed) if self._sleeping else most
+
+    def pass_by(self, seconds: float) -> None:
+        self.passed += seconds
+        while self._sleeping and self._sleeping[0][0] <= self.passed:
+            woken = heapq.heappop(self._sleeping)[2]
+            if not woken.done():
+                woken.set_result(None)
+
+
+class GoneError(Exception):
+    """The database cannot be reached."""
+
+
+class Door:
+    """A server's way to the database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.open = 0
+        """Transactions under way."""
+        self.is_dead = self.is_gone = False
+        self.steps_left: int | None = None
+        """Until the server is killed."""
+        self._going = asyncio.Event()
+        self._going.set()
+
+    def stall(self) -> None:
+        self._going.clear()
+
+    def resume(self) -> None:
+        self._going.set()
+
+    @property
+    def is_stalled(self) -> bool:
+        return not self._going.is_set()
+
+    @contextlib.asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Session]:
+        await self._going.wait()
+        self.open += 1
+        try:
+            self._step()
+            async with self._database.transaction() as session:
+                self._step()
+                yield session
+                await session.flush()
+                self._step()
+            self._step()
+        finally:
+            self.open -= 1
+
+    def _step(self) -> None:
+        if self.steps_left is not None:
+            self.steps_left -= 1
+            self.is_dead = self.is_dead or self.steps_left <= 0
+        if self.is_dead or self.is_gone:
+            raise GoneError
+
+
+class Server:
+    """A runner whose work waits to be told how it ends."""
+
+    table = Video
+
+    def __init__(self, database: Database, time: Time) -> None:
+        self.door = Door(database)
+        door: Any = self.door
+        self.runner: Runner[Video, str] = Runner(
+            door,
+            lease_s=LEASE_S,
+            at_once=AT_ONCE,
+            share=lambda _: SHARE,
+            clock=time,
+            sleep=time.sleep,
+        )
+        self.at_work: dict[str, asyncio.Future[str]] = {}
+        self.begun: list[str] = []
+        self.task = asyncio.create_task(self.runner.run(self))
+
+    @property
+    def is_alive(self) -> bool:
+        return not self.door.is_dead
+
+    @property
+    def tokens(self) -> dict[str, str]:
+        """Of the jobs that it works on."""
+        return {name: one.token for name, one in self.runner._working.items()}
+
+    async def end(self) -> None:
+        """Hand everything back; or nothing, where it was killed."""
+        self.door.resume()
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+    # --- as the kind of its jobs ---
+
+    async def perform(self, row: Video, on_progress: Callable[[float], None]) -> str:
+        self.begun.append(row.id)
+        self.at_work[row.id] = told = asyncio.get_running_loop().create_future()
+        try:
+            return await told
+        finally:
+            if self.at_work.get(row.id) is told:
+                del self.at_work[row.id]
+
+    def outcome(self, row: Video, made: str) -> Outcome:
+        return Outcome({"size": made}, "requires_action" if made == "a question" else None)
+
+    async def keep(self, session: Session, row: Video, made: str) -> None:
+        await _note(session, row, "kept")
+
+    async def ended(self, session: Session, row: Video, error: StokerError | None) -> None:
+        await _note(session, row, "ended")
+
+    async def discard(self, made: str) -> None:
+        pass
+
+
+async def _note(session: Session, row: Video, what: str) -> None:
+    statement = text("INSERT INTO machine_ends VALUES (:job, :what)")
+    await session.execute(statement, {"job": row.id, "what": what})
+
+
+async def settle(servers: list[Server]) -> None:
+    """Until everybody waits for the tests."""
+    quiet = 0
+    while quiet < 20:
+        busy = any(one.door.open for one in servers)
+        quiet = 0 if busy else quiet + 1
+        await asyncio.sleep(0.0003 if busy else 0)

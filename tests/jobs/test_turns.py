@@ -1,0 +1,142 @@
+"""Places are shared out by account: units, and on real databases."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import delete
+
+from stoker.jobs.runner import Runner
+from stoker.store import db
+from stoker.store.db import Database
+from stoker.store.tables.accounts import Account
+from stoker.store.tables.videos import Video
+from stoker.turns import GREED, Turns
+from tests.jobs.test_runner import LEASE_S, Clock, Kind, at_work, ended, until
+from tests.jobs.test_runner import add as add_one
+
+A, B, C = "acct_a", "acct_b", "acct_c"
+
+
+class TestAllot:
+    def test_alone_it_gets_all_but_what_one_more_account_needs(self):
+        assert Turns(8).allot({}, [A]) == {A: 7}
+        assert Turns(256).allot({}, [A]) == {A: 224}
+
+    @pytest.mark.parametrize("places", range(1, 8))
+    def test_of_few_places_none_is_left(self, places: int):
+        assert Turns(places).allot({}, [A]) == {A: places}
+
+    def test_one_that_comes_later_begins_at_once(self):
+        assert Turns(8).allot({A: 7}, [A, B]) == {B: 1}
+
+    def test_the_one_with_fewer_at_work_is_next(self):
+        assert Turns(8).allot({A: 4, B: 1}, [A, B]) == {B: 3}
+
+    def test_of_one_place_they_take_turns(self):
+        turns = Turns(1)
+        got = [turns.allot({}, [A, B, C]) for _ in range(6)]
+        assert Counter(name for one in got[:3] for name in one) == {A: 1, B: 1, C: 1}
+        assert got[:3] == got[3:]
+
+    def test_those_who_want_nothing_get_nothing(self):
+        assert Turns(8).allot({A: 3}, []) == {}
+
+    @given(
+        places=st.integers(1, 300),
+        at_work=st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 40)),
+        waiting=st.sets(st.sampled_from("abcdefgh")),
+    )
+    def test_never_more_than_there_are_and_none_is_left_that_may_be_taken(
+        self, places: int, at_work: dict[str, int], waiting: set[str]
+    ):
+        turns = Turns(places)
+        found = turns.allot(at_work, waiting)
+        counts = Counter(at_work) + Counter(found)
+        free = places - counts.total()
+        assert free >= 0 or not found
+        assert set(found) <= waiting
+        for name in waiting:
+            assert counts[name] >= GREED * free
+        for got in found:
+            # Nobody got a place whom another one that waits was behind by more than that place.
+            assert all(counts[got] <= counts[other] + 1 for other in waiting)
+
+
+@pytest.fixture
+async def database(migrated: Database) -> Database:
+    async with migrated.transaction() as session:
+        await session.execute(delete(Video))
+        for name in ("acct_jobs", A, B):
+            if await session.get(Account, name) is None:
+                session.add(Account(id=name, name=name, quotas={}, created_at=db.now()))
+    return migrated
+
+
+async def add(database: Database, account: str, deployment: str) -> str:
+    job = await add_one(database, deployment=deployment)
+    async with database.transaction() as session:
+        (await session.get_one(Video, job)).account_id = account
+    return job
+
+
+def runner(database: Database, clock: Clock, at_once: int = 8) -> Runner:
+    return Runner(database, lease_s=LEASE_S, at_once=at_once, share=lambda _: at_once, clock=clock)
+
+
+class TestM2:
+    async def test_one_job_does_not_wait_for_forty_of_another_account(
+        self, database: Database
+    ) -> None:
+        kind, going = Kind(), asyncio.Event()
+
+        async def wait(_row: Video) -> str:
+            await going.wait()
+            return "made"
+
+        kind.work = wait
+        flood = [await add(database, A, "dep_a") for _ in range(40)]
+        one = runner(database, Clock())
+        async with at_work(one, kind):
+            await until(database, flood[6], lambda row: row.status == "in_progress")
+            job = await add(database, B, "dep_b")
+            # A row is in progress a moment before its work begins.
+            await until(database, job, lambda _: job in kind.begun, one)
+            assert set(kind.begun) == {*flood[:7], job}, "all of them are still at work"
+            going.set()
+            await until(database, flood[-1], ended, one)
+        assert Counter(kind.begun) == Counter([*flood, job])
+
+    async def test_of_one_place_they_take_turns(self, database: Database) -> None:
+        kind = Kind()
+        flood = [await add(database, A, "dep_a") for _ in range(10)]
+        others = [await add(database, B, "dep_b") for _ in range(3)]
+        async with at_work(runner(database, Clock(), at_once=1), kind):
+            await until(database, flood[-1], ended)
+        whose = ["B" if job in others else "A" for job in kind.begun]
+        assert "".join(whose[:6]) in ("ABABAB", "BABABA")
+        assert whose[6:] == ["A"] * 7
+
+    async def test_one_that_is_taken_at_once_leaves_a_place(self, database: Database) -> None:
+        kind, going = Kind(), asyncio.Event()
+
+        async def wait(_row: Video) -> str:
+            await going.wait()
+            return "made"
+
+        kind.work = wait
+        one = runner(database, Clock())
+        async with at_work(one, kind):
+            await asyncio.sleep(0.05)
+            jobs = []
+            for account in (*[A] * 9, B):
+                jobs.append(await add(database, account, f"dep_{account}"))
+                async with database.transaction() as session:
+                    one.take(session, await session.get_one(Video, jobs[-1]))
+            await until(database, jobs[-1], lambda _: jobs[-1] in kind.begun, one)
+            assert len(kind.begun) == 8
+            going.set()
+            for job in jobs:
+                await until(database, job, ended, one)

@@ -1,0 +1,339 @@
+"""Every method of every path, asked for objects of one account with the keys of another, and with
+keys of its own that reach too little: made of the route table, so that no new route is left out.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import stoker.demo
+from stoker.errors import InvalidAPIKeyError
+from stoker.files import service as files
+from stoker.openai.registry import CONVENTIONS
+from stoker.store import db
+from stoker.store.tables.files import Purpose
+from stoker.tasks.registry import TASKS
+from stoker.videos.endpoints import CREATE
+from tests.deployments.routes import INFERENCE, MADE, OPERATORS, Place, is_inference, keyed
+from tests.support.app import App, serving
+from tests.support.rows import trial, video
+
+MODELS = Path(stoker.demo.__file__).parent / "models"
+CANARY = "zebra"
+"""Part of every name that the first account gives: nobody else may read it."""
+REFUSAL = InvalidAPIKeyError().body()
+
+EXAMPLES: Mapping[str, Mapping[str, Any]] = {
+    **{path: task.example for task in TASKS.values() for path in task.paths},
+    **{convention.path: convention.example for convention in CONVENTIONS},
+    CREATE.path: CREATE.example,
+}
+LISTS = {
+    "/v1/deployments",
+    "/v1/model-artifacts",
+    "/v1/api-keys",
+    "/v1/agent",
+    "/v1/usage",
+    "/v1/usage/events",
+    "/v1/credits",
+    "/v1/credits/transfers",
+    "/v1/quotas",
+}
+"""What an account's key lists of its account alone."""
+OF_ALL = {"/v1/prices"}
+"""What belongs to no account, and may be read with any account's key."""
+CREATING = {
+    "/v1/deployments": {"model": "mine", "artifact_id": "{artifact_id}"},
+    "/v1/api-keys": {"scope": "deployment", "deployment_ids": ["{deployment_id}"]},
+    "/v1/agent": {"name": "mine", "model": "{model}"},
+}
+"""Bodies that name an object of the other account."""
+WITHOUT_OBJECTS = {"/v1/model-artifacts"}
+"""Those of a creation name none."""
+BODIES = {
+    "/v1/agent/{agent_id}/runs": {"input": "hello"},
+    "/v1/agent/{agent_id}/runs/{run_id}/tool-outputs": {
+        "tool_outputs": [{"tool_call_id": "call_1", "output": "sunny"}]
+    },
+}
+"""Of requests on an object that cannot be empty."""
+
+
+@dataclass
+class World:
+    app: App
+    owner: httpx.AsyncClient
+    ids: dict[str, str]
+    """Of the owner's objects, by the names of paths' parameters."""
+    stranger: httpx.AsyncClient
+    strangers_caller: httpx.AsyncClient
+    """With a key for a deployment of the stranger's."""
+    narrow: httpx.AsyncClient
+    """With a key of the owner's for another deployment than that of the objects."""
+
+    async def state(self) -> dict[str, Any]:
+        """All that the owner sees of the objects."""
+        ids = self.ids
+        artifact, agent = (
+            f"/v1/model-artifacts/{ids['artifact_id']}",
+            f"/v1/agent/{ids['agent_id']}",
+        )
+        upload = f"{artifact}/uploads/{ids['upload_id']}"
+        run = f"{agent}/runs/{ids['run_id']}"
+        paths = (
+            *(f"/v1/deployments/{ids['deployment_id']}", artifact, upload, agent, run),
+            f"/v1/deployments/{ids['deployment_id']}/trials/{ids['trial_id']}",
+            *(f"{run}/events", f"/v1/files/{ids['file_id']}", f"/v1/videos/{ids['video_id']}"),
+            *("/v1/deployments", "/v1/model-artifacts", "/v1/agent", "/v1/files", "/v1/videos"),
+            *("/v1/credits/transfers", "/v1/models"),
+        )
+        answers = {path: await self.owner.get(path) for path in paths}
+        keys = (await self.owner.get("/v1/api-keys")).json()["data"]
+        seen = {path: one.raise_for_status().json() for path, one in answers.items()}
+        return seen | {"keys": [{**key, "last_used_at": None} for key in keys]}
+
+
+@pytest.fixture(scope="module")
+async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
+    data_dir = tmp_path_factory.mktemp("tenancy") / "data"
+    async with serving(data_dir, source_dirs=[MODELS]) as app:
+        owner, stranger = await app.account(CANARY), await app.account("stranger")
+        ids = await made(app, owner)
+        caller = app.client(await key_for(stranger, await deployed(stranger, "own")))
+        narrow = app.client(await key_for(owner, await deployed(owner, "other")))
+        yield World(app, owner, ids, stranger, caller, narrow)
+        for client in (owner, stranger, caller, narrow):
+            await client.aclose()
+
+
+async def posted(client: httpx.AsyncClient, path: str, **body: Any) -> dict[str, Any]:
+    response = await client.post(path, json=body)
+    assert response.is_success, response.text
+    return response.json()
+
+
+async def deployed(client: httpx.AsyncClient, model: str) -> str:
+    source = str(MODELS / "tiny-chat")
+    return (await posted(client, "/v1/deployments", model=model, source=source))["id"]
+
+
+async def key_for(client: httpx.AsyncClient, identifier: str) -> str:
+    body = {"scope": "deployment", "deployment_ids": [identifier]}
+    return (await posted(client, "/v1/api-keys", **body))["key"]
+
+
+async def made(app: App, owner: httpx.AsyncClient) -> dict[str, str]:
+    """An object of every kind."""
+    model = f"{CANARY}-chat"
+    deployment = await deployed(owner, model)
+    # Runs and videos fail at once.
+    (await owner.post(f"/v1/deployments/{deployment}/stop")).raise_for_status()
+    artifact = (await posted(owner, "/v1/model-artifacts", display_name=CANARY))["id"]
+    uploads = f"/v1/model-artifacts/{artifact}/uploads"
+    upload = (await posted(owner, uploads))["upload_id"]
+    put = await owner.put(f"{uploads}/{upload}/files/{CANARY}.json", content=b"{}")
+    put.raise_for_status()
+    agent = (await posted(owner, "/v1/agent", name=CANARY, model=model, instructions=CANARY))["id"]
+    run = (await posted(owner, f"/v1/agent/{agent}/runs", input=CANARY))["id"]
+    async with asyncio.timeout(30):
+        while (await owner.get(f"/v1/agent/{agent}/runs/{run}")).json()["status"] != "failed":
+            await asyncio.sleep(0.02)
+    key = (await posted(owner, "/v1/api-keys", scope="account", name=CANARY))["id"]
+    account_id = owner.account_id  # type: ignore[attr-defined]
+    (file,) = await files.store(
+        app.services.platform,
+        account_id=account_id,
+        deployment_id=deployment,
+        purpose=Purpose.IMAGE,
+        contents=[CANARY.encode()],
+        content_type="image/png",
+    )
+    failed = {
+        "status": "failed",
+        "error_code": "timeout",
+        "error_message": CANARY,
+        "tries": 1,
+        "completed_at": db.now(),
+    }
+    job = video(account_id, deployment, model=model, prompt=CANARY, **failed)
+    job_id = job.id
+    tried = trial(account_id, deployment, examples=[{"prompt": CANARY}], **failed)
+    tried_id = tried.id
+    async with app.services.platform.database.transaction() as session:
+        session.add_all([job, tried])
+    return {
+        "deployment_id": deployment,
+        "model": model,
+        "artifact_id": artifact,
+        "upload_id": upload,
+        "path": f"{CANARY}.json",
+        "number": "1",
+        "agent_id": agent,
+        "run_id": run,
+        "key_id": key,
+        "file_id": file.id,
+        "video_id": job_id,
+        "trial_id": tried_id,
+        "account_id": account_id,
+    }
+
+
+def nobodys(ids: Mapping[str, str]) -> dict[str, str]:
+    """Ids as long as these, of nothing."""
+    kept = ("path", "number")
+    return {name: one if name in kept else f"{one[:-4]}0000" for name, one in ids.items()}
+
+
+async def ask(client: httpx.AsyncClient, place: Place, ids: Mapping[str, str]) -> httpx.Response:
+    body: Any = None
+    if place.method in {"POST", "PATCH"}:
+        body = BODIES.get(place.path, {} if place.parameters else None)
+    content = b"{}" if place.method == "PUT" else None
+    return await client.request(place.method, place.url(ids), json=body, content=content)
+
+
+def check_refused(place: Place, response: httpx.Response) -> None:
+    assert response.status_code == 401, (str(place), response.text)
+    if place.method != "HEAD":
+        assert response.json() == REFUSAL, str(place)
+
+
+async def check_hidden(world: World, place: Place, client: httpx.AsyncClient) -> None:
+    """It is answered for as if it were not there, to the byte."""
+    ids = world.ids
+    theirs, none = await ask(client, place, ids), await ask(client, place, nobodys(ids))
+    assert theirs.status_code == none.status_code == 404, (str(place), theirs.text)
+    # What was asked for may be named.
+    asked, instead = ids["model"], nobodys(ids)["model"]
+    assert theirs.text.replace(asked, "") == none.text.replace(instead, "")
+    assert CANARY not in theirs.text.replace(asked, "")
+    told = [set(one.headers) - {"x-request-id"} for one in (theirs, none)]
+    assert told[0] == told[1]
+
+
+def objects() -> list[Place]:
+    return [one for one in keyed() if one.parameters and one.path not in OPERATORS]
+
+
+def creations() -> list[Place]:
+    """Calls and creations, whose bodies name objects, and what only operators may do."""
+    return [
+        one
+        for one in keyed()
+        if one.path in OPERATORS or (one.method == "POST" and not one.parameters)
+    ]
+
+
+def filled(body: Any, ids: Mapping[str, str]) -> Any:
+    if isinstance(body, dict):
+        return {name: filled(value, ids) for name, value in body.items()}
+    if isinstance(body, list):
+        return [filled(one, ids) for one in body]
+    return body.format(**ids) if isinstance(body, str) else body
+
+
+@pytest.mark.case(24)
+class TestMatrix:
+    def test_every_route_has_its_place(self) -> None:
+        """A new one is to be told to these tests."""
+        known = {*objects(), *creations()}
+        for place in keyed():
+            is_list = place.path in {*LISTS, *OF_ALL, *OPERATORS, *MADE, "/v1/models"}
+            assert place in known or (place.method == "GET" and is_list), f"{place} is new"
+        for place in creations():
+            told = {*EXAMPLES, *CREATING, *WITHOUT_OBJECTS, *OPERATORS, *OF_ALL}
+            assert place.path in told, f"{place} is new"
+
+    @pytest.mark.parametrize("place", objects(), ids=str)
+    async def test_objects(self, world: World, place: Place) -> None:
+        before = await world.state()
+        await check_hidden(world, place, world.stranger)
+        if place.path.startswith("/v1/models/"):
+            await check_hidden(world, place, world.strangers_caller)
+            # There it is, and out of the key's reach.
+            check_refused(place, await ask(world.narrow, place, world.ids))
+        elif is_inference(place.path):
+            await check_hidden(world, place, world.strangers_caller)
+            await check_hidden(world, place, world.narrow)
+        else:
+            check_refused(place, await ask(world.strangers_caller, place, world.ids))
+            check_refused(place, await ask(world.narrow, place, world.ids))
+        assert await world.state() == before
+
+    @pytest.mark.parametrize("place", creations(), ids=str)
+    async def test_bodies_that_name_them(self, world: World, place: Place) -> None:
+        before = await world.state()
+        everyone = (world.stranger, world.strangers_caller, world.narrow)
+        if place.path in OPERATORS or place.path in OF_ALL:
+            for client in everyone:
+                check_refused(place, await ask(client, place, world.ids))
+        elif place.path in EXAMPLES:
+            body = {**EXAMPLES[place.path], "model": world.ids["model"]}
+            for client in (world.stranger, world.strangers_caller):
+                answer = await client.post(place.path, json=body)
+                assert answer.status_code == 404, answer.text
+                assert answer.json()["error"]["code"] == "model_not_found"
+            check_refused(place, await world.narrow.post(place.path, json=body))
+        elif place.path in CREATING:
+            body = filled(CREATING[place.path], world.ids)
+            none = filled(CREATING[place.path], nobodys(world.ids))
+            answers = [await world.stranger.post(place.path, json=one) for one in (body, none)]
+            assert [one.status_code for one in answers] == [404, 404], answers[0].text
+            texts = [
+                one.text.replace(ids["model"], "")
+                for one, ids in zip(answers, (world.ids, nobodys(world.ids)), strict=True)
+            ]
+            assert texts[0] == texts[1]
+            for client in everyone[1:]:
+                check_refused(place, await client.post(place.path, json=body))
+        else:
+            for client in everyone[1:]:
+                check_refused(place, await client.post(place.path, json={"display_name": "x"}))
+        assert await world.state() == before
+
+    @pytest.mark.parametrize(
+        "place",
+        [one for one in keyed() if one.method == "GET" and not one.parameters],
+        ids=str,
+    )
+    async def test_lists(self, world: World, place: Place) -> None:
+        everyone = (world.stranger, world.strangers_caller, world.narrow)
+        answers = [await client.get(place.path) for client in everyone]
+        if place.path in OPERATORS:
+            for answer in answers:
+                check_refused(place, answer)
+            return
+        assert answers[0].status_code == 200
+        if place.path in INFERENCE or place.path in MADE:
+            assert [one.status_code for one in answers[1:]] == [200, 200]
+        elif place.path in OF_ALL:
+            return
+        else:
+            for answer in answers[1:]:
+                check_refused(place, answer)
+        for client, answer in zip(everyone, answers, strict=True):
+            assert CANARY not in answer.text
+            # Its own account is named to the owner's other key.
+            known = {"number", "path"} | ({"account_id"} if client is world.narrow else set())
+            for name, identifier in world.ids.items():
+                assert name in known or identifier not in answer.text, name
+
+    async def test_account_named_beside_a_key(self, world: World) -> None:
+        """Only an operator's key acts for the account of that header."""
+        headers = {"x-stoker-account": world.ids["account_id"]}
+        for place in objects():
+            if not is_inference(place.path):
+                url = place.url(world.ids)
+                for client, status in ((world.stranger, 404), (world.strangers_caller, 401)):
+                    body = {"json": BODIES.get(place.path, {})}
+                    given = body if place.method in {"POST", "PATCH"} else {}
+                    answer = await client.request(place.method, url, headers=headers, **given)
+                    assert answer.status_code == status, (str(place), answer.text)
+        body = {"scope": "account", "account_id": world.ids["account_id"]}
+        answer = await world.stranger.post("/v1/api-keys", json=body)
+        assert answer.status_code == 404

@@ -1,0 +1,339 @@
+"""Both runners with guesses, against the same without them and against `generate`."""
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import llguidance
+import msgspec
+import pytest
+import torch
+import transformers
+
+from stoker.llm.engines.openvino import OpenVinoRunner
+from stoker.llm.engines.torch import TorchRunner, load
+from stoker.llm.interface import Output
+from stoker.llm.matcher import Matcher, Matchers
+from stoker.llm.runner import Runner
+from stoker.llm.scheduler import Scheduler
+from stoker.llm.speculation import Speculation
+from stoker.wire.generation_request import Sampling
+from tests.llm import test_positions as positions
+from tests.llm.support import (
+    GREEDY,
+    VOCABULARY,
+    Answers,
+    foretold,
+    generated,
+    measured,
+    submission,
+    tokenizer,
+)
+
+library: Any = transformers
+
+COUNT = 40
+LENGTHS = (1, 2, 31, 33, 64, 90)
+
+
+def prompt(length: int, seed: int = 0) -> list[int]:
+    chance = random.Random(1000 * seed + length)
+    return [chance.randrange(VOCABULARY) for _ in range(length)]
+
+
+@pytest.fixture(scope="module")
+def model(llama: Path) -> Any:
+    return load(llama, torch.float32, torch.device("cpu"))
+
+
+Made = Callable[[], Runner]
+
+
+@pytest.fixture(params=["torch", "openvino"])
+def made(request: pytest.FixtureRequest) -> Made:
+    """Makes runners with nothing in their caches."""
+    if request.param == "torch":
+        model = request.getfixturevalue("model")
+        return lambda: TorchRunner(model, threads=1, cache_bytes=1 << 20)
+    folder: Path = request.getfixturevalue("converted")
+    return lambda: OpenVinoRunner(folder, threads=1, precision="f32", cache_bytes=1 << 20)
+
+
+class Watched:
+    """A scheduler that counts what its passes compute."""
+
+    def __init__(self, runner: Runner, speculation: Speculation | None) -> None:
+        self.drafts: list[list[int]] = []
+        """Of each pass, how many tokens were guessed of each sequence."""
+        forward = runner.forward
+
+        def counted(chunks: Any) -> torch.Tensor:
+            self.drafts.append([chunk.draft for chunk in chunks])
+            return forward(chunks)
+
+        runner.forward = counted
+        scheduler = Scheduler(runner, (), speculation=speculation, clock=lambda: 0.0)
+        self.answers = Answers(scheduler)
+        self.outputs: dict[int, list[Output]] = {}
+
+    def drain(self) -> None:
+        while self.answers.scheduler.running:
+            for output in self.answers.step():
+                self.outputs.setdefault(output.id, []).append(output)
+
+
+def greedy(count: int = COUNT) -> Sampling:
+    return msgspec.structs.replace(GREEDY, max_tokens=count)
+
+
+class TestGreedy:
+    @pytest.mark.parametrize("lengths", [(33,), LENGTHS], ids=["alone", "in company"])
+    @pytest.mark.parametrize("seed", [1, 2])
+    def test_is_what_generate_says(
+        self,
+        lengths: Sequence[int],
+        seed: int,
+        made: Made,
+        model: Any,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """Guesses that are right, wrong at once, or wrong in the middle, each row for itself."""
+        texts = [
+            [*tokens, *generated(model, tokens, COUNT)]
+            for tokens in (prompt(length, seed) for length in lengths)
+        ]
+        foretold(monkeypatch, texts, seed)
+        watched = Watched(made(), measured())
+        for number, text in enumerate(texts):
+            count = COUNT - 7 * (number % 3)
+            watched.answers.scheduler.submit(submission(number, text[:-COUNT], greedy(count)))
+        watched.drain()
+        for number, text in enumerate(texts):
+            answer = text[-COUNT:][: COUNT - 7 * (number % 3)]
+            assert watched.answers.tokens[number] == answer
+        assert len(watched.drafts) < 0.75 * COUNT + len(lengths)
+        if len(lengths) > 1:
+            assert any(len({*drafts}) > 2 for drafts in watched.drafts), "all rows are alike"
+
+    def test_who_joins_and_leaves(
+        self, made: Made, model: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """While the rows of others end at different places."""
+        texts = [
+            [*tokens, *generated(model, tokens, COUNT)]
+            for tokens in (prompt(length, 5) for length in LENGTHS)
+        ]
+        foretold(monkeypatch, texts, 7)
+        runner = made()
+        watched = Watched(runner, measured())
+        scheduler = watched.answers.scheduler
+        for number, text in enumerate(texts):
+            scheduler.submit(submission(number, text[:-COUNT], greedy()))
+            for _ in range(3):
+                watched.answers.step()
+            if number == 3:
+                scheduler.cancel(1)
+        watched.answers.drain()
+        for number, text in enumerate(texts):
+            given = watched.answers.tokens[number]
+            assert given == text[-COUNT:][: len(given)]
+            assert len(given) == COUNT or number == 1
+        assert runner.usage == 0
+
+    def test_the_next_request_finds_what_was_right(self, converted: Path, model: Any) -> None:
+        """Blocks that held a wrong guess are known by nothing that was in it."""
+        with pytest.MonkeyPatch.context() as patch:
+            tokens = prompt(60)
+            text = [*tokens, *generated(model, tokens, COUNT)]
+            foretold(patch, [text], 3)
+            runner = OpenVinoRunner(converted, threads=1, precision="f32", cache_bytes=1 << 21)
+            watched = Watched(runner, measured())
+            watched.answers.scheduler.submit(submission(0, tokens, greedy()))
+            watched.drain()
+            assert watched.answers.tokens[0] == text[60:]
+        after = [*text, *prompt(9)]
+        again = Answers(Scheduler(runner, ()))
+        again.scheduler.submit(submission(1, after, greedy(8)))
+        assert again.drain().cached[1] == 96
+        assert again.tokens[1] == generated(model, after, 8)
+
+    @pytest.mark.parametrize("length", [48, 120])
+    def test_up_to_the_full_length(
+        self, length: int, made: Made, model: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Beside one that is far from it."""
+        near, far = prompt(320 - length), prompt(5)
+        texts = [[*one, *generated(model, one, length)] for one in (near, far)]
+        foretold(monkeypatch, texts, length)
+        watched = Watched(made(), measured())
+        for number, one in enumerate((near, far)):
+            watched.answers.scheduler.submit(submission(number, one, greedy(length)))
+        watched.drain()
+        assert watched.answers.tokens[0] == texts[0][320 - length :]
+        assert watched.answers.tokens[1] == texts[1][5:]
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "penalties": {"frequency_penalty": 0.4, "presence_penalty": 0.2, "repetition_penalty": 1.1},
+    "bias": {"logit_bias": {7: 3.0, 9: -5.0}},
+    "log probabilities": {"logprobs": 3},
+    "of the prompt, too": {"logprobs": 0, "prompt_logprobs": 2},
+    "drawn": {"temperature": 0.8, "seed": 5},
+    "of few": {"temperature": 1.2, "top_p": 0.9, "top_k": 40, "min_p": 0.02, "seed": 6},
+    "at least": {"temperature": 0.9, "seed": 7, "min_tokens": 30},
+}
+
+
+def held_to_a_form(count: int) -> list[Matcher]:
+    """The start of an object with a list in it, by the matcher that answers are held to."""
+    schema = (
+        '{"type": "object", "properties": {"a": {"type": "array", "items": {"enum": ["xyz"]}}}}'
+    )
+    known = Matchers(tokenizer(), VOCABULARY, [2])
+    grammar = llguidance.LLMatcher.grammar_from_json_schema(schema)
+    return [known.matcher(grammar) for _ in range(count)]
+
+
+class TestAnyWish:
+    def answered(
+        self, runner: Runner, speculation: Speculation | None, wishes: Sampling, *, form: bool
+    ) -> Watched:
+        watched = Watched(runner, speculation)
+        matchers: list[Any] = [None] * 3
+        if form:
+            matchers = list(held_to_a_form(3))
+        for number, length in enumerate((9, 40, 70)):
+            watched.answers.scheduler.submit(
+                submission(number, prompt(length), wishes, matcher=matchers[number])
+            )
+        watched.drain()
+        return watched
+
+    @pytest.mark.parametrize("kind", [*KINDS, "a form", "a form, drawn"])
+    def test_changes_nothing(self, kind: str, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+        more = KINDS.get(kind, {"temperature": 0.9, "seed": 3} if "drawn" in kind else {})
+        wishes = msgspec.structs.replace(greedy(), **more)
+        form = kind.startswith("a form")
+        expected = self.answered(made(), None, wishes, form=form)
+        texts = [
+            [*prompt(length), *expected.answers.tokens[number]]
+            for number, length in enumerate((9, 40, 70))
+        ]
+        foretold(monkeypatch, texts, 11)
+        found = self.answered(made(), measured(), wishes, form=form)
+        assert found.answers.tokens == expected.answers.tokens
+        assert found.answers.finish == expected.answers.finish
+        for number in range(3):
+            for name in ("logprobs", "prompt"):
+                told, known = (
+                    [one for output in each.outputs[number] for one in getattr(output, name)]
+                    for each in (found, expected)
+                )
+                assert [one.token for one in told] == [one.token for one in known]
+                assert [one.value for one in told] == pytest.approx(
+                    [one.value for one in known], abs=1e-4
+                )
+        assert len(found.drafts) < 0.85 * len(expected.drafts)
+
+
+@pytest.fixture(scope="module")
+def circling(llama: Path) -> Any:
+    """A model whose answers depend on what it has read but little: it repeats itself soon."""
+    model = load(llama, torch.float32, torch.device("cpu"))
+    with torch.no_grad():
+        for layer in model.model.layers:
+            layer.self_attn.o_proj.weight *= 0.0005
+            layer.mlp.down_proj.weight *= 0.0005
+    return model
+
+
+class TestGoesInCircles:
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+    def test_several_tokens_a_pass(self, circling: Any, dtype: torch.dtype) -> None:
+        """By what it has written itself, and nobody foretells it."""
+        model = circling.to(dtype)
+        prompts = [prompt(length) for length in (5, 20, 50)]
+        passes: list[int] = []
+        answers: list[dict[int, list[int]]] = []
+        for speculation in (None, measured()):
+            watched = Watched(TorchRunner(model, threads=1, cache_bytes=1 << 20), speculation)
+            for number, one in enumerate(prompts):
+                watched.answers.scheduler.submit(submission(number, one, greedy(120)))
+            watched.drain()
+            passes.append(len(watched.drafts))
+            answers.append(watched.answers.tokens)
+        assert answers[0] == answers[1]
+        assert passes[0] >= 120
+        assert passes[1] < 80
+
+
+class TestModels:
+    @pytest.mark.parametrize("kind", positions.MODELS)
+    def test_that_grow_over_a_border(self, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Where they are computed anew: no guess may reach over it."""
+        name, sizes = positions.MODELS[kind]
+        model = positions.made(name, sizes)
+        prompts = [positions.prompt(length) for length in positions.LENGTHS]
+        texts = [[*one, *positions.generated(model, one)] for one in prompts]
+        foretold(monkeypatch, texts, 2)
+        watched = Watched(TorchRunner(model, threads=1, cache_bytes=1 << 24), measured())
+        for number, one in enumerate(prompts):
+            watched.answers.scheduler.submit(submission(number, one, greedy(positions.COUNT)))
+        watched.drain()
+        for number, text in enumerate(texts):
+            assert watched.answers.tokens[number] == text[-positions.COUNT :]
+        assert any(any(drafts) for drafts in watched.drafts)
+
+    @pytest.mark.parametrize(
+        ("config", "retracts"),
+        [
+            (library.GPT2Config(n_positions=128, n_embd=32, n_layer=2, n_head=2), True),
+            (
+                library.GPTNeoConfig(
+                    hidden_size=32,
+                    num_layers=2,
+                    num_heads=2,
+                    attention_types=[[["global", "local"], 1]],
+                    window_size=8,
+                    max_position_embeddings=128,
+                ),
+                True,
+            ),
+            (library.BloomConfig(hidden_size=32, n_layer=2, n_head=4), True),
+            (library.MptConfig(d_model=32, n_layers=2, n_heads=4, max_seq_len=128), True),
+            (
+                library.MistralConfig(
+                    hidden_size=32,
+                    intermediate_size=64,
+                    num_hidden_layers=2,
+                    num_attention_heads=4,
+                    num_key_value_heads=2,
+                    max_position_embeddings=128,
+                    sliding_window=8,
+                ),
+                False,
+            ),
+            (library.MambaConfig(hidden_size=32, num_hidden_layers=2, state_size=4), False),
+        ],
+        ids=lambda value: getattr(value, "model_type", ""),
+    )
+    def test_of_many_kinds(
+        self, config: Any, retracts: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Those whose caches cannot be cut back are asked for nothing more than before."""
+        transformers.set_seed(2)
+        config.update({"vocab_size": VOCABULARY, "initializer_range": 0.3})
+        model = library.AutoModelForCausalLM.from_config(config).eval()
+        prompts = [prompt(length) for length in (3, 9, 40, 20)]
+        texts = [[*one, *generated(model, one, 24)] for one in prompts]
+        foretold(monkeypatch, texts, 4)
+        runner = TorchRunner(model, threads=1, cache_bytes=1 << 20)
+        watched = Watched(runner, measured())
+        for number, one in enumerate(prompts):
+            watched.answers.scheduler.submit(submission(number, one, greedy(24)))
+        watched.drain()
+        for number, text in enumerate(texts):
+            assert watched.answers.tokens[number] == text[-24:]
+        assert runner.can_retract is retracts
+        assert any(any(drafts) for drafts in watched.drafts) is retracts

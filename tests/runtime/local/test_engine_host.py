@@ -1,0 +1,91 @@
+"""An engine host that hangs is found, with a clock in the test's hands and a real process."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from stoker.runtime.local.engine_host import _IMPORTS_S, _PING_S, _SILENCE_S, EngineHost
+from stoker.wire.host_messages import HostReady, Pong
+from tests.runtime.pool.world import Clock
+
+DEAF = "import time; time.sleep(600)"
+IN_REAL_TIME = """
+import os, sys
+from stoker.replica import host
+try:
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+except PermissionError:
+    sys.exit(3)
+host._import_heavy = lambda: None
+host.Host.run = lambda self: sys.exit(os.sched_getscheduler(0) != os.SCHED_OTHER)
+host.main()
+"""
+
+
+class World:
+    def __init__(self, folder: Path) -> None:
+        self.clock = Clock()
+        self.host = EngineHost(folder / "host.log", lambda _id, _status: None, self.clock)
+
+    async def begin(self) -> None:
+        pipe = asyncio.subprocess.PIPE
+        self.process = await asyncio.create_subprocess_exec(sys.executable, "-c", DEAF, stdin=pipe)
+        self.host._process = self.process
+        self.host._started_at = self.clock.now
+
+    def passes(self, seconds: float) -> None:
+        """Time, with a look each second."""
+        for _ in range(int(seconds)):
+            self.clock.now += 1
+            self.host.look()
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    world = World(tmp_path)
+    await world.begin()
+    yield world
+    if world.process.returncode is None:
+        world.process.kill()
+    await world.process.wait()
+
+
+async def ended(world: World) -> int:
+    return await asyncio.wait_for(world.process.wait(), 10)
+
+
+async def test_one_that_gives_no_sign_of_life_is_ended(world: World) -> None:
+    world.host._handle(HostReady(threads=1))
+    world.passes(_PING_S + _SILENCE_S)
+    assert world.process.returncode is None
+    world.passes(1)
+    assert await ended(world) == -signal.SIGKILL
+
+
+async def test_one_that_gives_some_is_left_alone(world: World) -> None:
+    world.host._handle(HostReady(threads=1))
+    for _ in range(10):
+        world.passes(_SILENCE_S)
+        world.host._handle(Pong())
+    await asyncio.sleep(0.05)
+    assert world.process.returncode is None
+
+
+async def test_one_that_imports_for_ever_is_ended(world: World) -> None:
+    world.passes(_IMPORTS_S)
+    assert world.process.returncode is None
+    world.passes(1)
+    assert await ended(world) == -signal.SIGKILL
+
+
+def test_models_take_turns_however_the_server_was_started() -> None:
+    """As root some libraries give themselves to real time, and what they start inherits it."""
+    done = subprocess.run([sys.executable, "-c", IN_REAL_TIME], check=False, timeout=60)
+    if done.returncode == 3:
+        pytest.skip("this user may choose no real time")
+    assert done.returncode == 0

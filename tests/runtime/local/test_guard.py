@@ -1,0 +1,113 @@
+"""What replicas may hold of memory, and which are ended, with sizes that the test gives."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stoker.config import MIB
+from stoker.runtime.interface import Reason
+from stoker.runtime.local import machine
+from stoker.runtime.local.guard import ALWAYS_BYTES, AT_ONCE_BYTES, Guard
+from tests.runtime.local.test_sizing import World
+
+HOST_MIB = 300
+HOST, REPLICA = 1, 2
+
+
+class Host:
+    own_pid = HOST
+
+    def pid(self, replica_id: str) -> int:
+        return REPLICA
+
+
+class Watched(World):
+    """A replica of the estimate of 300 MiB, below a budget of 1,024 MiB."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.sizes = {HOST: HOST_MIB, REPLICA: HOST_MIB}
+        host: Any = Host()
+        self.memory = self.runtime._memory
+        self.guard = Guard(
+            host, self.runtime._residents, self.memory, lambda pid: self.sizes[pid] * MIB
+        )
+        self.guard._has_device = False
+        self.ended: list[tuple[Reason, str]] = []
+        pool: Any = self.resident.pool
+        pool.end = lambda _replica, reason, why: self.ended.append((reason, why))
+        self.guard.look()
+
+    def holds(self, mib: int) -> None:
+        self.sizes[REPLICA] = HOST_MIB + mib
+        self.guard.look()
+
+
+@pytest.fixture
+async def watched(tmp_path: Path) -> Watched:
+    return Watched(tmp_path)
+
+
+async def test_h5_a_claim_grows_with_the_model_where_memory_is_free(watched: Watched) -> None:
+    watched.holds(250)
+    assert watched.memory.held == 300 * MIB, "less than it has claimed"
+    watched.holds(800)
+    assert watched.memory.held == 800 * MIB
+    watched.measure(200)
+    assert watched.memory.held == 800 * MIB, "what it holds now, not what its heartbeats say"
+    watched.holds(200)
+    watched.measure(200)
+    assert watched.memory.held == int(200 * MIB * 1.1)
+    assert not watched.ended
+
+
+async def test_h5_the_budget_binds(watched: Watched) -> None:
+    """All of the budget is its own, or twice its claim and a little, where that is more."""
+    watched.holds(1024)
+    assert not watched.ended
+    watched.holds(1536)
+    ((reason, why),) = watched.ended
+    assert reason is Reason.MEMORY_EXCEEDED
+    assert why == (
+        "it held 1.5 GiB of memory, where it had claimed 1.0 GiB and may take 1.0 GiB at most"
+    )
+
+
+async def test_h5_what_others_work_with_is_not_its_own(watched: Watched) -> None:
+    assert watched.memory.take("rep_2", "dep_2", 700 * MIB)
+    most = 2 * 300 + ALWAYS_BYTES // MIB
+    watched.holds(most)
+    assert not watched.ended, "an estimate may be wrong by so much"
+    watched.holds(most + 1)
+    assert watched.ended
+
+
+async def test_h5_growth_at_once_is_bounded_however_much_is_free(watched: Watched) -> None:
+    watched.memory.total = 1 << 40
+    most = 4 * 300 + AT_ONCE_BYTES // MIB
+    watched.holds(most)
+    assert not watched.ended
+    watched.holds(most + 1)
+    assert watched.ended
+
+
+async def test_h5_a_language_models_cache_comes_on_top(watched: Watched) -> None:
+    watched.resident.spec = replace(watched.resident.spec, pipeline="text-generation")
+    watched.holds(1024 + 1024 // 4)
+    assert not watched.ended
+    watched.holds(1024 + 1024 // 4 + 1)
+    assert watched.ended
+
+
+def test_h5_the_kernel_is_asked() -> None:
+    import os
+
+    before = machine.own_bytes(os.getpid())
+    # So much that what else is let go of meanwhile does not matter.
+    held = b"x" * (512 * MIB)
+    after = machine.own_bytes(os.getpid())
+    assert before and after
+    assert after - before == pytest.approx(len(held), rel=0.1)
+    assert machine.own_bytes(0) is None

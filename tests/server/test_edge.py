@@ -1,0 +1,327 @@
+"""How long connections may take, and how many there may be: raw sockets against a real server."""
+
+import asyncio
+import contextlib
+import socket
+import time
+from typing import Any
+
+import httpx
+import pytest
+
+from stoker.config import Settings
+from stoker.files import service
+from stoker.server.edge.connections import Connections, Refused
+from stoker.server.edge.kernel import raise_open_files
+from stoker.server.edge.limits import IDLE_S, PROGRESS_BYTES, EdgeLimits
+from stoker.server.services import build_services
+from stoker.store.tables.files import Purpose
+from tests.server.support import (
+    ANSWER_S,
+    BODY_S,
+    CONNECTIONS,
+    END,
+    GET,
+    GIVEN_S,
+    HEAD_S,
+    MIB,
+    PER_ADDRESS,
+    POST,
+    check,
+    ended,
+    others_are_answered,
+    until,
+)
+from tests.support.raw import Answer, answers, ask, connect, read_all, read_one
+from tests.support.scraping import scrape
+from tests.support.server import Server
+
+
+@pytest.mark.fault("d1")
+class TestM9:
+    """Whoever is silent, or slow, loses the connection and nothing else is held for it."""
+
+    def test_m9_silent_connection(self, hasty: Server, operator: httpx.Client) -> None:
+        check(ask(hasty), 408, "RequestTimeoutError", "request_timeout")
+        assert ended(operator, "head_timeout") >= 1
+
+    def test_m9_dripping_head(self, hasty: Server) -> None:
+        with connect(hasty) as connection:
+            connection.settimeout(0.2)
+            connection.sendall(GET + b"x-a: ")
+            deadline, said = time.monotonic() + GIVEN_S, b""
+            while not said:
+                assert time.monotonic() < deadline
+                connection.send(b"a")
+                with contextlib.suppress(TimeoutError):
+                    said = connection.recv(4096)
+            connection.settimeout(GIVEN_S)
+            said += read_all(connection)
+        check(answers(said), 408, "RequestTimeoutError", "request_timeout")
+
+    def test_m9_time_begins_anew_with_the_next_head(self, hasty: Server) -> None:
+        with connect(hasty) as connection:
+            for _ in range(3):
+                connection.sendall(GET + b"\r\n")
+                assert read_one(connection).status == 200
+                # Longer than a head may take: between requests it is not for a head that one waits.
+                time.sleep(HEAD_S * 1.5)
+            connection.sendall(GET)
+            check(answers(read_all(connection)), 408, "RequestTimeoutError", "request_timeout")
+
+    def test_m9_slow_body(self, hasty: Server, operator: httpx.Client) -> None:
+        head = POST + b"authorization: Bearer " + hasty.operator_key.encode() + b"\r\n"
+        before = ended(operator, "body_timeout")
+        with connect(hasty) as known, connect(hasty) as chunked:
+            known.sendall(head + b"content-length: 90000\r\n\r\n ")
+            chunked.sendall(head + b"transfer-encoding: chunked\r\n\r\n5\r\n ")
+            for one in (known, chunked):
+                found = answers(read_all(one))
+                check(found, 408, "RequestTimeoutError", "request_timeout")
+        assert ended(operator, "body_timeout") == before + 2
+
+    def test_m9_slow_upload(self, hasty: Server, operator: httpx.Client) -> None:
+        with hasty.account("slow") as client:
+            body = {"display_name": "slow"}
+            artifact = client.post("/v1/model-artifacts", json=body).raise_for_status().json()
+            path = f"/v1/model-artifacts/{artifact['id']}/uploads"
+            upload = client.post(path).raise_for_status().json()["upload_id"]
+            key = client.headers["authorization"].encode()
+            head = f"PUT {path}/{upload}/files/model.safetensors HTTP/1.1\r\n".encode()
+            head += b"host: test\r\ncontent-length: 1000000\r\nauthorization: " + key + b"\r\n\r\n"
+            found = ask(hasty, head, b"a" * 5000, b"a", pause_s=0.1)
+            check(found, 408, "RequestTimeoutError", "request_timeout")
+            # The handler has ended: its session can be given up, which waits for that.
+            client.delete(f"{path}/{upload}").raise_for_status()
+
+    def test_m9_body_that_makes_progress(self, hasty: Server) -> None:
+        """It takes longer than the limit in all."""
+        key = hasty.operator_key.encode()
+        piece = b" " * PROGRESS_BYTES
+        length = f"content-length: {5 * len(piece) + 2}\r\n".encode()
+        head = POST + b"authorization: Bearer " + key + b"\r\n" + length
+        found = ask(hasty, head + END, *[piece] * 5, b"{}", pause_s=BODY_S / 4)
+        assert [one.status for one in found] == [400]
+        assert "'account_id' is required" in found[0].error["message"]
+
+    def test_m9_body_after_its_answer(self, hasty: Server, operator: httpx.Client) -> None:
+        """Said 401 already: a body that never ends holds nothing."""
+        before = ended(operator, "body_timeout")
+        with connect(hasty) as connection:
+            connection.sendall(POST + b"content-length: 90000\r\n\r\n ")
+            assert [one.status for one in answers(read_all(connection))] == [401]
+        assert ended(operator, "body_timeout") == before + 1
+
+    def test_m9_silent_ones_in_number(self, hasty: Server, operator: httpx.Client) -> None:
+        with contextlib.ExitStack() as stack:
+            silent = [stack.enter_context(connect(hasty)) for _ in range(PER_ADDRESS // 2)]
+            others_are_answered(hasty)
+            for one in silent:
+                check(answers(read_all(one)), 408, "RequestTimeoutError", "request_timeout")
+        until(operator, "stoker_connections_open", 1)
+
+
+@pytest.mark.fault("d2")
+class TestReaderThatNeverReads:
+    @pytest.fixture
+    async def download(self, hasty: Server) -> Any:
+        """A request for a file that fits no buffer of the kernel's."""
+        platform = build_services(Settings(data_dir=hasty.data_dir)).platform
+        with hasty.account("unread") as client:
+            (file,) = await service.store(
+                platform,
+                account_id=client.account_id,  # type: ignore[attr-defined]
+                deployment_id="dep_1",
+                purpose=Purpose.VIDEO,
+                contents=[bytes(64 * MIB)],
+                content_type="video/mp4",
+            )
+            key = client.headers["authorization"]
+            yield f"GET /v1/files/{file.id}/content HTTP/1.1\r\nauthorization: {key}\r\n".encode()
+        await platform.media.close()
+        await platform.database.close()
+
+    ROUTE = "/v1/files/{file_id}/content"
+
+    def served(self, operator: httpx.Client) -> float:
+        return scrape(operator).get("stoker_http_requests_total", route=self.ROUTE)
+
+    @pytest.mark.parametrize("ahead", [0, 1])
+    def test_m9_its_connection_and_its_work_end(
+        self, hasty: Server, operator: httpx.Client, download: bytes, ahead: int
+    ) -> None:
+        """Also where another request waits behind the one that is answered."""
+        before, served = ended(operator, "answer_timeout"), self.served(operator)
+        request = download + b"host: test\r\n\r\n"
+        with connect(hasty, receive_bytes=4096) as connection:
+            connection.sendall(request * (1 + ahead))
+            until(operator, "stoker_connections_ended_total", before + 1, reason="answer_timeout")
+            # The handler has ended; the one that waited behind it never began.
+            until(operator, "stoker_http_requests_total", served + 1, route=self.ROUTE)
+            found = read_all(connection)
+        assert found.startswith(b"HTTP/1.1 200") and len(found) < 64 * MIB
+        until(operator, "stoker_connections_open", 1)
+
+    def test_m9_one_that_closes_behind_the_answer(
+        self, hasty: Server, operator: httpx.Client, download: bytes
+    ) -> None:
+        """All is written to the transport, which would wait for ever until it is read."""
+        before = ended(operator, "answer_timeout")
+        ranged = download + b"range: bytes=0-60000\r\nhost: test\r\n" + END
+        with connect(hasty, receive_bytes=4096) as connection:
+            connection.sendall(download + b"range: bytes=0-8000000\r\nhost: test\r\n" + END)
+            until(operator, "stoker_connections_ended_total", before + 1, reason="answer_timeout")
+        (found,) = ask(hasty, ranged)
+        assert (found.status, len(found.body)) == (206, 60001)
+
+    def test_m9_slow_reader_gets_it_all(self, hasty: Server, download: bytes) -> None:
+        """Slower than the limit in all, but never without progress."""
+        with connect(hasty, receive_bytes=64 * 1024) as connection:
+            connection.sendall(download + b"range: bytes=0-12000000\r\nhost: test\r\n" + END)
+            found, began = bytearray(), time.monotonic()
+            while piece := connection.recv(1 << 18):
+                found += piece
+                if time.monotonic() - began < 3 * ANSWER_S:
+                    time.sleep(ANSWER_S / 8)
+        (whole,) = answers(bytes(found))
+        assert (whole.status, len(whole.body)) == (206, 12_000_001)
+
+
+class TestPlaces:
+    def hold(self, server: Server, source: str = "") -> socket.socket:
+        """A connection with a request under way: its body is awaited."""
+        connection = connect(server, source)
+        key = server.operator_key.encode()
+        head = POST + b"authorization: Bearer " + key + b"\r\nexpect: 100-continue\r\n"
+        connection.sendall(head + b"content-length: 90000\r\n\r\n")
+        assert connection.recv(100).startswith(b"HTTP/1.1 100")
+        return connection
+
+    def refused(self, server: Server, source: str = "") -> Answer:
+        with connect(server, source) as connection:
+            connection.sendall(GET + b"\r\n")
+            found = answers(read_all(connection))
+        answer = check(found, 503, "CapacityError", "too_many_connections")
+        assert int(answer.headers["retry-after"]) >= 1
+        return answer
+
+    def test_m9_of_one_address(self, hasty: Server, operator: httpx.Client) -> None:
+        operator.get("/health")
+        with contextlib.ExitStack() as stack:
+            for _ in range(PER_ADDRESS):
+                stack.enter_context(self.hold(hasty, "127.0.0.2"))
+            before = scrape(operator).get("stoker_connections_refused_total", reason="address")
+            assert "from this address" in self.refused(hasty, "127.0.0.2").error["message"]
+            others_are_answered(hasty)
+            found = scrape(operator).get("stoker_connections_refused_total", reason="address")
+            assert found == before + 1
+        until(operator, "stoker_connections_open", 1)
+
+    def test_m9_in_all(self, hasty: Server, operator: httpx.Client) -> None:
+        operator.get("/health")
+        with contextlib.ExitStack() as stack:
+            for at in range(CONNECTIONS):
+                stack.enter_context(self.hold(hasty, f"127.0.0.{2 + at % 2}"))
+            assert "to this server" in self.refused(hasty, "127.0.0.4").error["message"]
+        until(operator, "stoker_connections_open", 1)
+        assert scrape(operator).get("stoker_connections_refused_total", reason="server") >= 1
+
+    def test_m9_idle_ones_give_way_the_oldest_first(
+        self, hasty: Server, operator: httpx.Client
+    ) -> None:
+        operator.get("/health")
+        before = ended(operator, "gave_way")
+        with contextlib.ExitStack() as stack:
+            idle = [stack.enter_context(connect(hasty, "127.0.0.2")) for _ in range(2)]
+            for one in idle:
+                one.sendall(GET + b"\r\n")
+                assert read_one(one).status == 200
+            for _ in range(PER_ADDRESS - 2):
+                stack.enter_context(self.hold(hasty, "127.0.0.2"))
+            late = stack.enter_context(connect(hasty, "127.0.0.2"))
+            late.sendall(GET + b"\r\n")
+            assert read_one(late).status == 200
+            assert idle[0].recv(1) == b""
+            idle[1].sendall(GET + b"\r\n")
+            assert read_one(idle[1]).status == 200
+            assert ended(operator, "gave_way") == before + 1
+        until(operator, "stoker_connections_open", 1)
+
+    def test_m9_a_thousand_from_one_address(self, gateway: Server) -> None:
+        """Streams behind a reverse proxy, with the defaults: none gives way to another."""
+        raise_open_files()
+        with contextlib.ExitStack() as stack:
+            made = [stack.enter_context(connect(gateway)) for _ in range(1000)]
+            for _ in range(2):
+                for one in made:
+                    one.sendall(GET + b"\r\n")
+                assert {read_one(one).status for one in made} == {200}
+            others_are_answered(gateway)
+            # They come at once, and are short: a thousand steps in one turn of the loop are no long
+            # one.
+            gateway.held_loop()
+
+
+class TestConnections:
+    """The book of connections, without any."""
+
+    class One:
+        def __init__(self) -> None:
+            self.gave_way = False
+            self.checked: list[float] = []
+
+        def check(self, now: float) -> None:
+            self.checked.append(now)
+
+        def give_way(self) -> None:
+            self.gave_way = True
+
+    def limits(self, **given: int) -> EdgeLimits:
+        places = {"connections": 4, "per_address": 2, **given}
+        return EdgeLimits(**places, head_s=1, body_s=1, answer_s=1)
+
+    async def test_places_come_back(self) -> None:
+        connections = Connections(self.limits())
+        for _ in range(50):
+            one = self.One()
+            assert connections.admit(one, "192.0.2.1") is None
+            connections.work(one)
+            connections.forget(one)
+            connections.forget(one)
+        counted = {family.name: family.samples for family in await connections.collect()}
+        assert [sample.value for sample in counted["stoker_connections_open"]] == [0]
+
+    async def test_an_ipv6_network_is_one_address(self) -> None:
+        connections = Connections(self.limits())
+        hosts = ["2001:db8::1", "2001:db8::2:1", "2001:db8::3", "2001:db8:0:1::1"]
+        refused = []
+        for host in hosts:
+            one = self.One()
+            refused.append(connections.admit(one, host))
+            connections.work(one)
+        assert refused == [None, None, Refused.ADDRESS, None]
+        assert connections.admit(self.One(), "::ffff:192.0.2.1") is None
+        assert connections.admit(self.One(), "192.0.2.2") is None  # the one before gave way
+
+    async def test_a_server_held_up_reads_before_it_judges(self) -> None:
+        connections, one = Connections(self.limits()), self.One()
+        connections.admit(one, "192.0.2.1")
+        began = asyncio.get_running_loop().time()
+        for after in (1.0, 1.5, 90.0, 90.1, 90.2):
+            connections.sweep(began + after)
+        assert one.checked == [began + 1.0, began + 1.5, began + 90.1]
+
+    async def test_any_number_from_one_address(self) -> None:
+        connections = Connections(self.limits(per_address=0))
+        ones = [self.One() for _ in range(5)]
+        for one in ones[:4]:
+            assert connections.admit(one, "192.0.2.1") is None
+            connections.work(one)
+        assert connections.admit(ones[4], "192.0.2.1") is Refused.SERVER
+
+    def test_files_bound_the_default(self) -> None:
+        settings = Settings(_env_file=None)  # type: ignore[call-arg]
+        assert EdgeLimits.of(settings, 1_000).connections == 800
+        assert EdgeLimits.of(settings, 65_536).connections == 10_000
+        assert EdgeLimits.of(settings, 65_536).per_address >= 1_000
+        assert IDLE_S == 75

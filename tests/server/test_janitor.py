@@ -1,0 +1,24 @@
+"""Upkeep goes on whatever the wall clock says."""
+
+from datetime import timedelta
+from pathlib import Path
+
+from stoker.files.service import BLOBS, STRAY_AFTER
+from stoker.ids import Prefix, new_id
+from stoker.server.janitor import STRAYS_EVERY_S, Janitor
+from stoker.store import db
+from tests.support.app import serving
+
+
+async def test_strays_go_though_the_clock_was_ahead(tmp_path: Path) -> None:
+    now = 0.0
+    async with serving(tmp_path / "data") as app:
+        services = app.services
+        blobs = services.platform.blobs
+        janitor = Janitor(services.platform, services.keyring, services.agents, clock=lambda: now)
+        await janitor.sweep(db.now() + timedelta(days=365))
+        stray = f"{BLOBS}{new_id(Prefix.FILE)}"
+        blobs.write(stray, b"of a server that was killed")
+        now += STRAYS_EVERY_S
+        await janitor.sweep(db.now() + 2 * STRAY_AFTER)
+        assert await blobs.keys(BLOBS) == []

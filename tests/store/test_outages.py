@@ -1,0 +1,160 @@
+"""A database that is locked, slow, or gone and back, under the whole app."""
+
+import asyncio
+import os
+import signal
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import httpx
+import pytest
+from sqlalchemy import text
+
+from stoker.store import sqlite, waiting
+from tests.deployments.support import DEPLOYMENTS, check_error
+from tests.support import postgres
+from tests.support.app import App, serving
+from tests.support.machines import NER
+
+KEYS, MODELS, ARTIFACTS = "/v1/api-keys", "/v1/models", "/v1/model-artifacts"
+BUSY_MS = 300
+BODY = {"scope": "account"}
+
+
+@pytest.fixture
+async def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[App]:
+    pragmas = (*sqlite._PRAGMAS, f"busy_timeout={BUSY_MS}")
+    monkeypatch.setattr(sqlite, "_PRAGMAS", pragmas)
+    async with serving(tmp_path / "data", source_dirs=[NER]) as app:
+        yield app
+
+
+class TestSqlite:
+    """Another process, such as an operator's backup, holds the writer's lock."""
+
+    @pytest.mark.fault("c3")
+    async def test_locked(self, app: App, tmp_path: Path) -> None:
+        client = await app.account()
+        with closing(
+            sqlite3.connect(tmp_path / "data" / "stoker.db", isolation_level=None)
+        ) as held:
+            held.execute("BEGIN IMMEDIATE")
+            refused = await client.post(KEYS, json=BODY)
+            check_error(refused, 503, "CapacityError", "database_unavailable")
+            assert refused.headers["retry-after"] == "2"
+            # Who only reads is not held up.
+            assert (await client.get(KEYS)).status_code == 200
+            held.execute("ROLLBACK")
+        assert (await client.post(KEYS, json=BODY)).status_code == 201
+        assert len((await client.get(KEYS)).json()["data"]) == 2
+
+    @pytest.mark.fault("c4")
+    async def test_slow(self, app: App, tmp_path: Path) -> None:
+        """Shorter than it is waited for: nobody is refused, and each write is made once."""
+        client = await app.account()
+        with closing(
+            sqlite3.connect(tmp_path / "data" / "stoker.db", isolation_level=None)
+        ) as held:
+            held.execute("BEGIN IMMEDIATE")
+            asking = [asyncio.create_task(client.post(KEYS, json=BODY)) for _ in range(4)]
+            await asyncio.wait(asking, timeout=BUSY_MS / 3000)
+            assert not any(one.done() for one in asking)
+            held.execute("ROLLBACK")
+        assert [(await one).status_code for one in asking] == [201] * 4
+        assert len((await client.get(KEYS)).json()["data"]) == 5
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[postgres.Cluster]:
+    with postgres.cluster() as found:
+        yield found
+
+
+@pytest.fixture
+async def on_postgres(cluster: postgres.Cluster, tmp_path: Path) -> AsyncIterator[App]:
+    async with serving(tmp_path / "data", database_url=cluster.url, key_cache_s=60) as app:
+        yield app
+
+    @pytest.mark.fault("c3")
+    async def test_events_of_deployments_wait(
+        self,
+        app: App,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        monkeypatch.setattr(waiting, "RETRY_S", 0.01)
+        client = await app.account()
+        body = {"model": "tagger", "source": str(NER)}
+        made = await client.post(DEPLOYMENTS, json=body)
+        events = f"{DEPLOYMENTS}/{made.raise_for_status().json()['id']}/events"
+        with closing(
+            sqlite3.connect(tmp_path / "data" / "stoker.db", isolation_level=None)
+        ) as held:
+            held.execute("BEGIN IMMEDIATE")
+            answer = await client.post(
+                "/v1/classifications/token", json={"model": "tagger", "inputs": "Ada"}
+            )
+            assert answer.status_code == 200
+            # Tried more than once.
+            await asyncio.sleep(3 * BUSY_MS / 1000)
+            assert "ready" not in await statuses(client, events)
+            held.execute("ROLLBACK")
+        async with asyncio.timeout(10):
+            while (seen := await statuses(client, events))[:1] != ["ready"]:
+                await asyncio.sleep(0.02)
+        assert seen.count("ready") == 1
+        told = [one.getMessage() for one in caplog.records if "tried again" in one.getMessage()]
+        assert told == ["events of deployments could not be written; it is tried again until done"]
+
+
+async def statuses(client: httpx.AsyncClient, events: str) -> list[str]:
+    """Of what a deployment has come through, the latest first."""
+    found = (await client.get(events)).raise_for_status().json()["data"]
+    return [one["status"] for one in found]
+
+
+class TestPostgres:
+    @pytest.mark.fault("c5")
+    async def test_gone_and_back(self, on_postgres: App, cluster: postgres.Cluster) -> None:
+        client = await on_postgres.account()
+        made = (await client.post(ARTIFACTS, json={"display_name": "ner"})).json()
+        cluster.stop()
+        try:
+            for method, path in (("POST", KEYS), ("GET", KEYS), ("GET", ARTIFACTS)):
+                answer = await client.request(method, path, json=BODY if method == "POST" else None)
+                check_error(answer, 503, "CapacityError", "database_unavailable")
+            # What needs no database is answered, as long as a key that was checked is trusted.
+            assert (await client.get(MODELS)).status_code == 200
+        finally:
+            cluster.start()
+        assert (await client.get(f"{ARTIFACTS}/{made['id']}")).json() == made
+        assert (await client.post(KEYS, json=BODY)).status_code == 201
+        await on_postgres.services.metering.tick()
+
+    @pytest.mark.fault("c4")
+    async def test_stands_still(self, on_postgres: App) -> None:
+        """Whoever needs it waits, nobody else does, and what was asked is done once."""
+        client = await on_postgres.account()
+        assert (await client.get(MODELS)).status_code == 200
+        database = on_postgres.services.platform.database
+        async with database.reading() as session:
+            rows = await session.scalars(
+                text("SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend'")
+            )
+            pids = [int(pid) for pid in rows]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            asking = asyncio.create_task(client.post(KEYS, json=BODY))
+            await asyncio.wait([asking], timeout=0.3)
+            assert not asking.done()
+            async with asyncio.timeout(30):
+                assert (await client.get(MODELS)).status_code == 200
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+        assert (await asking).status_code == 201
+        assert len((await client.get(KEYS)).json()["data"]) == 2

@@ -1,0 +1,62 @@
+"""The whole app in the tests' own process, where they can see and hold up what it does."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+from fastapi import FastAPI
+
+from stoker.config import Settings
+from stoker.keys import service as keys
+from stoker.keys.schemas import KeyCreate
+from stoker.server.app import create_app
+from stoker.server.services import Services, running
+from stoker.web.principal import Scope
+from tests.support.contract import check
+
+
+@dataclass
+class App:
+    app: FastAPI
+    services: Services
+    operator_key: str
+
+    def client(self, key: str) -> httpx.AsyncClient:
+        return httpx.AsyncClient(
+            transport=httpx.ASGITransport(app=self.app),
+            base_url="http://stoker",
+            headers={"authorization": f"Bearer {key}"},
+            event_hooks={"response": [_checked]},
+        )
+
+    async def account(self, name: str = "test") -> httpx.AsyncClient:
+        """A client with a new account's key."""
+        async with self.client(self.operator_key) as operator:
+            made = await operator.post("/v1/accounts", json={"name": name})
+            account_id = made.raise_for_status().json()["id"]
+            body = {"scope": "account", "account_id": account_id}
+            key = await operator.post("/v1/api-keys", json=body)
+        client = self.client(key.raise_for_status().json()["key"])
+        client.account_id = account_id  # type: ignore[attr-defined]
+        return client
+
+
+@contextlib.asynccontextmanager
+async def serving(data_dir: Path, **settings: Any) -> AsyncIterator[App]:
+    """It has a runtime of the tests' own, and loads no model until one is called."""
+    chosen = {"runtime": "tests.runtime.in_process:InProcessRuntime", **settings}
+    app = create_app(Settings(data_dir=data_dir, **chosen))
+    services: Services = app.state.services
+    async with running(services):
+        async with services.platform.database.transaction() as session:
+            # A database that several tests share has one already, whose secret nobody knows.
+            key, secret = keys.issue(session, None, KeyCreate(scope=Scope.OPERATOR))
+        yield App(app, services, keys.whole(key, secret))
+
+
+async def _checked(response: httpx.Response) -> None:
+    await response.aread()
+    check(response)

@@ -1,0 +1,52 @@
+"""A task whose stages do what an input says: code of an attacker's, in a replica as it serves.
+
+The folder is what a package leaves in site-packages; a server finds it by its PYTHONPATH.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel
+
+from stoker.stages.base import Sample
+from stoker.stages.text import TextStages
+from stoker.tasks.base import Task, TaskRequest
+from stoker.tasks.inputs import TextInputs
+
+
+class Intrusion(TaskRequest):
+    inputs: TextInputs
+
+
+class Said(BaseModel):
+    said: str
+
+
+class IntruderStages(TextStages):
+    auto_class = "AutoModel"
+    _said = ""
+
+    def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
+        import attacks
+
+        self._said = attacks.said(item)
+        return super().preprocess("a", parameters)
+
+    def postprocess(
+        self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
+    ) -> Any:
+        return {"said": self._said}
+
+
+TASK = Task(
+    pipeline="intrusion",
+    path="/v1/toys/intrusion",
+    summary="Break out",
+    request=Intrusion,
+    result=Said,
+    architectures=("BertModel",),
+    families=("bert",),
+    example={"inputs": "{}"},
+    example_result={"said": ""},
+    stages=IntruderStages,
+)

@@ -1,0 +1,84 @@
+"""The page of benchmarks and the README's table say what the result files say."""
+
+import copy
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import report
+from bench.common import ROOT
+
+RESULTS = report.read()
+
+
+def test_page_is_current() -> None:
+    assert report.PAGE.read_text() == report.page(RESULTS)
+
+
+def test_the_readmes_table_is_current() -> None:
+    text = report.README.read_text()
+    assert report.with_table(text, RESULTS) == text
+    assert " x |" in text.partition(report.BEGIN)[2].partition(report.END)[0]
+
+
+def test_headlines_name_series_that_there_are() -> None:
+    for one in report.HEADLINES:
+        if result := RESULTS.get(one.result):
+            assert one.label in [series["label"] for series in result["series"]]
+
+
+def test_no_path_of_a_machine_is_kept() -> None:
+    for path in report.KEPT.iterdir():
+        assert not re.search(r"/(?:work|home|root|tmp|check)/", path.read_text()), path.name
+
+
+def test_plots_are_there() -> None:
+    for name in re.findall(r"\(performance/([a-z_]+\.svg)\)", report.PAGE.read_text()):
+        assert (report.KEPT / name).read_text().startswith("<?xml")
+
+
+def result(**changes: Any) -> dict[str, Any]:
+    found = copy.deepcopy(dict(next(iter(RESULTS.values()))))
+    return {**found, "name": "made", "quick": False, "rounds": 3, **changes}
+
+
+@pytest.mark.parametrize(
+    ("given", "is_taken"),
+    [
+        ({"finished_at": "2026-02-01T00:00:00+00:00"}, True),
+        ({"finished_at": "2025-12-01T00:00:00+00:00"}, False),
+        ({"finished_at": "2026-02-01T00:00:00+00:00", "rounds": 2}, False),
+        ({"finished_at": "2026-02-01T00:00:00+00:00", "quick": True}, False),
+    ],
+)
+def test_what_is_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], is_taken: bool
+) -> None:
+    new, kept = tmp_path / "new", tmp_path / "kept"
+    monkeypatch.setattr(report, "RESULTS", new)
+    monkeypatch.setattr(report, "KEPT", kept)
+    for folder, one in ((new, given), (kept, {"finished_at": "2026-01-01T00:00:00+00:00"})):
+        folder.mkdir()
+        (folder / "made.json").write_text(json.dumps(result(**one)))
+    report.take_over()
+    (found,) = report.read().values()
+    assert (found["finished_at"] == given["finished_at"]) is is_taken
+    assert report.read()["made"]["name"] == "made"
+
+
+def test_a_missed_aim_is_told() -> None:
+    series = {
+        "label": "ours / theirs",
+        "unit": "x",
+        "median": 0.5,
+        "min": 0.4,
+        "max": 0.6,
+        "aim": "≥ 1",
+        "verdict": "MISSED",
+    }
+    page = report.page({"made": result(series=[series])})
+    assert "| ours / theirs | 0.5 | 0.4 | 0.6 | x | ≥ 1: MISSED |" in page
+    assert ROOT.name and "![" not in page

@@ -1,0 +1,98 @@
+"""The table of docs/faults.md: what goes wrong around a server, what comes of it, and the tests
+that try it. A test says which faults it tries by the marker `fault`.
+
+`python -m tools.faults` writes the page; tests/test_fault_list.py compares.
+"""
+
+from dataclasses import dataclass
+
+from tools.marks import ROOT, marked, shown
+
+PAGE = ROOT / "docs" / "faults.md"
+MARKER = "fault"
+
+
+@dataclass(frozen=True)
+class Fault:
+    name: str
+    outcome: str
+
+
+_RETRIED = "what was not begun is retried, what was gets a 503 `worker_lost`; the next call works"
+_ONE_WINS = "one of them wins, the other is told so"
+
+FAULTS: dict[str, Fault] = {
+    "a1": Fault("a replica is killed in the middle of a batch", _RETRIED),
+    "a2": Fault(
+        "a replica is killed in the middle of a stream",
+        "the stream ends with an event `error`; runs of agents do the step anew",
+    ),
+    "a3": Fault(
+        "a replica is killed while it loads", "told when to come again; the next call works"
+    ),
+    "a4": Fault(
+        "a replica has no more memory",
+        "a 503; the deployment says so, and is not started again at once",
+    ),
+    "a5": Fault("a replica stands still (SIGSTOP)", "it is replaced, and its requests are retried"),
+    "b1": Fault(
+        "the server is killed in the middle of an upload",
+        "whole parts stay, and the client goes on behind them",
+    ),
+    "b2": Fault("… of completing one", "it is open or ready afterwards, and can be completed"),
+    "b3": Fault("… of a job that makes a video", "the job is done anew, and ends once"),
+    "b4": Fault("… of a run of an agent", "the run goes on; nothing that was seen is unsaid"),
+    "b5": Fault("… of writing to the ledger", "all of it or nothing; nothing is charged twice"),
+    "c1": Fault("the disk is full while files are uploaded", "a 503; what was taken stays"),
+    "c2": Fault("… while a result is written", "a 503, or the job is tried again; no byte is left"),
+    "c3": Fault("the database is locked", "a 503 `database_unavailable`; readers go on"),
+    "c4": Fault("the database is slow", "those who need it wait, nobody else does"),
+    "c5": Fault("the database goes and comes back", "a 503 until then; nothing has to be done"),
+    "d1": Fault("clients that send slowly", "told so after a time, and cut off"),
+    "d2": Fault("clients that never read", "cut off, and their work ends"),
+    "d3": Fault("clients that go away at every stage", "their work ends; nothing is left of it"),
+    "d4": Fault("clients that send requests without reading answers", "answered in order; bounded"),
+    "e1": Fault("two uploads of one artifact at once", _ONE_WINS),
+    "e2": Fault("an artifact or deployment is deleted while it is deployed", _ONE_WINS),
+    "e3": Fault("a deployment of an artifact that is being uploaded", _ONE_WINS),
+    "e4": Fault("a run is deleted while it writes events", "nothing of it is left"),
+    "e5": Fault(
+        "a key is revoked in the middle of a stream",
+        "what has begun ends where it began; the next request is refused",
+    ),
+    "f1": Fault(
+        "clocks jump by up to a day, either way",
+        "memory costs what was held; storage nothing twice",
+    ),
+    "f2": Fault("two servers on one database", "each thing is done once, and charged once"),
+}
+
+
+def page() -> str:
+    """docs/faults.md as it must be."""
+    tried = marked(MARKER)
+    rows = [
+        f"| {mark} | {fault.name} | {fault.outcome} | {shown(tried.get(mark, []))} |"
+        for mark, fault in FAULTS.items()
+    ]
+    return "\n".join(
+        [
+            "# Faults to survive",
+            "",
+            "What goes wrong around a server, what comes of it, and the tests that try it: those",
+            "marked `fault(mark)`, all of which `pytest -m fault` runs. Those with chance in them",
+            "take a seed (Hypothesis prints its own), and `STOKER_TEST_EXAMPLES=20` has them try",
+            "20 times as long. `python -m tools.faults` writes this.",
+            "",
+            "There is no object store to fail: blobs are files in the data folder.",
+            "",
+            "| # | fault | what comes of it | tests |",
+            "|---|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

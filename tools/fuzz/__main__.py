@@ -1,0 +1,228 @@
+"""`python -m tools.fuzz --program PATH --calls 20 --seed 1`: exit code 0 where all was right."""
+
+import argparse
+import json
+import mimetypes
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from stoker.demo.examples import EXAMPLES, MEDIA_CALLS
+from stoker.tasks.registry import TASKS
+from stoker.telemetry.loop_watch import HELD
+
+ROOT = Path(__file__).parents[2]
+DEMO = ROOT / "stoker" / "demo"
+MODELS, MEDIA = DEMO / "models", DEMO / "media"
+CHAT = {"messages": [{"role": "user", "content": "What is the capital of France?"}]}
+OF_CHAT = {
+    "/v1/chat/completions": CHAT,
+    "/v1/completions": {"prompt": "The capital of France is"},
+    "/v1/responses": {"input": "What is the capital of France?"},
+    "/v1/responses/input_tokens": {"input": "What is the capital of France?"},
+}
+CHECKS = (
+    "not_a_server_error",
+    "status_code_conformance",
+    "content_type_conformance",
+    "response_schema_conformance",
+)
+CONFIG = """
+[checks.not_a_server_error]
+expected-statuses = ["2xx", "3xx", "4xx", "503", "504"]
+"""
+SETTINGS = {
+    "STOKER_SOURCE_DIRS": json.dumps([str(MODELS)]),
+    "STOKER_REPLICA_THREADS": "1",
+    # A made-up call may ask for hours of work.
+    "STOKER_INFERENCE_TIMEOUT_S": "5",
+    "STOKER_LOOP_STEP_LIMIT_MS": "100",
+    "STOKER_LOG_LEVEL": "warning",
+}
+_START_S = 120.0
+_LOAD_S = 300.0
+
+
+@dataclass(frozen=True)
+class Key:
+    name: str
+    key: str
+
+
+def main() -> int:
+    asked = argparse.ArgumentParser()
+    asked.add_argument("--program", type=Path, required=True, help="Schemathesis' own.")
+    asked.add_argument("--calls", type=int, default=20)
+    asked.add_argument("--seed", type=int, default=1)
+    asked.add_argument("--report", type=Path, help="Where to write what was seen, as JSON.")
+    given = asked.parse_args()
+    # Else nobody would end the server.
+    signal.signal(signal.SIGTERM, _end)
+    with tempfile.TemporaryDirectory(prefix="stoker-fuzz-") as folder:
+        place = Path(folder)
+        server = _started(place)
+        try:
+            found = _fuzz(given, place)
+        finally:
+            server.terminate()
+            server.wait(60)
+    if given.report:
+        given.report.write_text(json.dumps(found, indent=1) + "\n")
+    print(json.dumps(found, indent=1))
+    return int(bool(found["keys_that_failed"] or found["server_errors"] or found["held_loop"]))
+
+
+def _fuzz(given: argparse.Namespace, place: Path) -> dict[str, Any]:
+    base_url = json.loads((place / "data" / "server.json").read_text())["base_url"]
+    operator = (place / "data" / "operator-key").read_text().strip()
+    (place / "schemathesis.toml").write_text(CONFIG)
+    keys, world = _world(base_url, operator)
+    (place / "world.json").write_text(json.dumps(world))
+    began = time.monotonic()
+    failed = [key.name for key in keys if _run(given, place, base_url, key)]
+    seconds = time.monotonic() - began
+    with httpx.Client(base_url=base_url, headers=_bearer(operator)) as client:
+        text = client.get("/metrics").raise_for_status().text
+    families = {one.name: one for one in text_string_to_metric_families(text)}
+    statuses: Counter[str] = Counter()
+    for sample in families["stoker_http_requests"].samples:
+        if sample.name.endswith("_total"):
+            statuses[sample.labels["status"]] += int(sample.value)
+    log = (place / "server.log").read_text()
+    longest = families["stoker_event_loop_longest_step_seconds"].samples[0].value
+    return {
+        "seed": given.seed,
+        "calls": sum(statuses.values()),
+        "answers": dict(sorted(statuses.items())),
+        "seconds": round(seconds),
+        "keys_that_failed": failed,
+        # The log has those, too, whose answer had begun.
+        "server_errors": max(statuses["500"], log.count('"event": "request failed"')),
+        "held_loop": [line for line in log.splitlines() if HELD in line][:20],
+        "longest_step_ms": round(1000 * longest),
+    }
+
+
+def _end(_signal: int, _frame: object) -> None:
+    sys.exit(143)
+
+
+def _bearer(key: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"}
+
+
+def _started(place: Path) -> "subprocess.Popen[bytes]":
+    data_dir, log = place / "data", place / "server.log"
+    with log.open("wb") as output:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "stoker", "serve", "--port", "0", "--data-dir", str(data_dir)],
+            env={**os.environ, **SETTINGS},
+            stdout=output,
+            stderr=output,
+        )
+    deadline = time.monotonic() + _START_S
+    while not (data_dir / "server.json").exists():
+        if server.poll() is not None or time.monotonic() > deadline:
+            server.kill()
+            raise RuntimeError(f"the server did not start: {log.read_text()[-2000:]}")
+        time.sleep(0.1)
+    return server
+
+
+def _world(base_url: str, operator_key: str) -> tuple[list[Key], dict[str, Any]]:
+    """The keys, and what there is: every model of the demo, and good calls of them."""
+    with httpx.Client(base_url=base_url, headers=_bearer(operator_key), timeout=60) as client:
+        account = client.post("/v1/accounts", json={"name": "fuzz"}).raise_for_status().json()
+        body: dict[str, Any] = {"scope": "account", "account_id": account["id"]}
+        key = client.post("/v1/api-keys", json=body).raise_for_status().json()["key"]
+        client.headers.update(_bearer(key))
+        made = [_deploy(client, folder) for folder in sorted(MODELS.iterdir()) if folder.is_dir()]
+        _wait(client, made)
+        body = {"scope": "deployment", "deployment_ids": [one["id"] for one in made]}
+        narrow = client.post("/v1/api-keys", json=body).raise_for_status().json()["key"]
+        client.headers.update(_bearer(operator_key))
+        own = client.get("/v1/api-keys", params={"order": "asc"}).raise_for_status().json()
+    keys = [
+        Key("an account's", key),
+        Key("a deployment's", narrow),
+        Key("none", "sk-0-' OR 1=1 --"),
+        Key("the operator's", operator_key),
+    ]
+    there = {
+        "deployment_id": [{"deployment_id": one["id"]} for one in made],
+        "account_id": [{"account_id": account["id"]}],
+    }
+    own_key_id = next(one["id"] for one in own["data"] if one["scope"] == "operator")
+    return keys, {"calls": _calls(), "there": there, "own_key_id": own_key_id}
+
+
+def _deploy(client: httpx.Client, folder: Path) -> dict[str, Any]:
+    # Loaded at once, so that calls meet models that are there.
+    body = {"model": folder.name, "source": str(folder), "readiness": "warm"}
+    return client.post("/v1/deployments", json=body).raise_for_status().json()
+
+
+def _wait(client: httpx.Client, made: list[dict[str, Any]]) -> None:
+    deadline = time.monotonic() + _LOAD_S
+    for one in made:
+        while time.monotonic() < deadline:
+            found = client.get(f"/v1/deployments/{one['id']}").raise_for_status().json()
+            if found["status"] == "ready":
+                break
+            time.sleep(0.2)
+        else:
+            raise RuntimeError(f"{one['model']} is not ready")
+
+
+def _calls() -> dict[str, list[dict[str, Any]]]:
+    """Path → good calls."""
+    found: dict[str, list[dict[str, Any]]] = {
+        path: [{"model": "tiny-chat", "body": body, "files": {}}] for path, body in OF_CHAT.items()
+    }
+    examples = [(TASKS[name].path, one) for name, one in EXAMPLES.items()]
+    for path, one in [*examples, *MEDIA_CALLS.items()]:
+        files = {
+            name: {"path": str(MEDIA / file), "type": mimetypes.guess_type(file)[0]}
+            for name, file in one.files.items()
+        }
+        call = {"model": one.model, "body": dict(one.body), "files": files}
+        found.setdefault(path, []).append(call)
+    found["/rerank"] = found["/v2/rerank"] = found["/v1/rerank"]
+    return found
+
+
+def _run(given: argparse.Namespace, place: Path, base_url: str, key: Key) -> int:
+    print(f"with {key.name} key …", flush=True)
+    program = str(given.program.absolute())
+    command = [
+        *(program, "--config-file", str(place / "schemathesis.toml")),
+        *("run", f"{base_url}/openapi.json"),
+        *("--header", f"Authorization: Bearer {key.key}", "--checks", ",".join(CHECKS)),
+        *("--max-examples", str(given.calls), "--seed", str(given.seed), "--request-timeout", "60"),
+        *("--exclude-path-regex", "^/(metrics|docs)", "--phases", "examples,coverage,fuzzing"),
+        *("--warnings", "off", "--no-color"),
+    ]
+    env = {
+        **os.environ,
+        "SCHEMATHESIS_HOOKS": "hooks",
+        "PYTHONPATH": str(Path(__file__).parent),
+        "FUZZ_WORLD": str(place / "world.json"),
+        "FUZZ_SEED": str(given.seed),
+    }
+    # It keeps what it found beside the place where it runs.
+    done = subprocess.run(command, cwd=place, env=env, check=False)
+    return done.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

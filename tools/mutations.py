@@ -1,0 +1,317 @@
+"""Breaks one line that guards each security case, and sees that the tests of the case notice.
+
+`python -m tools.mutations` runs all of them, in a copy of this folder; with numbers behind it,
+those of some cases. What was seen last stands in docs/security_cases.md.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+_COPIED = ("stoker", "tests", "tools", "docs", "pyproject.toml", "README.md", "CONTRIBUTING.md")
+_TIMEOUT_S = 420
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mutation:
+    """A guard that is broken: `old` stands once in the file, and `new` in its place."""
+
+    case: int
+    breaks: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+    """As pytest takes them; all are marked with the case."""
+    seen: str = "failed, as they should"
+    """When it was run last."""
+
+
+MUTATIONS: tuple[Mutation, ...] = (
+    Mutation(
+        case=1,
+        breaks="pickles are not told from other content",
+        file="stoker/inspection/recognise.py",
+        old='    (rb"\\x80[\\x02-\\x05]", _PICKLE),\n',
+        new="",
+        tests=("tests/inspection/test_content.py::TestRefusedByContent::test_pickles",),
+    ),
+    Mutation(
+        case=2,
+        breaks="a name decides where the content is not known",
+        file="stoker/inspection/content.py",
+        old="        if not is_text:\n            raise _not_text(FailureCode.BAD_TEXT, path)\n",
+        new="        if not is_text:\n            return FileKind.TEXT\n",
+        tests=("tests/inspection/test_content.py::TestRefusedByContent::test_unknown_binaries",),
+    ),
+    Mutation(
+        case=3,
+        breaks="keys that name code are looked for at the top only",
+        file="stoker/inspection/documents.py",
+        old="pending.extend((child, depth + 1) for child in children",
+        new="(lambda _: None)((child, depth + 1) for child in children",
+        tests=("tests/inspection/test_documents.py::TestRemoteCode",),
+    ),
+    Mutation(
+        case=4,
+        breaks="HDF5 and NumPy files are no foreign formats",
+        file="stoker/inspection/content.py",
+        old="    if isinstance(found, Foreign):\n",
+        new="    if isinstance(found, Foreign) and found.code.name != 'UNSUPPORTED_FORMAT':\n",
+        tests=("tests/inspection/test_content.py::TestRefusedByContent::test_foreign_formats",),
+    ),
+    Mutation(
+        case=5,
+        breaks="chat templates are rendered outside the sandbox",
+        file="stoker/chat/prompts/prompts.py",
+        old="            return self._template.rendered(messages, tools=offered, **further)\n",
+        new=(
+            "            import jinja2 as plain\n"
+            "\n"
+            "            bare = plain.Environment().from_string(self._template.source)\n"
+            "            return bare.render(messages=messages, tools=offered, **further)\n"
+        ),
+        tests=("tests/llm/test_gguf.py::TestTokenizer::test_its_template_cannot_run_code",),
+    ),
+    Mutation(
+        case=6,
+        breaks="variables that a template does not know are handed to it",
+        file="stoker/chat/prompts/prompts.py",
+        old="                raise _refusal(why, prompt.effort_field)\n",
+        new="                del why\n",
+        tests=("tests/chat/test_prompts.py::TestPrepare::test_variables_that_it_does_not_know",),
+    ),
+    Mutation(
+        case=6,
+        breaks="chat templates may take as long as they like",
+        file="stoker/chat/prompts/rendering.py",
+        old=(
+            "        signal.setitimer(signal.ITIMER_PROF, CPU_S)\n"
+            "        signal.setitimer(signal.ITIMER_REAL, WAITS_S)\n"
+        ),
+        new="",
+        tests=("tests/chat/test_rendering.py::TestLimits::test_row6_time",),
+    ),
+    Mutation(
+        case=7,
+        breaks="zip files are not told from other content",
+        file="stoker/inspection/recognise.py",
+        old='    (rb"PK(?:\\x03\\x04|\\x05\\x06|\\x07\\x08)", _ZIP),\n',
+        new="",
+        tests=("tests/inspection/test_content.py::TestRefusedByContent::test_foreign_formats",),
+    ),
+    Mutation(
+        case=8,
+        breaks="`..` is allowed within a part of a path",
+        file="stoker/inspection/names.py",
+        old='    if not _PART.fullmatch(part) or ".." in part:\n',
+        new="    if not _PART.fullmatch(part):\n",
+        tests=("tests/inspection/test_names.py::TestValidatePath::test_refuses",),
+    ),
+    Mutation(
+        case=9,
+        breaks="tensors may overlap",
+        file="stoker/inspection/safetensors.py",
+        old="        if tensor.begin != position:\n",
+        new="        if tensor.begin > position:\n",
+        tests=("tests/inspection/test_safetensors.py::TestLayout",),
+    ),
+    Mutation(
+        case=10,
+        breaks="one global address among private ones is enough",
+        file="stoker/media/hosts.py",
+        old="all(is_global(address) for address in addresses)",
+        new="any(is_global(address) for address in addresses)",
+        tests=("tests/media/test_fetch.py::TestAddresses",),
+    ),
+    Mutation(
+        case=11,
+        breaks="an image's pixels are not counted before it is decoded",
+        file="stoker/media/image.py",
+        old="    if image.width * image.height > limits.image_pixels:\n",
+        new="    if image.width > limits.image_pixels:\n",
+        tests=("tests/media/test_image.py::TestRefused",),
+    ),
+    Mutation(
+        case=12,
+        breaks="an error's message names a folder of the server",
+        file="stoker/deployments/folders.py",
+        old="\"'source' must be a folder",
+        new="f\"{settings.data_dir} 'source' must be a folder",
+        tests=("tests/web/test_errors.py::TestMessages::test_carry_nothing_of_the_server",),
+    ),
+    Mutation(
+        case=13,
+        breaks="no key is needed for a path that is read from a URL, which the Host header begins",
+        file="stoker/keys/auth.py",
+        old="    known = caller_of(request)\n    if known is None:\n",
+        new=(
+            "    from urllib.parse import urlsplit\n\n"
+            "    host = request.headers.get('host', '')\n"
+            "    if urlsplit(f'http://{host}{request.scope[\"path\"]}').path == '/health':\n"
+            "        return Principal('', '', Scope.OPERATOR, None, frozenset())\n"
+            "    known = caller_of(request)\n    if known is None:\n"
+        ),
+        tests=("tests/keys/test_auth.py::TestRouteTable::test_host_header_opens_nothing",),
+    ),
+    Mutation(
+        case=14,
+        breaks="a route is added beside those that need a key",
+        file="stoker/server/app.py",
+        old="    app.include_router(links)\n",
+        new='    app.include_router(links)\n    app.add_api_route("/pause", lambda: {})\n',
+        tests=("tests/keys/test_auth.py::TestRouteTable::test_every_bad_key_is_refused_alike",),
+    ),
+    Mutation(
+        case=15,
+        breaks="digests are compared by `==`",
+        file="stoker/keys/keyring.py",
+        old="hmac.compare_digest(known, presented)",
+        new="known == presented",
+        tests=("tests/keys/test_comparison.py",),
+    ),
+    Mutation(
+        case=16,
+        breaks="keys are logged where they are checked",
+        file="stoker/keys/keyring.py",
+        old="        public_id, secret = _split(token)\n",
+        new=(
+            "        __import__('logging').getLogger('stoker').info('checking %s', token)\n"
+            "        public_id, secret = _split(token)\n"
+        ),
+        tests=("tests/keys/test_secrets.py::test_secrets_are_in_no_file_and_no_log",),
+    ),
+    Mutation(
+        case=17,
+        breaks="`n` has no upper bound",
+        file="stoker/openai/sampling.py",
+        old="default=None, ge=1, le=wire.MAX_CHOICES,",
+        new="default=None, ge=1,",
+        tests=("tests/server/test_openapi.py::TestBounds",),
+    ),
+    Mutation(
+        case=18,
+        breaks="a grammar may be as long as it likes",
+        file="stoker/chat/forms/grammar.py",
+        old="    if len(text) > limits.MAX_CHARS:\n",
+        new="    if len(text) > 1 << 60:\n",
+        tests=("tests/chat/test_grammar.py::TestRefusals::test_names_the_field_within_seconds",),
+    ),
+    Mutation(
+        case=19,
+        breaks="a body of untold length is not counted while it is read",
+        file="stoker/web/http.py",
+        old="        received += len(body)\n",
+        new="",
+        tests=("tests/web/test_errors.py::TestPayloadTooLarge",),
+    ),
+    Mutation(
+        case=20,
+        breaks="all deployments share the replicas of one",
+        file="stoker/runtime/pool/registry.py",
+        old="        pool = self._pools.get(deployment_id)\n        if pool is None:\n",
+        new="        pool = next(iter(self._pools.values()), None)\n        if pool is None:\n",
+        tests=("tests/deployments/test_tenants.py",),
+    ),
+    Mutation(
+        case=21,
+        breaks="`prompt_embeds` is a field that is ignored",
+        file="stoker/openai/sampling.py",
+        old='    "prompt_embeds": ',
+        new='    "_prompt_embeds": ',
+        tests=("tests/openai/test_fields.py::test_prompt_embeddings_are_refused",),
+    ),
+    Mutation(
+        case=22,
+        breaks="an `assert` stands where a scope is checked",
+        file="stoker/keys/auth.py",
+        old="    if caller.scope is not Scope.OPERATOR:\n        raise InvalidAPIKeyError\n",
+        new="    assert caller.scope is Scope.OPERATOR\n",
+        tests=("tests/test_security_cases.py::test_no_assert_is_a_check",),
+    ),
+    Mutation(
+        case=23,
+        breaks="tool servers are reached without the fetcher's rules",
+        file="stoker/agents/outbound.py",
+        old="            ssl_context=self._ssl_context, network_backend=self._backend\n",
+        new="            ssl_context=self._ssl_context\n",
+        tests=("tests/agents/test_tool_servers.py::TestHosts",),
+    ),
+    Mutation(
+        case=24,
+        breaks="a deployment is found whatever account asks",
+        file="stoker/deployments/repository.py",
+        old="        Deployment.id == deployment_id, Deployment.account_id == account_id\n",
+        new="        Deployment.id == deployment_id\n",
+        tests=("tests/keys/test_auth.py::TestOtherAccounts",),
+    ),
+    Mutation(
+        case=25,
+        breaks="files are served without a policy",
+        file="stoker/files/endpoints.py",
+        old='            "content-security-policy": "default-src \'none\'; sandbox",\n',
+        new="",
+        tests=("tests/files/test_files.py::TestContent::test_needs_key_or_link",),
+    ),
+    Mutation(
+        case=26,
+        breaks="any signature will do for a link",
+        file="stoker/store/secret.py",
+        old="        return hmac.compare_digest(self.sign(text).encode(), signature.encode())\n",
+        new="        return bool(signature)\n",
+        tests=("tests/files/test_files.py::TestLink",),
+    ),
+)
+
+
+def run(mutation: Mutation, copy: Path) -> str:
+    """What the tests say of a break: the last line of pytest's, by which they failed or not."""
+    path = copy / mutation.file
+    whole = path.read_text()
+    if whole.count(mutation.old) != 1:
+        return f"does not fit: what is to be broken stands {whole.count(mutation.old)} times there"
+    path.write_text(whole.replace(mutation.old, mutation.new))
+    try:
+        done = subprocess.run(  # noqa: S603 — pytest, and what stands above
+            [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *mutation.tests],
+            cwd=copy,
+            env={**os.environ, "PYTHONPATH": str(copy)},
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return "took too long"
+    finally:
+        path.write_text(whole)
+    last = (done.stdout.strip().splitlines() or ["pytest said nothing"])[-1]
+    noticed = {0: "NOT NOTICED", 1: "noticed"}.get(
+        done.returncode, f"pytest ended {done.returncode}"
+    )
+    return f"{noticed}: {last}"
+
+
+def main(cases: Sequence[int]) -> int:
+    with tempfile.TemporaryDirectory(prefix="stoker-mutations-") as folder:
+        copy = Path(folder)
+        for name in _COPIED:
+            if (ROOT / name).is_dir():
+                ignored = shutil.ignore_patterns("__pycache__")
+                shutil.copytree(ROOT / name, copy / name, ignore=ignored)
+            else:
+                shutil.copy(ROOT / name, copy / name)
+        found = {one: run(one, copy) for one in MUTATIONS if not cases or one.case in cases}
+    for one, said in found.items():
+        sys.stdout.write(f"{one.case:3} {one.breaks}: {said}\n")
+    return int(any(not said.startswith("noticed") for said in found.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main([int(given) for given in sys.argv[1:]]))
