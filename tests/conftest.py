@@ -1,10 +1,12 @@
+import contextlib
 import gc
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from stoker import sandbox
@@ -18,6 +20,8 @@ from tests.support.tracing import Collector, collecting
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 sandbox.tell_nobody()
+# Whoever starts the tests may be in real time.
+share_cores()
 
 
 DEMO, OPENAI = "tests/demo/", "tests/openai/"
@@ -125,6 +129,23 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             )
 
     return Scheduling(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    call: pytest.CallInfo[None],
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Says, of a test that failed, what the server answered and what servers logged meanwhile."""
+    report = yield
+    if report.failed and call.excinfo:
+        error = call.excinfo.value
+        if isinstance(error, httpx.HTTPStatusError):
+            with contextlib.suppress(httpx.StreamError):
+                report.sections.append(("answer", error.response.text[:4_000]))
+        for server in Server.started:
+            if lines := server.last_lines():
+                report.sections.append((f"log of {server.log.name}", lines))
+    return report
 
 
 @pytest.fixture(autouse=True)

@@ -48,15 +48,24 @@ class Server:
         """What the server has logged, since it was asked last, of steps of its event loop that
         computed for too long.
         """
-        if not self.log.exists():
-            return []
-        with self.log.open("rb") as log:
-            log.seek(self._read_to)
-            found = log.read()
+        found = self._unread()
         # A line that is being written is left for the next time.
         whole = found[: found.rfind(b"\n") + 1]
         self._read_to += len(whole)
         return [line.decode() for line in whole.splitlines() if HELD.encode() in line]
+
+    def last_lines(self) -> str:
+        """The end of what it has logged since `held_loop` was asked last, by itself and by its
+        replicas.
+        """
+        return self._unread()[-8_000:].decode(errors="replace")
+
+    def _unread(self) -> bytes:
+        if not self.log.exists():
+            return b""
+        with self.log.open("rb") as log:
+            log.seek(self._read_to)
+            return log.read()
 
     def start(self, timeout: float = 180, port: int = 0) -> "Server":
         (self.data_dir / "server.json").unlink(missing_ok=True)
