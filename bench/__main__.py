@@ -46,6 +46,7 @@ BENCHMARKS = {
     "transcription": transcription.run,
     "throughput": throughput.of("text"),
     "throughput_embeddings": throughput.of("embeddings"),
+    "throughput_rerank": throughput.of("rerank"),
     "throughput_image": throughput.of("image"),
     "throughput_zero_shot_image": throughput.of("zero_shot_image"),
     "throughput_audio": throughput.of("audio"),

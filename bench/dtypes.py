@@ -7,7 +7,7 @@ from bench import machine
 from bench.common import Report, progress
 from stoker.wire.protocol import Execution
 
-FLOAT32, BFLOAT16 = "float32", "bfloat16"
+FLOAT32, BFLOAT16, INT8 = "float32", "bfloat16", "int8"
 
 
 def best(report: Report, side: str, unit: str, rate: Callable[[str], float]) -> str:
@@ -32,6 +32,11 @@ def best(report: Report, side: str, unit: str, rate: Callable[[str], float]) -> 
     entry = report.settings.setdefault(side, {})
     entry |= {"dtype": chosen, "dtypes_tried": {"unit": unit, **tried, **failed}}
     return chosen
+
+
+def ours() -> list[str]:
+    """All that ours can be asked for, on this machine."""
+    return [FLOAT32, *([BFLOAT16] if machine.has_bfloat16() else ()), INT8]
 
 
 def of_ours(folder: Path, execution: Execution | None = None) -> str:

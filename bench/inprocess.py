@@ -77,27 +77,32 @@ class Engine:
     def answer(self, bodies: Sequence[Mapping[str, Any]]) -> list[bytes]:
         """Encoded answers of requests that go through the model in as few batches as may be."""
         requests = [self._task.request.model_validate(body) for body in bodies]
-        outputs: list[list[Any]] = []
-        waiting: dict[Any, list[tuple[int, int, Any]]] = {}
-        for number, request in enumerate(requests):
+        outputs: list[list[list[Any]]] = []
+        """By request, input of it, and sample of that."""
+        waiting: dict[Any, list[tuple[list[Any], int, Any]]] = {}
+        for request in requests:
             for _, media in request.media():
                 media.content = base64.b64decode(media.source or "")
-            samples = self._stages.preprocess(request.items()[0][0], request.parameters())
-            outputs.append([None] * len(samples))
-            for place, sample in enumerate(samples):
-                key = self._stages.batch_key(sample)
-                waiting.setdefault(key, []).append((number, place, sample))
+            outputs.append([])
+            for item in request.items()[0]:
+                samples = self._stages.preprocess(item, request.parameters())
+                own: list[Any] = [None] * len(samples)
+                outputs[-1].append(own)
+                for place, sample in enumerate(samples):
+                    key = self._stages.batch_key(sample)
+                    waiting.setdefault(key, []).append((own, place, sample))
         for group in waiting.values():
             found = self._engine.forward([sample for _, _, sample in group])
-            for (number, place, _), output in zip(group, found, strict=True):
-                outputs[number][place] = output
+            for (own, place, _), output in zip(group, found, strict=True):
+                own[place] = output
         return [self._answer(request, own) for own, request in zip(outputs, requests, strict=True)]
 
-    def _answer(self, request: Any, outputs: list[Any]) -> bytes:
+    def _answer(self, request: Any, outputs: list[list[Any]]) -> bytes:
         finishing = {"model": "measured", **request.finishing()}
-        work = Work(0, self._task.name, [], request.parameters(), True, finishing)
-        result = self._stages.postprocess(outputs, request.parameters())
-        return msgspec.json.encode(self._task.finish(work, [result]), enc_hook=_plain)
+        is_single = request.items()[1]
+        work = Work(0, self._task.name, [], request.parameters(), is_single, finishing)
+        results = [self._stages.postprocess(own, request.parameters()) for own in outputs]
+        return msgspec.json.encode(self._task.finish(work, results), enc_hook=_plain)
 
 
 def _plain(value: Any) -> Any:

@@ -2,29 +2,35 @@
 
 import contextlib
 import json
+import statistics
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bench import dtypes, load, wrk
-from bench.common import Plan, Report, clients_of, cores, progress, scratch
+from bench.common import Plan, Report, at_least, clients_of, cores, progress, scratch
 from bench.inprocess import in_process
 from bench.load import Contender
 from bench.peers import servers
 from bench.peers.environments import NotMadeError
 from bench.peers.servers import PeerServer
 from bench.service import Service, serving
-from bench.workloads import WORKLOADS, Peer, Workload
+from bench.workloads import BEST, LIMIT, OURS, WORKLOADS, Peer, Workload
+from stoker.trials.comparison import Comparison, Measure
 from stoker.wire.protocol import Execution
 
-OURS = "ours"
-LIMIT = "in-process, the better batch"
 TRIAL_S, QUICK_S = 6, 2
 """Of each dtype of a peer, and of a first load that is not counted."""
 TRIAL_CLIENTS = 16
 LIMIT_REQUESTS, LIMIT_BATCHES = 32, (1, 8)
 
+_AGREEMENTS: Mapping[Measure, tuple[str, float]] = {
+    "top_labels": ("share of equal top labels", 1.0),
+    "cosine": ("least cosine", 0.999),
+    "texts": ("share of equal texts", 1.0),
+}
+"""What is compared → its name, and from which on a dtype counts as good as the exact one."""
 _PEERS: Mapping[Peer, Callable[[Path, str, str], PeerServer]] = {
     "fastapi": servers.fastapi,
     "litserve": servers.litserve,
@@ -71,7 +77,9 @@ def run(workload: Workload, name: str, plan: Plan) -> Report:
         service = stack.enter_context(serving(report, place / OURS))
         ours, converted = _ours(scene, service, "auto")
         peers = [one for peer in workload.peers for one in _peer(scene, stack, peer)]
-        contenders = [ours, *_of_their_dtypes(scene, service), *peers]
+        others = list(_of_other_dtypes(scene, service))
+        _compare(scene, ours, others)
+        contenders = [ours, *others, *peers]
         # The limit first, while all else is suspended or idle.
         _measure_limit(scene, converted)
         _measure(scene, contenders)
@@ -105,12 +113,39 @@ def _ours(scene: Scene, service: Service, dtype: str) -> tuple[Contender, Execut
     return contender, service.settle(deployment, workload.path, scene.encoded(contender))
 
 
-def _of_their_dtypes(scene: Scene, service: Service) -> Iterator[Contender]:
-    """Ours in what the peers compute in, where ours does not by itself."""
+def _of_other_dtypes(scene: Scene, service: Service) -> Iterator[Contender]:
+    """Ours in each that it computes in only where it is asked to. What it cannot is left out."""
     settings = scene.report.settings
     own = settings[OURS]["dtype"] = dtypes.of_ours(scene.folder)
-    for dtype in sorted({one.get("dtype", own) for one in settings.values()} - {own}):
-        yield _ours(scene, service, dtype)[0]
+    for dtype in dtypes.ours():
+        if dtype == own:
+            continue
+        try:
+            yield _ours(scene, service, dtype)[0]
+        except RuntimeError as error:
+            scene.report.left_out(f"{OURS}, {dtype}", error)
+
+
+def _compare(scene: Scene, ours: Contender, others: Sequence[Contender]) -> None:
+    """How far the answers in each dtype agree with those that ours gives by itself."""
+    exact = _answers(scene, ours)
+    for one in others:
+        comparison = Comparison()
+        for pair in zip(exact, _answers(scene, one), strict=True):
+            comparison.add(*pair)
+        name, least = _AGREEMENTS[comparison.measure]
+        scene.report.add(
+            f"{one.name}: {name}",
+            "",
+            comparison.agreement,
+            aim=f"≥ {least:g}",
+            meets=at_least(least),
+        )
+
+
+def _answers(scene: Scene, contender: Contender) -> list[bytes]:
+    with contender.connect() as connection:
+        return [connection.post(body) for body in scene.encoded(contender)]
 
 
 def _peer(scene: Scene, stack: contextlib.ExitStack, peer: Peer) -> Iterator[Contender]:
@@ -170,7 +205,7 @@ def _measure(scene: Scene, contenders: list[Contender]) -> None:
                     load.add(scene.report, one.name, clients, found)
                     label = f"{one.name}, {clients_of(clients)}"
                     progress(f"round {number + 1}: {label}: {found.rate:.1f} req/s")
-    _add_ratios(scene.report, [one.name for one in contenders], list(loads))
+    _add_ratios(scene, [one.name for one in contenders], list(loads))
 
 
 def _warmed_up(scene: Scene, contender: Contender) -> float:
@@ -193,15 +228,41 @@ def _left_out(report: Report, contenders: list[Contender], one: Contender) -> Ge
         report.left_out(one.name, error)
 
 
-def _add_ratios(report: Report, names: Sequence[str], clients: Sequence[int]) -> None:
+def _add_ratios(scene: Scene, names: Sequence[str], clients: Sequence[int]) -> None:
     """Ours against each peer, and against the limit, round by round."""
+    report, aims = scene.report, scene.workload.aims
     rates = {series.label: series.values for series in report.series if series.unit == "req/s"}
     limits = zip(*(rates[f"in-process, batch {batch}"] for batch in LIMIT_BATCHES), strict=True)
     best = [max(pair) for pair in limits]
-    for mine in (name for name in names if name.startswith(OURS)):
-        for count in clients:
-            suffix = f", {clients_of(count)}"
-            others = {name: rates[name + suffix] for name in names if not name.startswith(OURS)}
-            for name, theirs in (others | {LIMIT: best}).items():
-                for one, other in zip(rates[mine + suffix], theirs, strict=False):
-                    report.add(f"{mine} / {name}{suffix}", "x", one / other)
+    inexact = {one.label.partition(":")[0] for one in report.series if one.verdict == "MISSED"}
+    ours = [name for name in names if name.startswith(OURS)]
+    for count in clients:
+        suffix = f", {clients_of(count)}"
+        theirs = {name: rates[name + suffix] for name in names if name not in ours}
+        for mine in ours:
+            for name, others in (theirs | {LIMIT: best}).items():
+                ratio = f"{mine} / {name}"
+                _add_ratio(report, ratio + suffix, rates[mine + suffix], others, aims)
+        if theirs:
+            # Of a noisy round the best would be whoever was lucky in it.
+            exact = (rates[one + suffix] for one in ours if one not in inexact)
+            most = max(exact, key=statistics.median), max(theirs.values(), key=statistics.median)
+            _add_ratio(report, f"{BEST}{suffix}", *most, aims)
+
+
+def _add_ratio(
+    report: Report,
+    label: str,
+    mine: Sequence[float],
+    others: Sequence[float],
+    aims: Mapping[str, float],
+) -> None:
+    aim = aims.get(label)
+    for one, other in zip(mine, others, strict=False):
+        report.add(
+            label,
+            "x",
+            one / other,
+            aim=f"≥ {aim:g}" if aim else "",
+            meets=at_least(aim) if aim else None,
+        )

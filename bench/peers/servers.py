@@ -42,7 +42,7 @@ def litserve(folder: Path, pipeline: str, dtype: str) -> PeerServer:
     return _of_ours(LITSERVE, "litserve", "litserve_app", folder, pipeline, dtype)
 
 
-def infinity(folder: Path, _pipeline: str, dtype: str) -> PeerServer:
+def infinity(folder: Path, pipeline: str, dtype: str) -> PeerServer:
     command = [
         *(environments.python("infinity").parent / "infinity_emb", "v2", "--model-id", folder),
         *("--served-model-name", "measured", "--engine", "torch", "--device", "cpu"),
@@ -50,7 +50,8 @@ def infinity(folder: Path, _pipeline: str, dtype: str) -> PeerServer:
         *("--no-bettertransformer", "--dtype", dtype, "--host", "127.0.0.1"),
     ]
     environment = OFFLINE | {"DO_NOT_TRACK": "1", "INFINITY_ANONYMOUS_USAGE_STATS": "0"}
-    return PeerServer(INFINITY, command, "/embeddings", environment, {"model": "measured"})
+    path = "/rerank" if pipeline == "text-ranking" else "/embeddings"
+    return PeerServer(INFINITY, command, path, environment, {"model": "measured"})
 
 
 def vllm(folder: Path, dtype: str) -> PeerServer:
