@@ -29,6 +29,9 @@ TOLERANCE, HALF_TOLERANCE = 2e-5, 3e-2
 half precision. A model beyond it pays with throughput; one below it would pay with its answers.
 """
 
+MOST_BYTES = 512 << 20
+"""Of weights that are read once more to be asked in single precision."""
+
 
 class UnfitError(ValueError):
     """The model cannot serve: it fails on an input that is in order."""
@@ -39,6 +42,16 @@ def find(engine: TorchEngine, stages: Stages) -> Sharing:
 
     Raises `UnfitError`.
     """
+    found = _found(engine, stages)
+    if found is Sharing.PADDED or engine.dtype == torch.float32 or not _is_small(engine):
+        return found
+    # It may be no more than rounding: a score near nothing is made of numbers that are not. What
+    # the padding does to answers is the same in any precision, and shows in the finest.
+    with engine.in_single():
+        return _found(engine, stages)
+
+
+def _found(engine: TorchEngine, stages: Stages) -> Sharing:
     sparse = shortest_sparse(stages.config)
     lengths = [*LENGTHS, *([sparse + LENGTHS[0]] if sparse else [])]
     # Where nothing is padded, all of them are the same.
@@ -55,6 +68,11 @@ def find(engine: TorchEngine, stages: Stages) -> Sharing:
         if worst <= (TOLERANCE if engine.dtype == torch.float32 else HALF_TOLERANCE):
             return sharing
     return Sharing.ALONE
+
+
+def _is_small(engine: TorchEngine) -> bool:
+    """Whether its weights may lie in memory once more, in single precision."""
+    return 4 * sum(one.numel() for one in engine.model.parameters()) <= MOST_BYTES
 
 
 def _alone(engine: TorchEngine, sample: Sample) -> Output:

@@ -1,7 +1,8 @@
 """The torch engine: any architecture that transformers knows. The reference for correctness."""
 
+import contextlib
 import logging
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Generator, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -78,6 +79,17 @@ class TorchEngine:
         self.dtype = torch.float32
         self.model = self.read()
         return self.model
+
+    @contextlib.contextmanager
+    def in_single(self) -> Generator[None]:
+        """Have it compute in float32 until the block ends, by weights that are read once more."""
+        kept = self.model, self.dtype
+        self.dtype = torch.float32
+        try:
+            self.model = self.read()
+            yield
+        finally:
+            self.model, self.dtype = kept
 
     @property
     def convertible(self) -> bool:
