@@ -22,6 +22,7 @@ from bench import (
     registered,
     throughput,
     transcription,
+    tune,
     upload,
 )
 from bench.common import FAIR_ROUNDS, ROOT, Plan, document, keep, progress, table
@@ -44,6 +45,7 @@ BENCHMARKS = {
     "registered": registered.run,
     "images": images.run,
     "transcription": transcription.run,
+    "tune": tune.run,
     "throughput": throughput.of("text"),
     "throughput_embeddings": throughput.of("embeddings"),
     "throughput_rerank": throughput.of("rerank"),

@@ -1,0 +1,162 @@
+"""Whether a model runs as fast as `stoker tune` has said, in each way that it has measured."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench import launching, load, wrk
+from bench.chats import ANSWER_TOKENS, UNGUESSED, Chats
+from bench.common import Plan, Report, clients_of, progress, scratch
+from bench.load import Contender
+from bench.models import bert_base, llama_135m, minilm, texts
+from bench.server import IMPORTED
+from bench.service import Service, serving
+
+EXAMPLES = 16
+"""As many as the trial asks for at once, so that both are asked the same."""
+ALONE, TOGETHER = 1, 16
+LOADS = {ALONE: 5, TOGETHER: 8}
+"""Clients → seconds of a load."""
+WITHIN = 0.15
+TRIAL_S = 1200
+MODEL = "tried"
+RUN = ("measured", "differs")
+
+
+@dataclass(frozen=True)
+class Kind:
+    name: str
+    folder: Callable[[], Path]
+    pipeline: str
+    bodies: Callable[[], list[dict[str, Any]]]
+    config: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    engines: Sequence[str] = ()
+    """Only these; default: all."""
+
+
+def _texts() -> list[dict[str, Any]]:
+    return [{"inputs": text} for text in texts(EXAMPLES)]
+
+
+def _chats() -> list[dict[str, Any]]:
+    return [
+        {
+            "messages": [{"role": "user", "content": one.content}],
+            "max_tokens": ANSWER_TOKENS // 4,
+            "temperature": 0,
+            "ignore_eos": True,
+        }
+        for one in Chats().draw(EXAMPLES)
+    ]
+
+
+KINDS = (
+    Kind("BERT-base tokens", bert_base, "token-classification", _texts),
+    Kind("MiniLM vectors", minilm, "feature-extraction", _texts),
+    Kind("chat 135 M", llama_135m, "text-generation", _chats, UNGUESSED, ["openvino"]),
+)
+
+
+def run(plan: Plan) -> Report:
+    report = Report("tune", "what `stoker tune` says of speed, beside what is then measured")
+    report.client.name = wrk.version()
+    with scratch() as place, serving(report, place / "ours") as service:
+        for kind in plan.sized(KINDS, KINDS[:1]):
+            bodies = kind.bodies()
+            deployment = service.deploy(
+                kind.folder(), MODEL, kind.pipeline, readiness="hot", config=kind.config
+            )
+            service.wait_status(deployment, "ready")
+            for row in _said(service, kind, bodies, place):
+                _apply(service, deployment, row)
+                _measure(report, plan, service, deployment, kind, row, bodies)
+            service.api.delete(f"/v1/deployments/{deployment}").raise_for_status()
+    report.notes += [
+        f"{EXAMPLES} examples, by `stoker tune --examples`; then each row is applied in turn, and "
+        "the same is asked over HTTP in closed loops.",
+        "A trial asks without HTTP, alone or all at once, and takes the best round of up to five.",
+        "Rows whose answers differ are measured, too.",
+    ]
+    return report
+
+
+def _said(
+    service: Service, kind: Kind, bodies: Sequence[Mapping[str, Any]], place: Path
+) -> Iterator[dict[str, Any]]:
+    """The rows of a trial that could be run."""
+    examples = place / "examples.jsonl"
+    examples.write_text("".join(json.dumps(one) + "\n" for one in bodies))
+    progress(f"{kind.name}: stoker tune …")
+    given = {**IMPORTED, "STOKER_BASE_URL": service.base_url, "STOKER_API_KEY": service.key}
+    only = [word for engine in kind.engines for word in ("--engine", engine)]
+    done = subprocess.run(
+        [sys.executable, "-m", "stoker", "tune", MODEL, "--examples", examples, "--json", *only],
+        cwd=place,
+        env=launching.environment(given),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=TRIAL_S,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"the trial failed:\n{done.stderr.decode()[-2000:]}")
+    for row in json.loads(done.stdout)["rows"]:
+        if row["status"] in RUN:
+            yield row
+        else:
+            progress(f"{row['engine']} {row['dtype']}: {row['status']}: {row['reason']}")
+
+
+def _apply(service: Service, deployment: str, row: Mapping[str, Any]) -> None:
+    service.change(deployment, "stop", "stopped")
+    changes: dict[str, Any] = {"engine": row["engine"], "dtype": row["dtype"]}
+    if row["weight_format"] or service.found(deployment)["config"].get("weight_format"):
+        changes["config"] = {"weight_format": row["weight_format"]}
+    service.api.patch(f"/v1/deployments/{deployment}", json=changes).raise_for_status()
+    service.change(deployment, "start", "ready")
+    service.wait_engine(deployment, row["engine"])
+
+
+def _measure(
+    report: Report,
+    plan: Plan,
+    service: Service,
+    deployment: str,
+    kind: Kind,
+    row: Mapping[str, Any],
+    bodies: Sequence[Mapping[str, Any]],
+) -> None:
+    path = next(iter(service.found(deployment)["endpoints"]))
+    always = {"model": MODEL}
+    one = Contender(
+        "ours", service.pid, service.base_url, path, always, service.key, is_suspended=False
+    )
+    asked = [json.dumps({**body, **always}).encode() for body in bodies]
+    alone_s = load.alone_s(one, asked)
+    loads = {count: load.enough_s(s, count, alone_s) for count, s in LOADS.items()}
+    load.measured(one, asked, TOGETHER, loads[TOGETHER])
+    name = f"{kind.name}, {row['engine']} {row['weight_format'] or row['dtype']}"
+    for _ in range(plan.rounds):
+        p50_ms = load.measured(one, asked, ALONE, loads[ALONE]).found.p50_ms
+        rate = load.measured(one, asked, TOGETHER, loads[TOGETHER]).rate
+        report.add(f"{name}, alone, said", "ms", row["alone_ms"])
+        report.add(f"{name}, {clients_of(ALONE)}, p50", "ms", p50_ms)
+        report.add(f"{name}, together, said", "req/s", row["items_per_s"])
+        report.add(f"{name}, {clients_of(TOGETHER)}", "req/s", rate)
+        _add_ratio(report, f"{name}, alone: measured / said", p50_ms / row["alone_ms"])
+        _add_ratio(report, f"{name}, together: measured / said", rate / row["items_per_s"])
+    progress(f"{name}: {report.series[-1].median:.2f} of what was said")
+
+
+def _add_ratio(report: Report, label: str, value: float) -> None:
+    report.add(
+        label,
+        "x",
+        value,
+        aim=f"within {WITHIN:.0%}",
+        meets=lambda found: abs(found - 1) <= WITHIN,
+    )
