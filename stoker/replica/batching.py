@@ -7,6 +7,7 @@ text that is spoken, take turns: what comes later waits for one of them, not for
 of different keys: what comes late waits for one of each other key, not for a thousand of one.
 """
 
+import math
 import threading
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,9 @@ _STARTS_A_BUDGET = 14
 A pass of n tokens takes a + b n. Calibration doubles n while that gains a twentieth, so that of the
 budget it finds, a / b lies between a tenth and a nineteenth.
 """
+
+_NEAR = 127
+"""Most others that a batch is chosen among: finding the best split takes time, too."""
 
 
 def cost(length: int, fixed: int) -> int:
@@ -99,8 +103,7 @@ class BatchQueue:
         empty.
 
         Of the key whose turn it is, the oldest entry of the earliest turn is always in it, so that
-        nothing starves. Its company are the entries nearest to it in length, as long as the padded
-        batch stays within the budget.
+        nothing starves. Its company are entries near to it in length: see `choose`.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._entries or self._closed or self._woken, timeout)
@@ -142,22 +145,51 @@ class Turns:
 
 
 def choose(entries: Sequence[Entry], budget: int) -> list[Entry]:
-    """The first entry and its nearest in length: within the budget, none stretched by padding."""
+    """The first entry's batch, of which it is the first, where those nearest to it in length are
+    split so that all their passes together take the least: within the budget, none stretched by
+    padding.
+    """
     oldest = entries[0]
     fixed = oldest.fixed_cost
     if oldest.sample.alone or cost(oldest.length, fixed) * 2 > budget:
         return [oldest]
-    others = [entry for entry in entries[1:] if entry.key == oldest.key and not entry.sample.alone]
-    others.sort(key=lambda entry: abs(entry.length - oldest.length))
+    able = [entry for entry in entries[1:] if entry.key == oldest.key and not entry.sample.alone]
+    able.sort(key=lambda entry: abs(entry.length - oldest.length))
+    # Stable: of one length, the oldest comes first.
+    near = sorted([oldest, *able[:_NEAR]], key=lambda entry: entry.length)
+    costs = [cost(entry.length, fixed) for entry in near]
+    at = next(place for place, entry in enumerate(near) if entry is oldest)
+    batch = next(one for one in split(costs, budget) if at in one)
+    return [oldest, *(near[place] for place in batch if place != at)]
+
+
+def split(costs: Sequence[int], budget: int) -> list[range]:
+    """Batches of samples next to each other, whose passes take the least time in all.
+
+    A pass of n padded tokens takes as long as n tokens and what it costs to start (see
+    `_STARTS_A_BUDGET`), so neither the fewest passes nor the least padding is the best.
+
+    Args:
+        costs: of samples, each in padded tokens if it were the longest, in rising order.
+    """
     start = budget / _STARTS_A_BUDGET
-    batch, shortest, longest = [oldest], oldest.length, oldest.length
-    for entry in others:
-        shorter, longer = min(shortest, entry.length), max(longest, entry.length)
-        padded = cost(longer, fixed)
-        if start + padded > STRETCH * (start + cost(shorter, fixed)):
-            continue
-        if padded * (len(batch) + 1) > budget:
-            break
-        batch.append(entry)
-        shortest, longest = shorter, longer
-    return batch
+    least, begins = [0.0], [0]
+    for end in range(1, len(costs) + 1):
+        longest = costs[end - 1]
+        best, found = math.inf, end - 1
+        for begin in range(end - 1, -1, -1):
+            rows = end - begin
+            is_stretched = start + longest > STRETCH * (start + costs[begin])
+            if rows > 1 and (is_stretched or rows * longest > budget):
+                break
+            passes = least[begin] + start + rows * longest
+            if passes < best:
+                best, found = passes, begin
+        least.append(best)
+        begins.append(found)
+    batches: list[range] = []
+    end = len(costs)
+    while end:
+        batches.append(range(begins[end], end))
+        end = begins[end]
+    return batches

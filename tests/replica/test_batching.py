@@ -1,11 +1,13 @@
+import itertools
 import threading
 from collections.abc import Hashable
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.replica.batching import STRETCH, BatchQueue, Entry, bucket, choose
+from stoker.replica.batching import STRETCH, BatchQueue, Entry, bucket, choose, split
 from stoker.stages.base import Sample
 
 
@@ -34,7 +36,7 @@ class TestChoose:
 
     def test_takes_the_nearest_in_length(self) -> None:
         entries = [entry(16), entry(250), entry(15), entry(16)]
-        assert [one.length for one in choose(entries, 48)] == [16, 16, 15]
+        assert [one.length for one in choose(entries, 48)] == [16, 15, 16]
 
     def test_a_short_one_does_not_pay_for_a_long_one(self) -> None:
         entries = [entry(16), entry(256), entry(40), entry(24)]
@@ -52,6 +54,36 @@ class TestChoose:
         padded = [bucket(one.length) for one in choose([entry(n) for n in lengths], budget)]
         start = budget / 10
         assert start + max(padded) <= STRETCH * (start + min(padded))
+
+    def test_padding_is_worth_less_than_another_pass(self) -> None:
+        entries = [entry(length) for length in (3, *[48] * 4, *[3] * 3)]
+        assert [one.length for one in choose(entries[:5], 512)] == [3]
+        assert [one.length for one in choose(entries, 512)] == [3] * 4
+        assert [one.length for one in choose(entries[1:], 512)] == [48] * 4
+        assert [one.length for one in choose([entry(24), entry(48)], 512)] == [24, 48]
+
+    @given(st.lists(st.integers(1, 12), min_size=1, max_size=9), st.integers(1, 400))
+    def test_no_other_split_is_faster(self, units: list[int], budget: int) -> None:
+        costs = sorted(8 * one for one in units)
+        start = budget / 14
+
+        def fits(rows: range) -> bool:
+            is_near = start + costs[rows[-1]] <= STRETCH * (start + costs[rows[0]])
+            return len(rows) == 1 or (is_near and len(rows) * costs[rows[-1]] <= budget)
+
+        def taken(batches: list[range]) -> float:
+            return sum(start + len(rows) * costs[rows[-1]] for rows in batches)
+
+        found = split(costs, budget)[::-1]
+        assert [place for rows in found for place in rows] == [*range(len(costs))]
+        assert all(map(fits, found))
+        others = (
+            [range(begin, end) for begin, end in itertools.pairwise((0, *cuts, len(costs)))]
+            for count in range(len(costs))
+            for cuts in itertools.combinations(range(1, len(costs)), count)
+        )
+        least = min(taken(one) for one in others if all(map(fits, one)))
+        assert taken(found) == pytest.approx(least)
 
     def test_other_keys_wait(self) -> None:
         entries = [entry(16, key="a"), entry(16, key="b"), entry(16, key="a")]
