@@ -51,7 +51,7 @@ HEADLINES = (
     Headline(
         "throughput",
         "ours / LitServe, 16 clients",
-        "BERT-base tokens, 16 clients, as by itself, beside LitServe",
+        "BERT-base tokens, 16 clients, as by itself, beside LitServe in the dtype best for it",
     ),
     Headline(
         "throughput",
@@ -62,7 +62,7 @@ HEADLINES = (
     Headline(
         "throughput_embeddings",
         "ours / infinity, 16 clients",
-        "MiniLM embeddings, 16 clients, as by itself, beside infinity",
+        "MiniLM embeddings, 16 clients, as by itself, beside infinity in the dtype best for it",
     ),
     Headline("throughput_embeddings", BEST_OF_ALL, "the same in the best exact dtype"),
     Headline(
