@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import launching, load, wrk
-from bench.chats import ANSWER_TOKENS, UNGUESSED, Chats
+from bench.chats import ANSWER_TOKENS, PATH, PIPELINE, UNGUESSED, Chats
 from bench.common import Plan, Report, clients_of, progress, scratch
 from bench.load import Contender
 from bench.models import bert_base, llama_135m, minilm, texts
@@ -32,6 +32,7 @@ class Kind:
     name: str
     folder: Callable[[], Path]
     pipeline: str
+    path: str
     bodies: Callable[[], list[dict[str, Any]]]
     config: Mapping[str, Any] = field(default_factory=dict[str, Any])
     engines: Sequence[str] = ()
@@ -55,9 +56,15 @@ def _chats() -> list[dict[str, Any]]:
 
 
 KINDS = (
-    Kind("BERT-base tokens", bert_base, "token-classification", _texts),
-    Kind("MiniLM vectors", minilm, "feature-extraction", _texts),
-    Kind("chat 135 M", llama_135m, "text-generation", _chats, UNGUESSED, ["openvino"]),
+    Kind(
+        "BERT-base tokens",
+        bert_base,
+        "token-classification",
+        "/v1/classifications/token",
+        _texts,
+    ),
+    Kind("MiniLM vectors", minilm, "feature-extraction", "/v1/feature-extraction", _texts),
+    Kind("chat 135 M", llama_135m, PIPELINE, PATH, _chats, UNGUESSED, ["openvino"]),
 )
 
 
@@ -73,7 +80,7 @@ def run(plan: Plan) -> Report:
             service.wait_status(deployment, "ready")
             for row in _said(service, kind, bodies, place):
                 _apply(service, deployment, row)
-                _measure(report, plan, service, deployment, kind, row, bodies)
+                _measure(report, plan, service, kind, row, bodies)
             service.api.delete(f"/v1/deployments/{deployment}").raise_for_status()
     report.notes += [
         f"{EXAMPLES} examples, by `stoker tune --examples`; then each row is applied in turn, and "
@@ -125,15 +132,13 @@ def _measure(
     report: Report,
     plan: Plan,
     service: Service,
-    deployment: str,
     kind: Kind,
     row: Mapping[str, Any],
     bodies: Sequence[Mapping[str, Any]],
 ) -> None:
-    path = next(iter(service.found(deployment)["endpoints"]))
     always = {"model": MODEL}
     one = Contender(
-        "ours", service.pid, service.base_url, path, always, service.key, is_suspended=False
+        "ours", service.pid, service.base_url, kind.path, always, service.key, is_suspended=False
     )
     asked = [json.dumps({**body, **always}).encode() for body in bodies]
     alone_s = load.alone_s(one, asked)
