@@ -71,6 +71,24 @@ def bert_base() -> Path:
     return _kept("bert-base-fitted", save)
 
 
+def tiny_classifier() -> Path:
+    """A BERT of one layer that classifies texts: next to nothing beside what surrounds it."""
+
+    def save(folder: Path) -> None:
+        import transformers
+
+        sizes = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2}
+        words = tokenizer(512)
+        config = transformers.BertConfig(
+            vocab_size=len(words), num_hidden_layers=1, num_labels=LABELS, **sizes
+        )
+        model = transformers.BertForSequenceClassification(config).eval()
+        model.save_pretrained(folder)
+        words.save_pretrained(folder)
+
+    return _kept("tiny-classifier", save)
+
+
 def vit_base() -> Path:
     """A ViT-base for image classification, 86 M parameters, 224 by 224 pixels: each photo of
     `photos` is a class.

@@ -74,6 +74,10 @@ def configure(level: str, style: Literal["json", "text"]) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+    # What no format here shows is not looked up for every entry (see "Optimization" in the
+    # documentation of `logging`).
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    logging._srcfile = None  # type: ignore[attr-defined]
     # Our own access log has the request id; httpx and alembic are of no use to an operator.
     for name in ("uvicorn.access", "httpx2", "httpcore2", "alembic", "aiosqlite", "asyncio"):
         logging.getLogger(name).setLevel(logging.WARNING)

@@ -16,6 +16,7 @@ from stoker.config import MIB, Settings
 from stoker.deployments.endpoints import router as deployments
 from stoker.files.endpoints import links
 from stoker.files.endpoints import router as files
+from stoker.inference.direct import DirectCalls
 from stoker.inference.tasks import router as tasks
 from stoker.keys.auth import authenticate
 from stoker.keys.endpoints import router as keys
@@ -119,4 +120,5 @@ def _middleware(services: Services) -> list[Middleware]:
     found.append(Middleware(LastResort))
     if "*" not in settings.allowed_hosts:
         found.append(Middleware(AllowedHosts, allowed_hosts=settings.allowed_hosts))
+    found.append(Middleware(DirectCalls, routers=ROUTERS))
     return found

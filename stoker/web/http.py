@@ -342,7 +342,7 @@ def error_response(error: StokerError) -> Response:
 
 def install_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(StokerError, _on_stoker_error)
-    app.add_exception_handler(HTTPException, _on_http_exception)
+    app.add_exception_handler(HTTPException, on_http_exception)
     app.add_exception_handler(RequestValidationError, _on_validation_error)
 
 
@@ -350,7 +350,7 @@ async def _on_stoker_error(_request: Request, error: Exception) -> Response:
     return error_response(error if isinstance(error, StokerError) else InternalError())
 
 
-async def _on_http_exception(request: Request, error: Exception) -> Response:
+async def on_http_exception(request: Request, error: Exception) -> Response:
     if isinstance(error, _BodyRefused):
         return error_response(error.error)
     status = error.status_code if isinstance(error, HTTPException) else 500

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from enum import Enum
-from typing import Any
+from typing import Any, cast
 
 import httptools
 from uvicorn.config import Config
@@ -19,6 +19,7 @@ from stoker.errors import (
     URITooLongError,
 )
 from stoker.ids import Prefix, new_id
+from stoker.server.edge.answer_transport import AnswerTransport
 from stoker.server.edge.answers import answer
 from stoker.server.edge.connections import Connections, Ended, Refused
 from stoker.server.edge.kernel import unsent
@@ -202,6 +203,7 @@ class Connection(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._answering = cycle
+        cycle.transport = cast("asyncio.Transport", AnswerTransport(self.transport, self.loop))
         super()._start_asgi_task(cycle, app)
 
     # What the other connections want.

@@ -1,0 +1,92 @@
+"""Calls find their handlers by the path alone; all else is the app's."""
+
+import asyncio
+from typing import Any
+
+from starlette.types import Message, Receive, Scope, Send
+
+from stoker.errors import NotFoundError
+from stoker.inference.call import CallRoute
+from stoker.inference.direct import DirectCalls
+from stoker.server.app import ROUTERS
+from stoker.web.http import route_of
+
+PATHS = [
+    route.path for router in ROUTERS for route in router.routes if isinstance(route, CallRoute)
+]
+
+
+class App:
+    """What would have been asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+
+    async def __call__(self, scope: Scope, _receive: Receive, _send: Send) -> None:
+        self.asked.append((scope["method"], scope["path"]))
+
+
+class Parts(dict[Any, Any]):
+    """The app's parts, of which there are none: whoever looks for one is told so."""
+
+    def __missing__(self, key: type) -> None:
+        raise NotFoundError(f"no {key.__name__} here", code="seen")
+
+
+class State:
+    parts = Parts()
+
+
+class Described:
+    state = State()
+
+
+def ask(direct: DirectCalls, method: str, path: str) -> tuple[Scope, list[Message]]:
+    scope: Scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "query_string": b"",
+        "headers": [],
+        "app": Described(),
+    }
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    asyncio.run(direct(scope, receive, send))
+    return scope, sent
+
+
+class TestDirectCalls:
+    def test_every_call_is_given_to_its_handler(self) -> None:
+        app = App()
+        direct = DirectCalls(app, ROUTERS)
+        assert len(PATHS) > 30
+        for path in PATHS:
+            scope, sent = ask(direct, "POST", path)
+            # The first thing that it does is to look for who calls.
+            assert sent[0]["status"] == 404
+            assert b'"code":"seen"' in sent[1]["body"]
+            assert route_of(scope) == path
+        assert app.asked == []
+
+    def test_all_else_is_the_apps(self) -> None:
+        app = App()
+        direct = DirectCalls(app, ROUTERS)
+        others = [
+            ("GET", PATHS[0]),
+            ("OPTIONS", PATHS[0]),
+            ("POST", f"{PATHS[0]}/"),
+            ("POST", "/v1/deployments"),
+            ("POST", "/v1/api-keys"),
+        ]
+        for method, path in others:
+            scope, sent = ask(direct, method, path)
+            assert sent == []
+            assert route_of(scope) is None
+        assert app.asked == others
