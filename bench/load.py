@@ -5,6 +5,7 @@ import math
 import statistics
 import threading
 import time
+from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +15,7 @@ import psutil
 from bench import wrk
 from bench.client import Connection, HttpError
 from bench.common import Report, clients_of
-from bench.processes import awake, cpu_seconds, tree
+from bench.processes import awake, cpu_seconds, cpu_seconds_by_part, tree
 
 SAMPLE_S = 0.5
 ALONE = 5
@@ -50,6 +51,8 @@ class Measured:
     cpu_seconds: float
     """Of the server and what it has started."""
     peak_bytes: int
+    cpu_by_part: Mapping[str, float]
+    """Of ours: seconds by what has spent them."""
 
     @property
     def rate(self) -> float:
@@ -77,13 +80,18 @@ def enough_s(seconds: int, clients: int, alone_s: float) -> int:
 
 def measured(contender: Contender, bodies: Sequence[bytes], clients: int, seconds: int) -> Measured:
     """Raises RuntimeError where nothing is answered."""
+    is_ours = not contender.is_suspended
     with contender.awake(), _Watch(contender.pid) as watch:
+        before = cpu_seconds_by_part(contender.pid) if is_ours else Counter[str]()
         url = contender.base_url + contender.path
         found = wrk.run(url, contender.key, bodies, clients, seconds)
+        if is_ours:
+            before.subtract(cpu_seconds_by_part(contender.pid))
     if not found.answered:
         why = found.failure or f"there was no answer within {seconds} s"
         raise RuntimeError(f"{contender.name} answered nothing: {why}")
-    return Measured(found, watch.cpu_seconds, watch.peak_bytes)
+    parts = {name: -spent for name, spent in before.items()}
+    return Measured(found, watch.cpu_seconds, watch.peak_bytes, parts)
 
 
 def add(report: Report, name: str, clients: int, measured: Measured) -> None:
@@ -93,6 +101,8 @@ def add(report: Report, name: str, clients: int, measured: Measured) -> None:
     report.add(f"{label}, p99", "ms", found.p99_ms)
     report.add(f"{label}, errors", "", found.failed)
     report.add(f"{label}, CPU a request", "ms", measured.cpu_seconds / found.answered * 1e3)
+    for part, spent in measured.cpu_by_part.items():
+        report.add(f"{label}, CPU a request: {part}", "ms", spent / found.answered * 1e3)
     report.add(f"{label}, peak memory", "MiB", measured.peak_bytes / 2**20)
     report.client.add(label, found.cpu_seconds, found.seconds)
     if found.failed:

@@ -71,8 +71,8 @@ def bert_base() -> Path:
     return _kept("bert-base-fitted", save)
 
 
-def tiny_classifier() -> Path:
-    """A BERT of one layer that classifies texts: next to nothing beside what surrounds it."""
+def tiny_tagger() -> Path:
+    """A BERT of one layer for token classification: next to nothing beside what surrounds it."""
 
     def save(folder: Path) -> None:
         import transformers
@@ -82,11 +82,11 @@ def tiny_classifier() -> Path:
         config = transformers.BertConfig(
             vocab_size=len(words), num_hidden_layers=1, num_labels=LABELS, **sizes
         )
-        model = transformers.BertForSequenceClassification(config).eval()
+        model = transformers.BertForTokenClassification(config).eval()
         model.save_pretrained(folder)
         words.save_pretrained(folder)
 
-    return _kept("tiny-classifier", save)
+    return _kept("tiny-tagger", save)
 
 
 def vit_base() -> Path:

@@ -2,7 +2,9 @@
 
 import contextlib
 import socket
+from collections import Counter
 from collections.abc import Generator
+from pathlib import Path
 
 import psutil
 
@@ -25,6 +27,25 @@ def own_cpu_seconds(pid: int) -> float:
         times = psutil.Process(pid).cpu_times()
         return times.user + times.system
     return 0.0
+
+
+ENGINE_THREADS = "engine"
+"""What replicas call the thread of their engine, and so its workers are called."""
+
+
+def cpu_seconds_by_part(pid: int) -> Counter[str]:
+    """Of our server with this id: its gateway, its replicas' engines, and the rest of these."""
+    found: Counter[str] = Counter()
+    for process in tree(pid):
+        if process.pid == pid:
+            found["gateway"] += own_cpu_seconds(pid)
+            continue
+        with contextlib.suppress(psutil.NoSuchProcess, FileNotFoundError):
+            for thread in process.threads():
+                name = Path(f"/proc/{process.pid}/task/{thread.id}/comm").read_text().strip()
+                part = "engine" if name == ENGINE_THREADS else "beside the engine"
+                found[part] += thread.user_time + thread.system_time
+    return found
 
 
 def suspend(pid: int) -> None:

@@ -1,7 +1,6 @@
 """The thread that owns an engine: takes batches, runs them, calibrates and adopts between them."""
 
 import logging
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -11,6 +10,7 @@ from stoker.replica.adoption import Adoption
 from stoker.replica.batching import BatchQueue, Entry
 from stoker.replica.calibration import Calibration
 from stoker.replica.counters import Counters, Pulse
+from stoker.replica.named_thread import NamedThread
 from stoker.replica.replies import Replies
 from stoker.replica.task_request import TaskRequest
 from stoker.stages.base import Stages
@@ -64,7 +64,7 @@ class EngineThread:
         self._listener = listener
         self._adoption = Adoption(engine.adopt)
         self._pulse = counters.pulse(lambda: len(queue) > 0)
-        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._thread = NamedThread("engine", self._run)
 
     def start(self) -> None:
         self._thread.start()

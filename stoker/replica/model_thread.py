@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from stoker.llm.interface import LanguageModel, Output, Submission
 from stoker.replica.adoption import Adoption
 from stoker.replica.counters import Counters
+from stoker.replica.named_thread import NamedThread
 from stoker.replica.sequences import Sequences
 from stoker.wire.flight import FlightRecord
 from stoker.wire.protocol import Execution
@@ -45,7 +46,7 @@ class ModelThread:
         self._news = threading.Event()
         self._stopping = False
         self._pulse = counters.pulse(lambda: bool(self._inbox) or model.at_work)
-        self._thread = threading.Thread(target=self._run, name="model", daemon=True)
+        self._thread = NamedThread("engine", self._run)
 
     def start(self) -> None:
         self._thread.start()

@@ -1,12 +1,12 @@
 """A thread that works through a queue."""
 
 import queue
-import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
 from stoker.replica.counters import Counters
+from stoker.replica.named_thread import NamedThread
 
 Item = TypeVar("Item")
 
@@ -61,7 +61,7 @@ class QueueThread(Generic[Item]):
         """The thread's own."""
         self._is_ending = False
         self._pulse = counters.pulse(lambda: bool(self._lanes) or not self._queue.empty())
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = NamedThread(name, self._run)
 
     def start(self) -> None:
         self._thread.start()
