@@ -374,6 +374,12 @@ def texts(count: int, seed: int = SEED) -> list[str]:
     return [" ".join(source.choices(_WORDS, k=length)) for length in lengths]
 
 
+def texts_of(words: int, count: int) -> list[str]:
+    """Texts of so many words, which are a token each to most tokenizers."""
+    source = random.Random(SEED + words)
+    return [" ".join(source.choices(_WORDS, k=words)) for _ in range(count)]
+
+
 def photos(count: int) -> list[bytes]:
     """JPEG files of 640 by 480 pixels, some 30 KB each."""
     from PIL import Image

@@ -87,29 +87,35 @@ class BatchQueue:
             return dropped
 
     def wake(self) -> None:
-        """Have `take` return, be it with nothing: now, or the next time that it would wait."""
+        """Have `wait` return: now, or the next time that it would wait."""
         with self._changed:
             self._woken = True
             self._changed.notify_all()
 
     def close(self) -> None:
-        """`take` returns None once what is queued has been taken."""
+        """`wait` returns False once what is queued has been taken."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
-    def take(self, timeout: float | None = None) -> list[Entry] | None:
-        """The next batch; [] after `timeout` seconds without work, or woken; None when closed and
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for work, for `timeout` seconds at most, or to be woken; False when closed and
         empty.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._entries or self._closed or self._woken, timeout)
+            self._woken = False
+            return bool(self._entries) or not self._closed
+
+    def take(self) -> list[Entry]:
+        """The next batch; nothing where there is no work.
 
         Of the key whose turn it is, the oldest entry of the earliest turn is always in it, so that
         nothing starves. Its company are entries near to it in length: see `choose`.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._entries or self._closed or self._woken, timeout)
-            self._woken = False
             if not self._entries:
-                return None if self._closed else []
+                return []
             batch = choose(self._in_turn(), self.budget)
             self._turn = max(self._turn, batch[0].turn)
             chosen = set(map(id, batch))

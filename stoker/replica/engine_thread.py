@@ -11,6 +11,7 @@ from stoker.replica.batching import BatchQueue, Entry
 from stoker.replica.calibration import Calibration
 from stoker.replica.counters import Counters, Pulse
 from stoker.replica.named_thread import NamedThread
+from stoker.replica.passes import Passes
 from stoker.replica.replies import Replies
 from stoker.replica.task_request import TaskRequest
 from stoker.stages.base import Stages
@@ -51,6 +52,7 @@ class EngineThread:
         flight: FlightRecord,
         *,
         counters: Counters,
+        passes: Passes,
         replies: Replies,
         listener: Listener,
     ) -> None:
@@ -60,6 +62,7 @@ class EngineThread:
         self._calibration = calibration
         self._flight = flight
         self._counters = counters
+        self._passes = passes
         self._replies = replies
         self._listener = listener
         self._adoption = Adoption(engine.adopt)
@@ -80,15 +83,20 @@ class EngineThread:
 
     def _run(self) -> None:
         self._engine.enter_thread()
-        while (batch := self._queue.take(self._patience_s)) is not None:
-            if batch:
-                with self._pulse:
-                    self._run_batch(batch)
+        while self._queue.wait(self._patience_s):
+            is_idle = not len(self._queue)
+            if not is_idle:
+                # What comes while it waits for its turn is still taken in.
+                with self._passes:
+                    if batch := self._queue.take():
+                        with self._pulse:
+                            self._run_batch(batch)
             if self._adoption.pending:
                 with self._pulse:
                     self._take_over()
-            elif not batch:
-                self._calibrate()
+            elif is_idle:
+                with self._passes:
+                    self._calibrate()
 
     @property
     def _patience_s(self) -> float | None:

@@ -24,6 +24,7 @@ import msgspec
 from stoker import sandbox
 from stoker.engines.catalogue import ENGINES
 from stoker.replica import main as replica
+from stoker.replica.shared_lock import SharedLock, UnsupportedError
 from stoker.sandbox import places, priority
 from stoker.stages.kinds import ModelKind
 from stoker.wire.host_messages import (
@@ -41,7 +42,7 @@ from stoker.wire.host_messages import (
     Signal,
     Try,
 )
-from stoker.wire.protocol import Conversion, Trial
+from stoker.wire.protocol import Conversion, ReplicaSpec, Trial
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ class Host:
     def __init__(self, events: int) -> None:
         self._events = events
         self._children: dict[str, int] = {}
+        self._locks = Locks()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def run(self) -> None:
@@ -82,7 +84,8 @@ class Host:
     def _obey(self, command: HostCommand) -> None:
         match command:
             case Fork(replica=spec):
-                self._fork(spec.id, lambda: replica.run(spec))
+                lock = self._locks.of(spec)
+                self._fork(spec.id, lambda: replica.run(spec, lock), lock)
             case Convert(job=job):
                 self._fork(job.id, lambda: _convert(job))
             case Try(job=job):
@@ -98,14 +101,14 @@ class Host:
                 gc.freeze()
                 self._emit(Preloaded(threads=_thread_count()))
 
-    def _fork(self, name: str, run: Callable[[], int]) -> None:
+    def _fork(self, name: str, run: Callable[[], int], lock: SharedLock | None = None) -> None:
         pid = os.fork()
         if pid == 0:
-            self._be_child(run)
+            self._be_child(run, lock)
         self._children[name] = pid
         self._emit(Forked(name, pid))
 
-    def _be_child(self, run: Callable[[], int]) -> None:
+    def _be_child(self, run: Callable[[], int], lock: SharedLock | None) -> None:
         code = 70
         try:
             sandbox.die_with_parent()
@@ -113,6 +116,7 @@ class Host:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for descriptor in (self._events, self._wake_read, self._wake_write):
                 os.close(descriptor)
+            self._locks.forget_all_but(lock)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             code = run()
         except BaseException:
@@ -127,6 +131,7 @@ class Host:
             reaped, status = os.waitpid(pid, os.WNOHANG)
             if reaped:
                 del self._children[replica_id]
+                self._locks.ended(replica_id)
                 self._emit(Exited(replica_id, os.waitstatus_to_exitcode(status)))
         self._end_orphans()
 
@@ -141,6 +146,40 @@ class Host:
         data = _encode(event) + b"\n"
         while data:
             data = data[os.write(self._events, data) :]
+
+
+class Locks:
+    """Those by which replicas take turns (`stoker.replica.passes`), by the name that they share."""
+
+    def __init__(self) -> None:
+        self._locks: dict[str, SharedLock] = {}
+        self._names: dict[str, str] = {}
+        """Of the replicas that have one."""
+
+    def of(self, spec: ReplicaSpec) -> SharedLock | None:
+        """The lock for a replica that is about to be forked; None: it takes no turns."""
+        name = spec.turns_with
+        if not name:
+            return None
+        if name not in self._locks:
+            try:
+                self._locks[name] = SharedLock()
+            except UnsupportedError:
+                return None
+        self._names[spec.id] = name
+        return self._locks[name]
+
+    def forget_all_but(self, lock: SharedLock | None) -> None:
+        """In a fork, which the others are no business of."""
+        for other in self._locks.values():
+            if other is not lock:
+                other.close()
+
+    def ended(self, replica_id: str) -> None:
+        """A lock goes with the last replica that has it."""
+        name = self._names.pop(replica_id, None)
+        if name and name not in self._names.values():
+            self._locks.pop(name).close()
 
 
 def _convert(job: Conversion) -> int:

@@ -10,6 +10,7 @@ from stoker.engines.interface import Progress
 from stoker.llm.checkpoint import load_tokenizer
 from stoker.llm.engines.interface import LanguageEngine
 from stoker.replica.language_worker import LanguageWorker
+from stoker.replica.passes import Passes
 from stoker.stages.kinds import ModelKind
 from stoker.tasks.registry import SERVED
 from stoker.wire.flight import FlightRecord
@@ -17,7 +18,7 @@ from stoker.wire.protocol import ReplicaSpec, Send
 
 
 def load_language_model(
-    spec: ReplicaSpec, send: Send, flight: FlightRecord, progress: Progress
+    spec: ReplicaSpec, send: Send, flight: FlightRecord, passes: Passes, progress: Progress
 ) -> LanguageWorker:
     """What serves a language model. Raises whatever the libraries raise."""
     kind = SERVED[spec.pipeline].kind
@@ -39,6 +40,6 @@ def load_language_model(
     )
     model = engine.begin(prompts.defaults.ends)
     adopt = engine.adopt if engine.convertible else None
-    worker = LanguageWorker(model, prompts, send, flight, adopt)
+    worker = LanguageWorker(model, prompts, send, flight, adopt, passes=passes)
     worker.sharing = engine.sharing
     return worker

@@ -14,6 +14,7 @@ from stoker.replica import failures
 from stoker.replica.counters import Counters
 from stoker.replica.model_thread import ModelThread
 from stoker.replica.open_requests import OpenRequests
+from stoker.replica.passes import Passes
 from stoker.replica.queue_thread import QueueThread
 from stoker.replica.replies import Replies
 from stoker.replica.sequences import Sequences
@@ -33,10 +34,13 @@ class LanguageWorker:
         send: Send,
         flight: FlightRecord,
         adopt: Callable[[Execution], None] | None = None,
+        *,
+        passes: Passes | None = None,
     ) -> None:
         """
         Args:
             adopt: has the model go on as it was converted; None: it cannot.
+            passes: whose turn it is to compute; None: always this one's.
         """
         self._model = model
         self._sequences = Sequences(prompts, model.vocabulary)
@@ -58,6 +62,7 @@ class LanguageWorker:
             flight,
             self.counters,
             adopt=adopt,
+            passes=passes or Passes(),
             stepped=self._text_thread.put,
         )
 

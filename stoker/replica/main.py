@@ -19,7 +19,9 @@ from stoker import sandbox
 from stoker.replica import walls
 from stoker.replica.counters import Stalls
 from stoker.replica.failures import load_failure
+from stoker.replica.passes import Passes
 from stoker.replica.serving import Serving, serving
+from stoker.replica.shared_lock import SharedLock
 from stoker.wire.flight import FlightRecord
 from stoker.wire.protocol import (
     Adopt,
@@ -50,8 +52,12 @@ _COPY_BELOW = 65536
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def run(spec: ReplicaSpec) -> int:
-    """Load the model and serve until told to stop. Returns the process's exit code."""
+def run(spec: ReplicaSpec, lock: SharedLock | None = None) -> int:
+    """Load the model and serve until told to stop. Returns the process's exit code.
+
+    Args:
+        lock: of those that compute one after the other.
+    """
     configure_log(spec.id, spec.log_path)
     secret = _taken(Path(spec.secret_path))
     walls.around_replica(spec)
@@ -63,7 +69,9 @@ def run(spec: ReplicaSpec) -> int:
             if not spec.environment and not walls.may_use_gpu(spec):
                 # What runs a model on a GPU, or below, may want some of its own.
                 sandbox.seal()
-            return _serve(spec, link)
+            # On a GPU, passes take care of themselves.
+            passes = Passes(None if walls.may_use_gpu(spec) else lock)
+            return _serve(spec, link, passes)
         finally:
             link.close()
 
@@ -76,10 +84,10 @@ def _note(spec: ReplicaSpec) -> str:
     return emulated(spec.dtype, device_of(spec.device))
 
 
-def _serve(spec: ReplicaSpec, link: "Link") -> int:
+def _serve(spec: ReplicaSpec, link: "Link", passes: Passes) -> int:
     started = time.perf_counter()
     try:
-        worker = _load(spec, link)
+        worker = _load(spec, link, passes)
     except Exception as error:
         log.exception("the model could not be loaded")
         link.send_now(load_failure(error))
@@ -144,11 +152,11 @@ def _heartbeat(worker: Serving, memory: "Weight", stuck_s: float) -> Heartbeat:
     )
 
 
-def _load(spec: ReplicaSpec, link: "Link") -> Serving:
+def _load(spec: ReplicaSpec, link: "Link", passes: Passes) -> Serving:
     def progress(fraction: float, stage: str) -> None:
         link.send_now(Loading(fraction, stage))
 
-    return serving(spec, link.send, FlightRecord(Path(spec.flight_path)), progress)
+    return serving(spec, link.send, FlightRecord(Path(spec.flight_path)), passes, progress)
 
 
 class Link:

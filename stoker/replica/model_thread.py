@@ -10,6 +10,7 @@ from stoker.llm.interface import LanguageModel, Output, Submission
 from stoker.replica.adoption import Adoption
 from stoker.replica.counters import Counters
 from stoker.replica.named_thread import NamedThread
+from stoker.replica.passes import Passes
 from stoker.replica.sequences import Sequences
 from stoker.wire.flight import FlightRecord
 from stoker.wire.protocol import Execution
@@ -28,6 +29,7 @@ class ModelThread:
         counters: Counters,
         *,
         adopt: Callable[[Execution], None] | None,
+        passes: Passes,
         stepped: Callable[[list[Output]], None],
     ) -> None:
         """
@@ -40,6 +42,7 @@ class ModelThread:
         self._adoption = Adoption(adopt)
         self._flight = flight
         self._counters = counters
+        self._passes = passes
         self._stepped = stepped
         self._inbox: deque[Submission | int] = deque()
         """Sequences to continue, numbers of those to forget."""
@@ -102,10 +105,12 @@ class ModelThread:
 
     def _step(self) -> None:
         with self._flight.running.of(self._sequences.request_ids()):
-            started = time.perf_counter()
             self._pulse.is_working = True
+            started = time.perf_counter()
             try:
-                outputs = self._model.step()
+                with self._passes:
+                    started = time.perf_counter()
+                    outputs = self._model.step()
             except Exception:
                 log.exception("a step failed")
                 outputs = self._model.abandon("The model failed while it wrote this answer.")

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from stoker.engines.interface import Progress
 from stoker.replica.counters import Counters
+from stoker.replica.passes import Passes
 from stoker.wire.flight import FlightRecord
 from stoker.wire.protocol import Execution, ReplicaSpec, Send, Sharing
 
@@ -69,7 +70,9 @@ class Serving(Protocol):
         ...
 
 
-def serving(spec: ReplicaSpec, send: Send, flight: FlightRecord, progress: Progress) -> Serving:
+def serving(
+    spec: ReplicaSpec, send: Send, flight: FlightRecord, passes: Passes, progress: Progress
+) -> Serving:
     """Load a model and return what serves it. Raises whatever the libraries raise."""
     from stoker.tasks.registry import GENERATING
 
@@ -77,11 +80,13 @@ def serving(spec: ReplicaSpec, send: Send, flight: FlightRecord, progress: Progr
     if spec.pipeline in GENERATING:
         from stoker.replica.language_loading import load_language_model
 
-        return load_language_model(spec, send, flight, progress)
-    return _stages(spec, send, flight, progress)
+        return load_language_model(spec, send, flight, passes, progress)
+    return _stages(spec, send, flight, passes, progress)
 
 
-def _stages(spec: ReplicaSpec, send: Send, flight: FlightRecord, progress: Progress) -> Serving:
+def _stages(
+    spec: ReplicaSpec, send: Send, flight: FlightRecord, passes: Passes, progress: Progress
+) -> Serving:
     from stoker.engines import catalogue, sharing
     from stoker.engines.interface import Engine
     from stoker.engines.torch import TorchEngine
@@ -104,4 +109,4 @@ def _stages(spec: ReplicaSpec, send: Send, flight: FlightRecord, progress: Progr
         progress(0.9, "looking what may share a batch")
         engine.enter_thread()
         stages.sharing = sharing.find(engine, stages)
-    return Worker(engine, stages, send, flight, Calibration(spec.batch_budgets))
+    return Worker(engine, stages, send, flight, Calibration(spec.batch_budgets), passes=passes)

@@ -16,6 +16,7 @@ from stoker.replica.counters import Counters
 from stoker.replica.engine_thread import EngineThread
 from stoker.replica.failures import Step
 from stoker.replica.open_requests import OpenRequests
+from stoker.replica.passes import Passes
 from stoker.replica.queue_thread import QueueThread
 from stoker.replica.replies import Replies
 from stoker.replica.task_request import TaskRequest
@@ -40,7 +41,13 @@ class Worker:
         send: Send,
         flight: FlightRecord,
         calibration: Calibration,
+        *,
+        passes: Passes | None = None,
     ) -> None:
+        """
+        Args:
+            passes: whose turn it is to compute; None: always this one's.
+        """
         self._engine = engine
         self._stages = stages
         self._replies = Replies(send)
@@ -61,6 +68,7 @@ class Worker:
             calibration,
             flight,
             counters=self.counters,
+            passes=passes or Passes(),
             replies=self._replies,
             listener=self,
         )

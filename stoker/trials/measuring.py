@@ -6,11 +6,12 @@ until nobody else's calls are at work.
 """
 
 import asyncio
+import itertools
 import json
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -32,6 +33,8 @@ AT_ONCE = 16
 """Examples of a batch."""
 ROUNDS, ROUNDS_S = 5, 8.0
 """Passes over all examples, or two where they take longer than so many seconds."""
+LEAST_S = 0.5
+"""Further ones until they have taken so long: what is over in a moment is noise."""
 CONVERTED_S = 1800.0
 """Longest wait for a conversion and its trial."""
 GIVE_WAY_S = 10.0
@@ -128,33 +131,40 @@ class Way:
         self._subject.may_drop = False
 
     async def _alone(self) -> float:
-        """Seconds that an example takes at best: the median of them."""
-        rounds: list[list[float]] = []
-        began = time.perf_counter()
-        while len(rounds) < 2 or (len(rounds) < ROUNDS and time.perf_counter() - began < ROUNDS_S):
-            times: list[float] = []
+        """Seconds that an example takes: the median, as whoever calls would see it."""
+        times: list[float] = []
+        for _ in self._rounds():
             for body in self._bodies:
                 await self._give_way()
                 started = time.perf_counter()
                 await self._call(body)
                 times.append(time.perf_counter() - started)
-            rounds.append(times)
-        return statistics.median(min(one) for one in zip(*rounds, strict=True))
+        return statistics.median(times)
 
     async def _together(self) -> float:
-        """Inputs a second, at best."""
+        """Inputs a second: the median of the rounds."""
         bodies = [self._bodies[at % len(self._bodies)] for at in range(AT_ONCE)]
         inputs = sum(self._inputs[at % len(self._bodies)] for at in range(AT_ONCE))
-        rounds: list[float] = []
-        began = time.perf_counter()
-        while len(rounds) < 2 or (len(rounds) < ROUNDS and time.perf_counter() - began < ROUNDS_S):
+        times: list[float] = []
+        for _ in self._rounds():
             await self._give_way()
             started = time.perf_counter()
             ended = await asyncio.gather(*map(self._call, bodies), return_exceptions=True)
-            rounds.append(time.perf_counter() - started)
+            times.append(time.perf_counter() - started)
             if errors := [one for one in ended if isinstance(one, BaseException)]:
                 raise errors[0]
-        return inputs / min(rounds)
+        # Batches of a new shape have their kernels built in the first one.
+        return inputs / statistics.median(times[1:])
+
+    @staticmethod
+    def _rounds() -> Iterator[int]:
+        began = time.perf_counter()
+        for number in itertools.count():
+            took = time.perf_counter() - began
+            most = ROUNDS_S if number < ROUNDS else LEAST_S
+            if number >= 2 and took >= most:
+                return
+            yield number
 
     @property
     def _inputs(self) -> list[int]:

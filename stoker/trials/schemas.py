@@ -53,10 +53,10 @@ class Row(ResponseModel):
     status: RowStatus
     reason: str = ""
     alone_ms: float | None = Field(
-        default=None, description="An example alone, at best; the median of all. Without HTTP."
+        default=None, description="An example alone: the median. Without HTTP."
     )
     items_per_s: float | None = Field(
-        default=None, description="With sixteen examples at a time: inputs a second, at best."
+        default=None, description="With sixteen examples at a time: inputs a second, the median."
     )
     memory_bytes: int | None = Field(
         default=None, description="What a replica held: proportional set size."

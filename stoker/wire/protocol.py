@@ -108,6 +108,8 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Of a file with what it proves by who it is; it removes it."""
     conversions: str = ""
     """The folder of those of its model, which it may be told to go on with."""
+    turns_with: str = ""
+    """Replicas with the same name compute one after the other; empty: with nobody."""
     cache_bytes: int = 2 << 30
     """The most that a language model's keys and values may take on a CPU."""
     options: dict[str, Any] = {}

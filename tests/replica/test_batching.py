@@ -105,54 +105,54 @@ class TestBatchQueue:
         queue = BatchQueue(512)
         queue.put([entry(8, request_id=1), entry(8, request_id=2)])
         assert queue.drop(1) == 1
-        batch = queue.take()
-        assert batch is not None
-        assert [one.request_id for one in batch] == [2]
+        assert [one.request_id for one in queue.take()] == [2]
 
-    def test_take_waits_for_work(self) -> None:
+    def test_waits_for_work(self) -> None:
         queue = BatchQueue(512)
-        taken: list[list[Entry] | None] = []
-        thread = threading.Thread(target=lambda: taken.append(queue.take()))
+        found: list[bool] = []
+        thread = threading.Thread(target=lambda: found.append(queue.wait()))
         thread.start()
         queue.put([entry(8)])
         thread.join(10)
-        assert taken[0] is not None
-        assert len(taken[0]) == 1
+        assert found == [True]
+        assert len(queue.take()) == 1
 
     def test_woken_it_comes_back_with_nothing(self) -> None:
         queue = BatchQueue(512)
         queue.wake()
+        assert queue.wait()
         assert queue.take() == []
-        taken: list[list[Entry] | None] = []
-        thread = threading.Thread(target=lambda: taken.append(queue.take()))
+        found: list[bool] = []
+        thread = threading.Thread(target=lambda: found.append(queue.wait()))
         thread.start()
         queue.wake()
         thread.join(10)
-        assert taken == [[]]
-        assert queue.take(0) == []
+        assert found == [True]
+        assert queue.take() == []
 
     def test_closes_when_empty(self) -> None:
         queue = BatchQueue(512)
         queue.put([entry(8)])
         queue.close()
+        assert queue.wait()
         assert queue.take()
-        assert queue.take() is None
+        assert not queue.wait()
 
     def test_nothing_starves(self) -> None:
         """An entry unlike all others is served as soon as it is the oldest."""
         queue = BatchQueue(64)
         queue.put([entry(8) for _ in range(8)] + [entry(60)] + [entry(8) for _ in range(8)])
-        lengths = [[one.length for one in queue.take() or []] for _ in range(3)]
+        lengths = [[one.length for one in queue.take()] for _ in range(3)]
         assert lengths[1][0] in (8, 60)
         assert any(60 in batch for batch in lengths)
 
     def test_inputs_of_many_samples_take_turns(self) -> None:
         queue = BatchQueue(budget=1)
         queue.put([entry(8, 1) for _ in range(4)])
-        taken = [queue.take(0)]
+        taken = [queue.take()]
         queue.put([entry(8, 2) for _ in range(2)])
         queue.put([entry(8, 3)])
-        taken += [queue.take(0) for _ in range(6)]
+        taken += [queue.take() for _ in range(6)]
         # The fourth of the first request came before those that came later: it is not put off.
         assert [batch[0].request_id for batch in taken if batch] == [1, 1, 2, 3, 1, 2, 1]
 
@@ -162,7 +162,7 @@ class TestBatchQueue:
         taken: list[int] = []
         for _ in range(6):
             queue.put([entry(8, 2)])
-            taken += [one.request_id for one in queue.take(0) or ()]
+            taken += [one.request_id for one in queue.take()]
         assert taken.count(1) == 3
 
 
@@ -170,9 +170,7 @@ class TestKeys:
     def taken(self, queue: BatchQueue, count: int) -> list[int]:
         found: list[int] = []
         for _ in range(count):
-            batch = queue.take()
-            assert batch is not None
-            found += [one.request_id for one in batch]
+            found += [one.request_id for one in queue.take()]
         return found
 
     def test_one_request_does_not_wait_for_a_thousand_of_another_key(self) -> None:

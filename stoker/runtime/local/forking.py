@@ -23,6 +23,10 @@ from stoker.runtime.pool.registry import PoolRegistry
 from stoker.tasks.registry import GENERATING, SERVED, engines
 from stoker.wire.protocol import Execution, OwnEnvironment, ReplicaSpec
 
+FEW_CORES = 8
+"""Up to so many, replicas that take all of them compute in turn. It was measured on two; many cores
+are more than a small model's pass has use for, so that two at once may well be faster there."""
+
 
 class ForkingLauncher:
     """The `Launcher` of this machine."""
@@ -40,10 +44,12 @@ class ForkingLauncher:
         conversions: Conversions,
         logs: LogFiles,
         threads: int,
+        cores: int,
     ) -> None:
         """
         Args:
             threads: of each replica's engine, on a CPU.
+            cores: that this server may use.
         """
         self._settings = settings
         self._folders = folders
@@ -55,6 +61,7 @@ class ForkingLauncher:
         self._conversions = conversions
         self._logs = logs
         self._threads = threads
+        self._is_crowded = threads >= cores and 1 < cores <= FEW_CORES
         self._findings = Findings(settings.data_dir.resolve() / "cache")
 
     def forget(self, source: str) -> None:
@@ -143,6 +150,7 @@ class ForkingLauncher:
                 batch_budgets=self._findings.budgets(spec.source, budget_key),
                 sharing=self._findings.sharing(spec.source, sharing_key),
                 limits=self._settings.media_limits,
+                turns_with=self._turns_with(spec),
                 execution=execution,
                 environment=environment,
                 cell=cell,
@@ -162,6 +170,14 @@ class ForkingLauncher:
 
     def pid(self, replica_id: str) -> int | None:
         return self._processes.pid(replica_id)
+
+    def _turns_with(self, spec: DeploymentSpec) -> str:
+        """Whose replicas a new one computes in turn with, where each would take all cores.
+
+        Accounts do not wait for one another: they have their shares of the cores (see `Cores`).
+        """
+        is_alone = not self._is_crowded or spec.engine in environments.NAMES
+        return "" if is_alone else spec.account_id
 
     def _environment(self, spec: DeploymentSpec) -> OwnEnvironment | None:
         """Of an engine that needs one. Raises `LoadError` where it is not there any more."""

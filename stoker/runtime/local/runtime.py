@@ -111,6 +111,7 @@ class LocalRuntime:
             conversions=self._conversions,
             logs=self._logs,
             threads=threads,
+            cores=cores,
         )
         self._guard = Guard(self._host, self._residents, self._memory)
         self._cores = Cores(self._residents, self._host.pid, cores=cores)

@@ -1,0 +1,71 @@
+"""A hundred thousand requests: whether memory stays as it was."""
+
+import json
+
+import psutil
+
+from bench import load, wrk
+from bench.common import Plan, Report, at_least, at_most, scratch
+from bench.load import Contender
+from bench.models import tiny_tagger
+from bench.processes import tree
+from bench.service import serving
+from bench.workloads import OURS, WORKLOADS
+
+REQUESTS, BEFORE = 100_000, 5_000
+"""In all, and after how many of them memory is what it is compared with."""
+CLIENTS = 16
+LOAD_S = 10
+MOST_LOADS = 60
+WITHIN = 1.05
+
+
+def run(plan: Plan) -> Report:
+    report = Report("endurance", f"{REQUESTS} requests to a model of one layer")
+    report.client.name = wrk.version()
+    workload = WORKLOADS["small"]
+    with scratch() as place, serving(report, place / OURS) as service:
+        bodies = [json.dumps({**body, "model": "tiny"}).encode() for body in workload.bodies(192)]
+        deployment = service.deploy(tiny_tagger(), "tiny", workload.pipeline, readiness="hot")
+        service.settle(deployment, workload.path, bodies)
+        url, key = service.base_url, service.key
+        one = Contender(OURS, service.pid, url, workload.path, {}, key, is_suspended=False)
+        answered = failed = 0
+        before: dict[str, int] = {}
+        for _ in range(MOST_LOADS):
+            found = load.measured(one, bodies, CLIENTS, plan.sized(LOAD_S, 1)).found
+            answered, failed = answered + found.answered, failed + found.failed
+            if not before and answered >= plan.sized(BEFORE, 0):
+                before = _held(service.pid)
+            if answered >= plan.sized(REQUESTS, 1):
+                break
+        after = _held(service.pid)
+    report.add("answered", "", answered, aim=f"≥ {REQUESTS}", meets=at_least(REQUESTS))
+    report.add("errors", "", failed, aim="0", meets=at_most(0))
+    for part, held in before.items():
+        report.add(f"{part}, at first", "MiB", held / 2**20)
+        report.add(f"{part}, at last", "MiB", after[part] / 2**20)
+        report.add(
+            f"{part}, at last / at first",
+            "x",
+            after[part] / held,
+            aim=f"≤ {WITHIN:g}",
+            meets=at_most(WITHIN),
+        )
+    report.notes += [
+        "Memory that is each process's own (unique set size). At first: after the load in which "
+        f"the first {BEFORE} requests were answered. One round, however many are asked for.",
+    ]
+    return report
+
+
+def _held(pid: int) -> dict[str, int]:
+    """Bytes that are the gateway's own, and its children's."""
+    found = {"gateway": 0, "below it": 0}
+    for process in tree(pid):
+        try:
+            part = "gateway" if process.pid == pid else "below it"
+            found[part] += process.memory_full_info().uss
+        except psutil.NoSuchProcess:
+            continue
+    return found

@@ -1,0 +1,100 @@
+"""Several busy replicas on the same cores: of one model, and of two."""
+
+import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from bench import load, wrk
+from bench.common import Plan, Report, at_least, clients_of, cores, progress, scratch
+from bench.load import Contender
+from bench.models import minilm
+from bench.service import Service, serving
+from bench.workloads import OURS, WORKLOADS
+
+CLIENTS = 16
+REPLICAS = (1, 2, 4)
+LOAD_S = 6
+ENGINE = "openvino"
+"""By itself each would be converted once it has worked for a while, and measured before that."""
+AIM = 1.0
+
+
+def run(plan: Plan) -> Report:
+    report = Report("side_by_side", "MiniLM embeddings by several replicas on the same cores")
+    report.client.name = wrk.version()
+    seconds = plan.sized(LOAD_S, 2)
+    with scratch() as place, serving(report, place / OURS) as service:
+        models = {f"with {count}": _deployed(service, f"with-{count}", count) for count in REPLICAS}
+        other = _deployed(service, "other", 1)
+        for number in range(plan.rounds):
+            rates: dict[str, float] = {}
+            for name, one in models.items():
+                rates[name] = load.measured(one, _bodies(one), CLIENTS, seconds).rate
+                plural = "" if name == "with 1" else "s"
+                label = f"{OURS}, {name} replica{plural}, {clients_of(CLIENTS)}"
+                report.add(label, "req/s", rates[name])
+            first = models["with 1"]
+            half = CLIENTS // 2
+            alone = load.measured(first, _bodies(first), half, seconds).rate
+            together = _together([first, other], seconds)
+            report.add(f"one model, {clients_of(half)}", "req/s", alone)
+            report.add(f"two models at once, {clients_of(half)} each", "req/s", together)
+            report.add(
+                "two models at once / one after the other",
+                "x",
+                together / alone,
+                aim=f"≥ {AIM:g}",
+                meets=at_least(AIM),
+            )
+            for name in list(models)[1:]:
+                report.add(f"{name} replicas / with 1", "x", rates[name] / rates["with 1"])
+            progress(f"round {number + 1}: {rates}, two models at once: {together:.1f} req/s")
+    report.notes += [
+        f"Every replica may use all {cores()} cores. Two models are the same one, deployed twice: "
+        "each has its own half of the clients, with the other or alone.",
+    ]
+    return report
+
+
+def _deployed(service: Service, model: str, replicas: int) -> Contender:
+    workload = WORKLOADS["embeddings"]
+    deployment = service.deploy(
+        minilm(),
+        model,
+        workload.pipeline,
+        readiness="hot",
+        engine=ENGINE,
+        replicas={"min": replicas, "max": replicas},
+    )
+    one = Contender(
+        OURS,
+        service.pid,
+        service.base_url,
+        workload.path,
+        {"model": model},
+        service.key,
+        is_suspended=False,
+    )
+    service.wait_engine(deployment, ENGINE)
+    load.measured(one, _bodies(one), CLIENTS, 2)
+    service.wait_calibrated(deployment)
+    return one
+
+
+def _bodies(one: Contender) -> list[bytes]:
+    workload = WORKLOADS["embeddings"]
+    return [json.dumps({**body, **one.body}).encode() for body in workload.bodies(workload.cycle)]
+
+
+def _together(contenders: Sequence[Contender], seconds: int) -> float:
+    """Requests a second of all, each asked by its part of the clients."""
+    each = CLIENTS // len(contenders)
+    with ThreadPoolExecutor(len(contenders)) as threads:
+        asking = [
+            threads.submit(wrk.run, one.base_url + one.path, one.key, _bodies(one), each, seconds)
+            for one in contenders
+        ]
+        found = [one.result() for one in asking]
+    if failed := sum(one.failed for one in found):
+        raise RuntimeError(f"{failed} requests failed: {found[0].failure or found[1].failure}")
+    return sum(one.answered / one.seconds for one in found)

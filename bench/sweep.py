@@ -1,0 +1,139 @@
+"""MiniLM's embeddings from every side: lengths, lists, clients, and requests that do not wait for
+one another.
+"""
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bench import dtypes, load, machine, wrk
+from bench.common import Plan, Report, clients_of, cores, progress, scratch
+from bench.contenders import QUICK_S, Scene, left_out, of_ours, of_peer, warmed_up
+from bench.load import Contender
+from bench.models import texts, texts_of
+from bench.open_loop import OpenLoop
+from bench.service import serving
+from bench.workloads import OURS, WORKLOADS
+
+CLIENTS = (1, 4, 16, 64, 256)
+LENGTHS = (8, 32, 128, 510)
+"""Words of a text; with the special tokens, the last is as long as the model takes."""
+LISTS = (1, 16, 256)
+"""Texts of a request."""
+LENGTH_CLIENTS, LIST_CLIENTS = 16, 4
+LOAD_S = 5
+OFFERED = (50, 100, 200, 400)
+"""Requests a second that come at random moments."""
+SOON_S = 0.2
+"""An answer counts that comes so soon."""
+DIFFERENT = 96
+
+
+@dataclass(frozen=True)
+class Load:
+    name: str
+    bodies: Sequence[Mapping[str, Any]]
+    clients: int
+    inputs: int = 1
+    """Of a request."""
+
+
+def run(plan: Plan) -> Report:
+    workload = WORKLOADS["embeddings"]
+    report = Report("sweep", "MiniLM embeddings: clients, lengths, lists, requests at random")
+    report.client.name = wrk.version()
+    with scratch() as place, contextlib.ExitStack() as stack:
+        bodies = workload.bodies(plan.sized(DIFFERENT, 8))
+        scene = Scene(report, plan, workload, workload.folder(), bodies, place)
+        service = stack.enter_context(serving(report, place / OURS))
+        contenders = [
+            *(of_ours(scene, service, dtype)[0] for dtype in _dtypes()),
+            *(one for peer in workload.peers for one in of_peer(scene, stack, peer)),
+        ]
+        for one in list(contenders):
+            with left_out(report, contenders, one):
+                warmed_up(scene, one)
+        for number in range(plan.rounds):
+            for asked in _loads(plan):
+                for one in list(contenders):
+                    with left_out(report, contenders, one):
+                        _closed(scene, one, asked, number)
+            for rate in plan.sized(OFFERED, OFFERED[:1]):
+                for one in list(contenders):
+                    _open(scene, one, rate, number)
+    _add_ratios(report, [one.name for one in contenders])
+    report.notes += [
+        "While one server is measured, the peers' processes are suspended; ours only idles.",
+        f"Clients: the texts of `throughput_embeddings`. Lengths: {LENGTH_CLIENTS} clients. Lists: "
+        f"{LIST_CLIENTS} clients, texts of mixed lengths; what is told are texts a second.",
+        "At random: Poisson's arrivals, sent when they are due, whether or not others were "
+        f"answered; what is told are answers a second that came within {SOON_S * 1e3:.0f} ms of "
+        f"that, at {LOAD_S} s a load. A client in Python asks.",
+        f"Every one has {cores()} cores.",
+    ]
+    return report
+
+
+def _dtypes() -> list[str]:
+    return ["auto", *([dtypes.BFLOAT16] if machine.has_bfloat16() else ())]
+
+
+def _loads(plan: Plan) -> Iterator[Load]:
+    bodies = [{"input": text} for text in texts(DIFFERENT)]
+    for clients in plan.sized(CLIENTS, CLIENTS[:2]):
+        yield Load(clients_of(clients), bodies, clients)
+    for length in plan.sized(LENGTHS, LENGTHS[:1]):
+        own = [{"input": text} for text in texts_of(length, DIFFERENT)]
+        yield Load(f"{length} words", own, LENGTH_CLIENTS)
+    for size in plan.sized(LISTS, LISTS[:1]):
+        found = texts(size * 8)
+        lists = [{"input": found[at : at + size]} for at in range(0, len(found), size)]
+        yield Load(f"lists of {size}", lists, LIST_CLIENTS, size)
+
+
+def _encoded(contender: Contender, bodies: Sequence[Mapping[str, Any]]) -> list[bytes]:
+    return [json.dumps({**body, **contender.body}).encode() for body in bodies]
+
+
+def _closed(scene: Scene, one: Contender, asked: Load, number: int) -> None:
+    bodies = _encoded(one, asked.bodies)
+    least_s = scene.plan.sized(LOAD_S, QUICK_S)
+    seconds = load.enough_s(least_s, asked.clients, load.alone_s(one, bodies))
+    if number == 0:
+        # The first of a shape build their kernels.
+        load.measured(one, bodies, asked.clients, QUICK_S * max(1, seconds // LOAD_S))
+    measured = load.measured(one, bodies, asked.clients, seconds)
+    label = f"{one.name}, {asked.name}"
+    scene.report.add(label, "texts/s", measured.rate * asked.inputs)
+    scene.report.add(f"{label}, p99", "ms", measured.found.p99_ms)
+    if measured.found.failed:
+        scene.report.add(f"{label}, errors", "", measured.found.failed)
+    scene.report.client.add(label, measured.found.cpu_seconds, measured.found.seconds)
+    progress(f"round {number + 1}: {label}: {measured.rate * asked.inputs:.1f} texts/s")
+
+
+def _open(scene: Scene, one: Contender, rate: float, number: int) -> None:
+    bodies = scene.encoded(one)
+    with one.awake():
+        client = OpenLoop(one.base_url, one.path, one.key, bodies)
+        found = client.run(rate, scene.plan.sized(LOAD_S, QUICK_S))
+    soon = sum(seconds <= SOON_S for seconds in found.answered_s)
+    label = f"{one.name}, {rate} a second at random"
+    scene.report.add(label, "good/s", soon / found.seconds)
+    scene.report.add(f"{label}, p99", "ms", found.ms(0.99))
+    scene.report.client.add(label, found.client_cpu_s, found.seconds)
+    progress(f"round {number + 1}: {label}: {soon / found.seconds:.1f} within {SOON_S:g} s")
+
+
+def _add_ratios(report: Report, names: Sequence[str]) -> None:
+    found = {one.label: one for one in report.series if one.unit in ("texts/s", "good/s")}
+    ours = [name for name in names if name.startswith(OURS)]
+    for label, series in list(found.items()):
+        mine, _, what = label.rpartition(", ")
+        for theirs in (name for name in names if name not in ours):
+            other = found.get(f"{theirs}, {what}")
+            if mine in ours and other:
+                for one, two in zip(series.values, other.values, strict=False):
+                    report.add(f"{mine} / {theirs}, {what}", "x", one / max(two, 1e-9))
