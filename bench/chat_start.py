@@ -26,7 +26,7 @@ def run(plan: Plan) -> Report:
             service.change(deployment, "stop", "stopped")
             service.change(deployment, "start", "idle")
             cold = endpoint.load(chats.draw(1), 1)
-            service.wait_engine(deployment, "openvino", timeout=1)
+            service.wait_engine(deployment, "openvino", timeout=30)
             warm = endpoint.load(chats.draw(1), 1)
             report.add("ours", "s", cold.first_s(0.5), aim=f"≤ {AIM_S} s", meets=at_most(AIM_S))
             report.add("ours, the second chat", "s", warm.first_s(0.5))
@@ -34,5 +34,6 @@ def run(plan: Plan) -> Report:
         "The model was converted for OpenVINO before. The server runs and its engine host has "
         "imported its libraries; the replica is forked by the request.",
         "The model's files are in the page cache.",
+        "The first chat may be torch's, while what was converted is compiled; the second is not.",
     ]
     return report

@@ -72,7 +72,7 @@ class Engine:
         self._engine.enter_thread()
         self._stages.attach(self._engine.load(folder, self._stages, lambda *_: None))
         if converted:
-            self._engine.adopt(Execution(*converted))  # type: ignore[arg-type]
+            self._engine.prepare(Execution(*converted))()  # type: ignore[arg-type]
 
     def answer(self, bodies: Sequence[Mapping[str, Any]]) -> list[bytes]:
         """Encoded answers of requests that go through the model in as few batches as may be."""

@@ -32,7 +32,7 @@ what it does not show, is in [bench/README.md](../bench/README.md).
 
 A figure is the median of its rounds, with the least and the greatest. Ratios are of the same run.
 """
-RATES = ("req/s", "tok/s", "images/s")
+RATES = ("req/s", "tok/s", "images/s", "texts/s")
 _LOAD = re.compile(r"(?P<side>.+), (?P<clients>[0-9]+) clients?")
 
 
@@ -69,6 +69,20 @@ HEADLINES = (
         "throughput_rerank",
         BEST_OF_ALL,
         "MiniLM reranking, 16 clients, in the best exact dtype, beside infinity",
+    ),
+    *(
+        Headline(name, BEST_OF_ALL, f"{what}, 16 clients, in the best exact dtype, beside the same")
+        for name, what in (
+            ("throughput_image", "ViT-base images"),
+            ("throughput_zero_shot_image", "CLIP's images with eight labels"),
+            ("throughput_audio", "wav2vec2 sounds"),
+        )
+    ),
+    Headline("small", "ours / LitServe, 64 clients", "a model of one layer, 64 clients"),
+    Headline(
+        "side_by_side",
+        "two models at once / one after the other",
+        "two busy MiniLMs on the same cores, beside one after the other",
     ),
     Headline(
         "chat_repeats",
@@ -121,7 +135,7 @@ def with_table(text: str, results: Mapping[str, Result]) -> str:
     """A text, with the table between its marks."""
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    lines = ["|  | ratio | least to most | processor |", "| --- | --- | --- | --- |"]
+    lines = ["|  | ratio | least to most | aim | processor |", "| --- | --- | --- | --- | --- |"]
     machines: list[str] = []
     for one in HEADLINES:
         series = _series(results.get(one.result, {}), one.label)
@@ -130,6 +144,7 @@ def with_table(text: str, results: Mapping[str, Result]) -> str:
         lines.append(
             f"| {one.text} | {series['median']:.2f} x "
             f"| {series['min']:.2f} to {series['max']:.2f} "
+            f"| {_aim(series)} "
             f"| {results[one.result]['machine']['cpu']} |"
         )
         machines.append(_machine(results[one.result]))
@@ -179,9 +194,12 @@ def _table(series: Iterable[Mapping[str, Any]]) -> list[str]:
     lines = ["|  | median | least | most |  | aim |", "| --- | --- | --- | --- | --- | --- |"]
     for one in series:
         numbers = " | ".join(f"{one[name]:.3g}" for name in ("median", "min", "max"))
-        aim = f"{one['aim']}: {one['verdict']}" if one["aim"] else ""
-        lines.append(f"| {one['label']} | {numbers} | {one['unit']} | {aim} |")
+        lines.append(f"| {one['label']} | {numbers} | {one['unit']} | {_aim(one)} |")
     return lines
+
+
+def _aim(series: Mapping[str, Any]) -> str:
+    return f"{series['aim']}: {series['verdict']}" if series["aim"] else ""
 
 
 def _loads(result: Result) -> dict[str, dict[int, Mapping[str, Any]]]:

@@ -1,7 +1,7 @@
 """The diffusers engine: pipelines that make images and video in many steps."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -45,8 +45,9 @@ class DiffusersEngine:
     def convertible(self) -> bool:
         return False
 
-    def adopt(self, execution: Execution) -> None:
+    def prepare(self, execution: Execution) -> Callable[[], None]:
         """There is nothing better than what is loaded."""
+        return lambda: None
 
     def enter_thread(self) -> None:
         # OpenMP keeps the number for each thread that opens parallel regions.

@@ -43,6 +43,10 @@ class Engine(Protocol):
         """Whether a conversion of the loaded model may be tried."""
         ...
 
-    def adopt(self, execution: Execution) -> None:
-        """Go on with the model as it was converted, where that can be used."""
+    def prepare(self, execution: Execution) -> Callable[[], None]:
+        """Make the model ready as it was converted, beside the passes, on another thread.
+
+        Returns what goes on with it, called on the engine's thread between two of them. Raises
+        whatever the libraries raise.
+        """
         ...

@@ -6,7 +6,7 @@ adopted here, `trial` has compared it with torch.
 
 import functools
 import json
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -191,14 +191,17 @@ class OpenVinoEngine(TorchEngine):
     def convertible(self) -> bool:
         return self.device.type == "cpu" and self.dtype in (torch.float32, torch.bfloat16)
 
-    def adopt(self, execution: Execution) -> None:
+    def prepare(self, execution: Execution) -> Callable[[], None]:
         found = opened(execution, self.stages, self.threads)
-        if not found:
-            return
-        self._converted = found
-        self.name = "openvino"
-        # Its weights would lie in memory twice. A batch that fits no form reads them again.
-        self.model = self.model.to("meta")
+
+        def take_over() -> None:
+            if found:
+                self._converted = found
+                self.name = "openvino"
+                # Its weights would lie in memory twice. A batch that fits no form reads them again.
+                self.model = self.model.to("meta")
+
+        return take_over
 
     def run(self, call: Hashable, batch: Mapping[str, torch.Tensor]) -> Mapping[str, Any]:
         for converted in self._converted:

@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Generator, Hashable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -95,8 +95,9 @@ class TorchEngine:
     def convertible(self) -> bool:
         return False
 
-    def adopt(self, execution: Execution) -> None:
+    def prepare(self, execution: Execution) -> Callable[[], None]:
         """There is nothing better than what is loaded."""
+        return lambda: None
 
     def enter_thread(self) -> None:
         # OpenMP keeps the number for each thread that opens parallel regions.

@@ -1,6 +1,6 @@
 """Language models that we schedule: on torch, and on OpenVINO once they were converted."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import torch
@@ -46,8 +46,9 @@ class ScheduledEngine:
         self._scheduler = Scheduler(self._runner, ends, speculation=speculation)
         return self._scheduler
 
-    def adopt(self, execution: Execution) -> None:
-        self._scheduler.adopt(_converted(self._spec, execution))
+    def prepare(self, execution: Execution) -> Callable[[], None]:
+        runner = _converted(self._spec, execution)
+        return lambda: self._scheduler.adopt(runner)
 
 
 def _runner(spec: ReplicaSpec, progress: Progress) -> Runner:

@@ -65,7 +65,7 @@ class EngineThread:
         self._passes = passes
         self._replies = replies
         self._listener = listener
-        self._adoption = Adoption(engine.adopt)
+        self._adoption = Adoption(engine.prepare, queue.wake, replies.adopted)
         self._pulse = counters.pulse(lambda: len(queue) > 0)
         self._thread = NamedThread("engine", self._run)
 
@@ -77,9 +77,8 @@ class EngineThread:
         self._thread.join()
 
     def adopt(self, execution: Execution) -> None:
-        """From any thread: go on with the converted model after the batch that runs."""
+        """Go on with the converted model, once that is ready, after the batch that runs then."""
         self._adoption.offer(execution)
-        self._queue.wake()
 
     def _run(self) -> None:
         self._engine.enter_thread()
@@ -94,7 +93,7 @@ class EngineThread:
             if self._adoption.pending:
                 with self._pulse:
                     self._take_over()
-            elif is_idle:
+            elif is_idle and not self._adoption.is_preparing:
                 with self._passes:
                     self._calibrate()
 
@@ -110,9 +109,9 @@ class EngineThread:
         self._pulse.is_working = False
 
     def _take_over(self) -> None:
-        if self._adoption.adopt():
-            self._calibration.begin(self._engine.name)
-            self._queue.budget = self._calibration.budget
+        self._adoption.adopt()
+        self._calibration.begin(self._engine.name)
+        self._queue.budget = self._calibration.budget
 
     def _run_batch(self, batch: Sequence[Entry]) -> None:
         with self._flight.running.of(entry.request_id for entry in batch):

@@ -39,7 +39,7 @@ def load_language_model(
         renderer=renderer,
     )
     model = engine.begin(prompts.defaults.ends)
-    adopt = engine.adopt if engine.convertible else None
-    worker = LanguageWorker(model, prompts, send, flight, adopt, passes=passes)
+    prepare = engine.prepare if engine.convertible else None
+    worker = LanguageWorker(model, prompts, send, flight, prepare, passes=passes)
     worker.sharing = engine.sharing
     return worker

@@ -4,13 +4,14 @@ Four threads: the caller's (input and output), one that prepares prompts, one th
 one that turns tokens into text. A forward pass releases the GIL, so the others work beside it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from stoker.chat.answers import writer
 from stoker.chat.answers.choices import Choice, TextRequest
 from stoker.chat.prompts.prompts import Prompts
 from stoker.llm.interface import LanguageModel, Output
 from stoker.replica import failures
+from stoker.replica.adoption import Prepare
 from stoker.replica.counters import Counters
 from stoker.replica.model_thread import ModelThread
 from stoker.replica.open_requests import OpenRequests
@@ -33,20 +34,20 @@ class LanguageWorker:
         prompts: Prompts,
         send: Send,
         flight: FlightRecord,
-        adopt: Callable[[Execution], None] | None = None,
+        prepare: Prepare | None = None,
         *,
         passes: Passes | None = None,
     ) -> None:
         """
         Args:
-            adopt: has the model go on as it was converted; None: it cannot.
+            prepare: see `LanguageEngine.prepare`; None: the model stays as it is.
             passes: whose turn it is to compute; None: always this one's.
         """
         self._model = model
         self._sequences = Sequences(prompts, model.vocabulary)
         self._replies = Replies(send)
         self._flight = flight
-        self.convertible = adopt is not None
+        self.convertible = prepare is not None
         self.sharing: Sharing | None = None
         self.counters = Counters()
         self._requests: OpenRequests[TextRequest] = OpenRequests()
@@ -61,8 +62,9 @@ class LanguageWorker:
             self._sequences,
             flight,
             self.counters,
-            adopt=adopt,
+            prepare=prepare,
             passes=passes or Passes(),
+            adopted=self._replies.adopted,
             stepped=self._text_thread.put,
         )
 

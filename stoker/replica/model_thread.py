@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from stoker.llm.interface import LanguageModel, Output, Submission
-from stoker.replica.adoption import Adoption
+from stoker.replica.adoption import Adoption, Prepare
 from stoker.replica.counters import Counters
 from stoker.replica.named_thread import NamedThread
 from stoker.replica.passes import Passes
@@ -28,18 +28,20 @@ class ModelThread:
         flight: FlightRecord,
         counters: Counters,
         *,
-        adopt: Callable[[Execution], None] | None,
+        prepare: Prepare | None,
         passes: Passes,
+        adopted: Callable[[bool], None],
         stepped: Callable[[list[Output]], None],
     ) -> None:
         """
         Args:
-            adopt: has the model go on as it was converted; None: it cannot.
+            prepare: see `LanguageEngine.prepare`; None: the model stays as it is.
+            adopted: is told whether a converted model that was offered was taken.
             stepped: gets the outputs of each step that has some, on this thread.
         """
         self._model = model
         self._sequences = sequences
-        self._adoption = Adoption(adopt)
+        self._adoption = Adoption(prepare, self._wake, adopted)
         self._flight = flight
         self._counters = counters
         self._passes = passes
@@ -71,9 +73,8 @@ class ModelThread:
         self._wake()
 
     def adopt(self, execution: Execution) -> None:
-        """From any thread: go on with the converted model after the step that runs."""
+        """Go on with the converted model, once that is ready, after the step that runs then."""
         self._adoption.offer(execution)
-        self._wake()
 
     def _wake(self) -> None:
         """There is news for the thread, whether it waits for work or for a step."""

@@ -1,12 +1,12 @@
-"""What a replica sends to the gateway about requests."""
+"""What a replica sends to the gateway of its work."""
 
 from collections.abc import Sequence
 
-from stoker.wire.protocol import Cancelled, Failure, Parts, Progress, Result, Send
+from stoker.wire.protocol import Adopted, Cancelled, Failure, Parts, Progress, Result, Send
 
 
 class Replies:
-    """Writes the messages of requests, from any thread."""
+    """Writes the messages, from any thread."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -30,6 +30,10 @@ class Replies:
 
     def failure(self, failure: Failure) -> None:
         self._send(failure, None)
+
+    def adopted(self, is_taken: bool) -> None:
+        """What came of a converted model that was offered."""
+        self._send(Adopted(is_taken), None)
 
     def cancelled(self, request_id: int, counts: dict[str, int]) -> None:
         """A request was cancelled, for which so much was done."""

@@ -350,6 +350,13 @@ class Calibrated(msgspec.Struct, frozen=True, tag="calibrated"):
     batch_budget: int
 
 
+class Adopted(msgspec.Struct, frozen=True, tag="adopted"):
+    """What came of an `Adopt`."""
+
+    is_taken: bool
+    """Whether the model goes on as it was converted; else it goes on as before."""
+
+
 ToReplica = Work | Generate | Cancel | Adopt | Shutdown
 FromReplica = (
     Loading
@@ -362,6 +369,7 @@ FromReplica = (
     | Cancelled
     | Heartbeat
     | Calibrated
+    | Adopted
 )
 Send = Callable[[FromReplica, bytes | None], None]
 """Gives the gateway a message and the raw frame that follows it, from any thread."""

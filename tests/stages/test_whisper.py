@@ -67,7 +67,7 @@ def engine(kind: Any, folder: Path) -> Any:
 def paired(folder: Path, recordings: list[bytes]) -> Pair:
     converted = conversion_of(folder, PIPELINE)
     quick = engine(OpenVinoEngine, folder)
-    quick.adopt(converted)
+    quick.prepare(converted)()
     torch_engine = engine(TorchEngine, folder)
     return Pair(folder, converted, quick.stages, torch_engine, quick, recordings)
 
@@ -117,7 +117,7 @@ def test_same_tokens_and_probabilities(pair: Pair, form: str) -> None:
 def test_what_runs_what(pair: Pair) -> None:
     """Words are told by torch, whose weights are read again for that; the rest needs none."""
     quick = engine(OpenVinoEngine, pair.folder)
-    quick.adopt(pair.converted)
+    quick.prepare(pair.converted)()
     (sample, *_), (timed, *_) = pair.samples(), pair.samples(timed=True, words=True)
     quick.forward([sample])
     assert quick.name == "openvino"

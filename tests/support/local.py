@@ -3,6 +3,7 @@
 import json
 import queue
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -134,8 +135,11 @@ class Local:
         return self._engine.name
 
     def adopt(self, execution: Execution) -> None:
-        """Go on with a converted model after the next batch."""
+        """Go on with a converted model after the next batch: it is ready now."""
+        adoption = self._worker._engine_thread._adoption
         self._worker.adopt(execution)
+        while adoption.is_preparing:
+            time.sleep(0.01)
 
     def forward(self, samples: Sequence[Any]) -> Any:
         """Their outputs, past the queue."""

@@ -1,6 +1,6 @@
 """What an engine does for a language model: load it, and hand over what continues sequences."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from stoker.llm.interface import LanguageModel
@@ -34,6 +34,10 @@ class LanguageEngine(Protocol):
         """Whether a conversion of the loaded model may be tried."""
         ...
 
-    def adopt(self, execution: Execution) -> None:
-        """Go on with the model as it was converted. Called on the model's thread, between steps."""
+    def prepare(self, execution: Execution) -> Callable[[], None]:
+        """Make the model ready as it was converted, beside the steps, on another thread.
+
+        Returns what goes on with it, called on the engine's thread between two of them. Raises
+        whatever the libraries raise.
+        """
         ...

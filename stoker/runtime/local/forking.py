@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from stoker.config import Settings
+from stoker.config import MIB, Settings
 from stoker.engines import catalogue, environments
 from stoker.engines.record import AUTO
 from stoker.ids import Prefix, new_id
@@ -15,6 +15,7 @@ from stoker.runtime.local.cells import Cells
 from stoker.runtime.local.conversions import Conversions
 from stoker.runtime.local.findings import Findings
 from stoker.runtime.local.log_files import LogFiles
+from stoker.runtime.local.machine import weights
 from stoker.runtime.local.memory import Memory
 from stoker.runtime.local.processes import Processes
 from stoker.runtime.local.residents import Resident
@@ -23,6 +24,9 @@ from stoker.runtime.pool.registry import PoolRegistry
 from stoker.tasks.registry import GENERATING, SERVED, engines
 from stoker.wire.protocol import Execution, OwnEnvironment, ReplicaSpec
 
+BOTH_BYTES = 512 * MIB
+"""Up to so much, a language model's weights may lie in memory twice while it starts: as torch has
+them, which reads them in no time, and compiled, which takes a second or two."""
 FEW_CORES = 8
 """Up to so many, replicas that take all of them compute in turn. It was measured on two; many cores
 are more than a small model's pass has use for, so that two at once may well be faster there."""
@@ -131,7 +135,7 @@ class ForkingLauncher:
         )
         # All others go on with it once they are loaded.
         execution = self._conversions.chosen(spec, conversion)
-        execution = execution if spec.pipeline in GENERATING else None
+        execution = execution if _begins_converted(spec, folder) else None
         if execution:
             replica.begin_with(execution)
         self._processes.fork(
@@ -203,6 +207,18 @@ class ForkingLauncher:
     @property
     def _compiled(self) -> Path:
         return self._settings.data_dir.resolve() / "cache" / "compiled"
+
+
+def _begins_converted(spec: DeploymentSpec, folder: Path) -> bool:
+    """Whether a replica is to begin with what its model was converted into, and not to answer with
+    torch while that is compiled.
+    """
+    if spec.pipeline not in GENERATING:
+        return False
+    files = weights(folder)
+    # torch would have to unpack it.
+    is_packed = any(path.suffix == ".gguf" for path in files)
+    return is_packed or sum(path.stat().st_size for path in files) > BOTH_BYTES
 
 
 def _check_served(spec: DeploymentSpec) -> None:

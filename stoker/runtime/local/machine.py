@@ -123,9 +123,14 @@ class KernelKills:
         return self._clock() - self._grew_at < _JUST_NOW_S
 
 
+def weights(folder: Path) -> list[Path]:
+    """The files of a model that hold its weights."""
+    return [path for path in folder.rglob("*") if path.suffix in _WEIGHTS and path.is_file()]
+
+
 def read_ahead(folder: Path) -> None:
     """Have the kernel read a model's weights where there is much free memory to keep them in."""
-    files = [path for path in folder.rglob("*") if path.suffix in _WEIGHTS and path.is_file()]
+    files = weights(folder)
     if sum(path.stat().st_size for path in files) * _READ_AHEAD_TIMES > (
         psutil.virtual_memory().available
     ):

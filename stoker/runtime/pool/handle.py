@@ -21,6 +21,7 @@ from stoker.turns import PARTY
 from stoker.wire.generation_request import Generation
 from stoker.wire.protocol import (
     Adopt,
+    Adopted,
     Calibrated,
     Cancel,
     Cancelled,
@@ -107,7 +108,9 @@ class ReplicaHandle:
     on_calibrated: Callable[[str, int], None] = lambda _engine, _budget: None
     on_sharing: Callable[[Sharing], None] = lambda _sharing: None
     execution: Execution | None = None
-    """What it runs on, where that is OpenVINO."""
+    """What it runs on, where that is OpenVINO, or is about to."""
+    _is_adopting: bool = False
+    """It has not told yet what came of it."""
     kill_reason: Reason | None = None
     """Why the pool is killing it."""
     kill_details: str = ""
@@ -201,19 +204,20 @@ class ReplicaHandle:
     def adopt(self, execution: Execution) -> None:
         """Have it go on with the converted model. Once: it stays as it is where that fails."""
         self.convertible = False
-        self.begin_with(execution)
+        self.execution, self._is_adopting = execution, True
         self._send(Adopt(execution))
 
     def begin_with(self, execution: Execution) -> None:
         """From now on, it runs on this."""
-        self.execution = execution
+        self.execution, self._is_adopting = execution, False
         self._execution_since, self._answered_before = self.clock(), self.answered
 
     @property
     def has_proved_its_execution(self) -> bool:
         """Whether it has run on it for so long that what happens now has another cause."""
         answers = self.answered - self._answered_before
-        return _is_proved(self.clock() - self._execution_since, answers)
+        is_proved = _is_proved(self.clock() - self._execution_since, answers)
+        return is_proved and not self._is_adopting
 
     @property
     def was_preparing(self) -> bool:
@@ -302,6 +306,8 @@ class ReplicaHandle:
                         lasting=message.lasting,
                     )
                 )
+            case Adopted():
+                self._adopted(message)
             case Calibrated():
                 self.on_calibrated(message.engine, message.batch_budget)
 
@@ -314,6 +320,12 @@ class ReplicaHandle:
             self.on_sharing(loaded.sharing)
         if not self.loaded.done():
             self.loaded.set_result(None)
+
+    def _adopted(self, adopted: Adopted) -> None:
+        if adopted.is_taken and self.execution:
+            self.begin_with(self.execution)
+        else:
+            self.execution, self._is_adopting = None, False
 
     def _answer(self, result: Result, content: bytes) -> None:
         self.answered += 1

@@ -8,8 +8,8 @@ import pytest
 from stoker.errors import CapacityError, ModelLoadingError
 from stoker.runtime.interface import Reason, Status
 from stoker.runtime.pool.deployment_pool import EARLY_END_S
-from stoker.runtime.pool.handle import PROVED_ANSWERS, ReplicaHandle
-from stoker.wire.protocol import LoadFailed
+from stoker.runtime.pool.handle import PROVED_ANSWERS, PROVED_S, ReplicaHandle
+from stoker.wire.protocol import Adopted, LoadFailed
 from tests.runtime.pool.world import EXECUTION, LIMITS, World, settle
 
 
@@ -49,6 +49,42 @@ class TestConverted:
 
     async def test_is_not_to_blame_once_it_has_served(self, world: World) -> None:
         await self.ended(world, -11, answered=1 + PROVED_ANSWERS)
+        assert not world.launcher.quarantined
+
+    async def adopting(self, world: World) -> tuple[ReplicaHandle, Any]:
+        """A replica that works, and has been offered a conversion; and its socket."""
+        call = world.call()
+        replica = await world.loaded()
+        world.answer(replica)
+        await call
+        replica.adopt(EXECUTION)
+        # What it has answered meanwhile was torch's work.
+        replica.answered += PROVED_ANSWERS
+        world.clock.now += 2 * PROVED_S
+        return replica, replica.channel
+
+    async def test_is_set_aside_by_a_crash_while_it_is_made_ready(self, world: World) -> None:
+        replica, _ = await self.adopting(world)
+        world.pool.exited(replica, -8)
+        assert len(world.launcher.quarantined) == 1
+
+    async def test_is_set_aside_by_a_crash_once_it_was_taken(self, world: World) -> None:
+        replica, wire = await self.adopting(world)
+        wire.receive(Adopted(is_taken=True))
+        world.pool.exited(replica, -8)
+        assert len(world.launcher.quarantined) == 1
+
+    async def test_is_not_to_blame_once_it_was_taken_and_has_served(self, world: World) -> None:
+        replica, wire = await self.adopting(world)
+        wire.receive(Adopted(is_taken=True))
+        replica.answered += PROVED_ANSWERS
+        world.pool.exited(replica, -8)
+        assert not world.launcher.quarantined
+
+    async def test_is_not_to_blame_where_it_was_not_taken(self, world: World) -> None:
+        replica, wire = await self.adopting(world)
+        wire.receive(Adopted(is_taken=False))
+        world.pool.exited(replica, -8)
         assert not world.launcher.quarantined
 
     async def test_is_not_to_blame_for_an_input_that_is_decoded(self, world: World) -> None:

@@ -1,6 +1,6 @@
 """One engine classifies by the mean of a text's word embeddings, in numpy; another one counts."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,8 @@ class BagEngine:
         logits = self._weights["classifier.weight"] @ mean + self._weights["classifier.bias"]
         return {"logits": torch.from_numpy(self._scale * logits)[None]}
 
-    def adopt(self, execution: Execution) -> None: ...
+    def prepare(self, execution: Execution) -> Callable[[], None]:
+        return lambda: None
 
 
 class _Successors:
@@ -97,4 +98,5 @@ class SuccessorEngine:
     def begin(self, ends: Iterable[int]) -> LanguageModel:
         return Scheduler(self._runner, ends)
 
-    def adopt(self, execution: Execution) -> None: ...
+    def prepare(self, execution: Execution) -> Callable[[], None]:
+        return lambda: None

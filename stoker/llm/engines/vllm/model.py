@@ -10,7 +10,7 @@ import queue
 import socket
 import subprocess
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import stoker
@@ -109,8 +109,9 @@ class VllmEngine:
     def begin(self, ends: Iterable[int]) -> LanguageModel:
         return VllmModel(self._child, self._ready, ends)
 
-    def adopt(self, execution: Execution) -> None:
+    def prepare(self, execution: Execution) -> Callable[[], None]:
         """There is nothing better than what is loaded."""
+        return lambda: None
 
 
 class VllmModel:
