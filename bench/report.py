@@ -78,7 +78,11 @@ HEADLINES = (
             ("throughput_audio", "wav2vec2 sounds"),
         )
     ),
-    Headline("small", "ours / LitServe, 64 clients", "a model of one layer, 64 clients"),
+    Headline(
+        "small",
+        "ours / LitServe, 64 clients",
+        "tokens by a model of one layer, 64 clients, beside LitServe",
+    ),
     Headline(
         "side_by_side",
         "two models at once / one after the other",
@@ -98,7 +102,9 @@ HEADLINES = (
         "chat, 135 M, 16 clients, beside `transformers serve`",
     ),
     Headline(
-        "cold_start", "sooner than fresh Python", "first answer of a model that is not loaded"
+        "cold_start",
+        "fresh Python and pipeline() / ours",
+        "first answer of a BERT-base that is not loaded, sooner than by fresh Python",
     ),
 )
 
