@@ -71,7 +71,12 @@ HEADLINES = (
         "MiniLM reranking, 16 clients, in the best exact dtype, beside infinity",
     ),
     *(
-        Headline(name, BEST_OF_ALL, f"{what}, 16 clients, in the best exact dtype, beside the same")
+        Headline(
+            name,
+            BEST_OF_ALL,
+            f"{what}, 16 clients, in the best exact dtype, beside the better of LitServe and "
+            "FastAPI",
+        )
         for name, what in (
             ("throughput_image", "ViT-base images"),
             ("throughput_zero_shot_image", "CLIP's images with eight labels"),
