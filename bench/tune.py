@@ -85,7 +85,7 @@ def run(plan: Plan) -> Report:
     report.notes += [
         f"{EXAMPLES} examples, by `stoker tune --examples`; then each row is applied in turn, and "
         "the same is asked over HTTP in closed loops.",
-        "A trial asks without HTTP, alone or all at once, and tells the median of its rounds.",
+        "A trial asks without HTTP: alone, and in closed loops of sixteen.",
         "Rows whose answers differ are measured, too.",
     ]
     return report

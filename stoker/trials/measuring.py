@@ -32,7 +32,7 @@ from stoker.web.principal import Principal, Scope
 AT_ONCE = 16
 """Examples of a batch."""
 ROUNDS, ROUNDS_S = 5, 8.0
-"""Passes over all examples, or two where they take longer than so many seconds."""
+"""Passes over all examples, or fewer where they take longer than so many seconds."""
 LEAST_S = 0.5
 """Further ones until they have taken so long: what is over in a moment is noise."""
 CONVERTED_S = 1800.0
@@ -133,7 +133,7 @@ class Way:
     async def _alone(self) -> float:
         """Seconds that an example takes: the median, as whoever calls would see it."""
         times: list[float] = []
-        for _ in self._rounds():
+        for _ in self._rounds(2):
             for body in self._bodies:
                 await self._give_way()
                 started = time.perf_counter()
@@ -142,27 +142,37 @@ class Way:
         return statistics.median(times)
 
     async def _together(self) -> float:
-        """Inputs a second: the median of the rounds."""
-        bodies = [self._bodies[at % len(self._bodies)] for at in range(AT_ONCE)]
-        inputs = sum(self._inputs[at % len(self._bodies)] for at in range(AT_ONCE))
-        times: list[float] = []
-        for _ in self._rounds():
-            await self._give_way()
-            started = time.perf_counter()
-            ended = await asyncio.gather(*map(self._call, bodies), return_exceptions=True)
-            times.append(time.perf_counter() - started)
-            if errors := [one for one in ended if isinstance(one, BaseException)]:
-                raise errors[0]
-        # Batches of a new shape have their kernels built in the first one.
-        return inputs / statistics.median(times[1:])
+        """Inputs a second of so many callers, each of whom asks again once it is answered."""
+        ended: list[tuple[float, int]] = []
+        """When an example was answered, and how many inputs it has."""
+        examples = (one for _ in self._rounds(3) for one in range(AT_ONCE))
+
+        async def ask() -> None:
+            for number in examples:
+                at = number % len(self._bodies)
+                await self._give_way()
+                await self._call(self._bodies[at])
+                ended.append((time.perf_counter(), self._inputs[at]))
+
+        callers = [asyncio.create_task(ask()) for _ in range(AT_ONCE)]
+        try:
+            await asyncio.gather(*callers)
+        finally:
+            for one in callers:
+                one.cancel()
+            await asyncio.gather(*callers, return_exceptions=True)
+        # The first ones come in a crowd, with batches of new shapes, and the last ones are alone.
+        begin, (end, _) = ended[AT_ONCE - 1][0], ended[-AT_ONCE]
+        inputs = sum(count for _, count in ended[AT_ONCE : len(ended) - AT_ONCE + 1])
+        return inputs / max(end - begin, 1e-9)
 
     @staticmethod
-    def _rounds() -> Iterator[int]:
+    def _rounds(least: int) -> Iterator[int]:
         began = time.perf_counter()
         for number in itertools.count():
             took = time.perf_counter() - began
             most = ROUNDS_S if number < ROUNDS else LEAST_S
-            if number >= 2 and took >= most:
+            if number >= least and took >= most:
                 return
             yield number
 

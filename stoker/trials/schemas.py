@@ -56,7 +56,8 @@ class Row(ResponseModel):
         default=None, description="An example alone: the median. Without HTTP."
     )
     items_per_s: float | None = Field(
-        default=None, description="With sixteen examples at a time: inputs a second, the median."
+        default=None,
+        description="Inputs a second for sixteen callers, each asking again once answered.",
     )
     memory_bytes: int | None = Field(
         default=None, description="What a replica held: proportional set size."
