@@ -1,7 +1,7 @@
 """Forward passes of replicas that share few cores: one after the other.
 
-A pass computes on all cores, and its threads wait for one another spinning: on two cores, two models
-with half of the clients each made three quarters of what one makes with all of them.
+A pass computes on all cores, and its threads wait for one another spinning: on two cores, two
+models with half of the clients each made three quarters of what one makes with all of them.
 """
 
 import time
