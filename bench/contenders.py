@@ -1,7 +1,6 @@
 """Who is measured: ours in each dtype, and each peer in its best one."""
 
 import contextlib
-import json
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +39,7 @@ class Scene:
     place: Path
 
     def encoded(self, contender: Contender) -> list[bytes]:
-        return [json.dumps({**body, **contender.body}).encode() for body in self.bodies]
+        return contender.encoded(self.bodies)
 
     @property
     def trial_clients(self) -> int:
@@ -52,21 +51,19 @@ class Scene:
         return load.enough_s(seconds, self.trial_clients, alone_s)
 
 
+def at_work(service: Service, path: str, model: str, name: str = OURS) -> Contender:
+    """A model of ours, however it runs."""
+    url, body = service.base_url, {"model": model}
+    return Contender(name, service.pid, url, path, body, service.key, is_suspended=False)
+
+
 def of_ours(scene: Scene, service: Service, dtype: str) -> tuple[Contender, Execution | None]:
     """Ours in a dtype, as it runs once it has settled, and on what, if it was converted."""
     wish = {} if dtype == "auto" else {"dtype": dtype}
     model = "-".join(["measured", *wish.values()])
     workload = scene.workload
     deployment = service.deploy(scene.folder, model, workload.pipeline, readiness="hot", **wish)
-    contender = Contender(
-        ", ".join([OURS, *wish.values()]),
-        service.pid,
-        service.base_url,
-        workload.path,
-        {"model": model},
-        service.key,
-        is_suspended=False,
-    )
+    contender = at_work(service, workload.path, model, ", ".join([OURS, *wish.values()]))
     return contender, service.settle(deployment, workload.path, scene.encoded(contender))
 
 

@@ -1,12 +1,10 @@
 """A hundred thousand requests: whether memory stays as it was."""
 
-import json
-
 import psutil
 
 from bench import load, wrk
 from bench.common import Plan, Report, at_least, at_most, scratch
-from bench.load import Contender
+from bench.contenders import at_work
 from bench.models import tiny_tagger
 from bench.processes import tree
 from bench.service import serving
@@ -25,11 +23,10 @@ def run(plan: Plan) -> Report:
     report.client.name = wrk.version()
     workload = WORKLOADS["small"]
     with scratch() as place, serving(report, place / OURS) as service:
-        bodies = [json.dumps({**body, "model": "tiny"}).encode() for body in workload.bodies(192)]
         deployment = service.deploy(tiny_tagger(), "tiny", workload.pipeline, readiness="hot")
+        one = at_work(service, workload.path, "tiny")
+        bodies = one.encoded(workload.bodies(workload.cycle))
         service.settle(deployment, workload.path, bodies)
-        url, key = service.base_url, service.key
-        one = Contender(OURS, service.pid, url, workload.path, {}, key, is_suspended=False)
         answered = failed = 0
         before: dict[str, int] = {}
         for _ in range(MOST_LOADS):

@@ -1,6 +1,7 @@
 """Closed loops of clients that each send one small request after the other, by wrk."""
 
 import contextlib
+import json
 import math
 import statistics
 import threading
@@ -35,6 +36,10 @@ class Contender:
     key: str = ""
     is_suspended: bool = field(default=True, kw_only=True)
     """Unless it is measured. Ours answers its own health checks always."""
+
+    def encoded(self, bodies: Sequence[Mapping[str, Any]]) -> list[bytes]:
+        """What it is sent, for these requests."""
+        return [json.dumps({**body, **self.body}).encode() for body in bodies]
 
     def connect(self) -> Connection:
         return Connection(self.base_url, self.path, self.key)

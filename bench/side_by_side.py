@@ -1,11 +1,11 @@
 """Several busy replicas on the same cores: of one model, and of two."""
 
-import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from bench import load, wrk
 from bench.common import Plan, Report, at_least, clients_of, cores, progress, scratch
+from bench.contenders import at_work
 from bench.load import Contender
 from bench.models import minilm
 from bench.service import Service, serving
@@ -66,15 +66,7 @@ def _deployed(service: Service, model: str, replicas: int) -> Contender:
         engine=ENGINE,
         replicas={"min": replicas, "max": replicas},
     )
-    one = Contender(
-        OURS,
-        service.pid,
-        service.base_url,
-        workload.path,
-        {"model": model},
-        service.key,
-        is_suspended=False,
-    )
+    one = at_work(service, workload.path, model)
     service.wait_engine(deployment, ENGINE)
     load.measured(one, _bodies(one), CLIENTS, 2)
     service.wait_calibrated(deployment)
@@ -83,7 +75,7 @@ def _deployed(service: Service, model: str, replicas: int) -> Contender:
 
 def _bodies(one: Contender) -> list[bytes]:
     workload = WORKLOADS["embeddings"]
-    return [json.dumps({**body, **one.body}).encode() for body in workload.bodies(workload.cycle)]
+    return one.encoded(workload.bodies(workload.cycle))
 
 
 def _together(contenders: Sequence[Contender], seconds: int) -> float:

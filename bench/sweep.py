@@ -3,7 +3,6 @@ one another.
 """
 
 import contextlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -93,12 +92,8 @@ def _loads(plan: Plan) -> Iterator[Load]:
         yield Load(f"lists of {size}", lists, LIST_CLIENTS, size)
 
 
-def _encoded(contender: Contender, bodies: Sequence[Mapping[str, Any]]) -> list[bytes]:
-    return [json.dumps({**body, **contender.body}).encode() for body in bodies]
-
-
 def _closed(scene: Scene, one: Contender, asked: Load, number: int) -> None:
-    bodies = _encoded(one, asked.bodies)
+    bodies = one.encoded(asked.bodies)
     least_s = scene.plan.sized(LOAD_S, QUICK_S)
     seconds = load.enough_s(least_s, asked.clients, load.alone_s(one, bodies))
     if number == 0:

@@ -11,7 +11,7 @@ from typing import Any
 from bench import launching, load, wrk
 from bench.chats import ANSWER_TOKENS, PATH, PIPELINE, UNGUESSED, Chats
 from bench.common import Plan, Report, clients_of, progress, scratch
-from bench.load import Contender
+from bench.contenders import at_work
 from bench.models import bert_base, llama_135m, minilm, texts
 from bench.server import IMPORTED
 from bench.service import Service, serving
@@ -136,11 +136,8 @@ def _measure(
     row: Mapping[str, Any],
     bodies: Sequence[Mapping[str, Any]],
 ) -> None:
-    always = {"model": MODEL}
-    one = Contender(
-        "ours", service.pid, service.base_url, kind.path, always, service.key, is_suspended=False
-    )
-    asked = [json.dumps({**body, **always}).encode() for body in bodies]
+    one = at_work(service, kind.path, MODEL)
+    asked = one.encoded(bodies)
     alone_s = load.alone_s(one, asked)
     loads = {count: load.enough_s(s, count, alone_s) for count, s in LOADS.items()}
     load.measured(one, asked, TOGETHER, loads[TOGETHER])

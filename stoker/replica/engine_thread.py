@@ -93,7 +93,7 @@ class EngineThread:
             if self._adoption.pending:
                 with self._pulse:
                     self._take_over()
-            elif is_idle and not self._adoption.is_preparing:
+            elif is_idle and not (self._calibration.is_done or self._adoption.is_preparing):
                 with self._passes:
                     self._calibrate()
 
