@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +81,10 @@ def in_other_dtypes(scene: Scene, service: Service) -> Iterator[Contender]:
 
 
 def of_peer(scene: Scene, stack: contextlib.ExitStack, peer: Peer) -> Iterator[Contender]:
-    """A peer in the dtype that is the best for it; nothing where it cannot be had."""
+    """A peer in the dtype that is the best for it; nothing where it cannot be had.
+
+    Before that in float32, where the workload asks for that, too.
+    """
     start, pipeline = _PEERS[peer], scene.workload.pipeline
 
     def rate(dtype: str) -> float:
@@ -97,6 +100,10 @@ def of_peer(scene: Scene, stack: contextlib.ExitStack, peer: Peer) -> Iterator[C
         server = start(scene.folder, pipeline, dtypes.FLOAT32)
         unit = f"req/s, {clients_of(scene.trial_clients)}"
         dtype = dtypes.best(scene.report, server.name, unit, rate)
+        if scene.workload.in_float32 and dtype != dtypes.FLOAT32:
+            exact = replace(server, name=f"{server.name}, {dtypes.FLOAT32}")
+            scene.report.settings[exact.name] = {"dtype": dtypes.FLOAT32}
+            yield stack.enter_context(_running(scene, exact))
         server = start(scene.folder, pipeline, dtype)
         yield stack.enter_context(_running(scene, server))
     except (NotMadeError, RuntimeError) as error:

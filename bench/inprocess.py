@@ -18,6 +18,7 @@ import msgspec
 from bench import loops
 from bench.common import Report, cores
 from bench.peers.answering import answer
+from stoker.runtime.local.engine_host import SPINS
 from stoker.wire.protocol import Execution, Work
 
 
@@ -51,7 +52,7 @@ def in_process(
     given = [task, folder, str(cores()), *(msgspec.structs.astuple(converted) if converted else ())]
     command = [sys.executable, "-m", "bench.inprocess", *given]
     # As the replicas have it.
-    environment = {"TOKENIZERS_PARALLELISM": "false", "OMP_WAIT_POLICY": "PASSIVE"}
+    environment = {"TOKENIZERS_PARALLELISM": "false", **SPINS}
     with loops.looping(
         report, side, command, environment, place, is_suspended=is_suspended
     ) as loop:

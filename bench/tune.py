@@ -141,7 +141,8 @@ def _measure(
     alone_s = load.alone_s(one, asked)
     loads = {count: load.enough_s(s, count, alone_s) for count, s in LOADS.items()}
     load.measured(one, asked, TOGETHER, loads[TOGETHER])
-    name = f"{kind.name}, {row['engine']} {row['weight_format'] or row['dtype']}"
+    weights = f", weights in {row['weight_format']}" if row["weight_format"] else ""
+    name = f"{kind.name}, {row['engine']} {row['dtype']}{weights}"
     for _ in range(plan.rounds):
         p50_ms = load.measured(one, asked, ALONE, loads[ALONE]).found.p50_ms
         rate = load.measured(one, asked, TOGETHER, loads[TOGETHER]).rate

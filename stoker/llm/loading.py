@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 
 from stoker.engines.interface import Progress
+from stoker.engines.openmp import on_passing_thread
 from stoker.engines.precision import dtype_of
 from stoker.engines.torch import device_of
 from stoker.llm import batch_invariance as sharing
@@ -26,7 +27,7 @@ class ScheduledEngine:
 
     def __init__(self, spec: ReplicaSpec, progress: Progress) -> None:
         self._spec = spec
-        self._runner = _runner(spec, progress)
+        self._runner = on_passing_thread(lambda: _runner(spec, progress))
         self.max_length = self._runner.max_length
         self.vocabulary = self._runner.vocabulary
         self.sharing = self._runner.sharing

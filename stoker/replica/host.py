@@ -23,6 +23,7 @@ import msgspec
 
 from stoker import sandbox
 from stoker.engines.catalogue import ENGINES
+from stoker.replica import allocator
 from stoker.replica import main as replica
 from stoker.replica.shared_lock import SharedLock, UnsupportedError
 from stoker.sandbox import places, priority
@@ -118,6 +119,7 @@ class Host:
                 os.close(descriptor)
             self._locks.forget_all_but(lock)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            allocator.keep_freed()
             code = run()
         except BaseException:
             logging.getLogger(__name__).exception("the child failed")

@@ -16,7 +16,7 @@ import msgspec
 import zmq
 
 from stoker import sandbox
-from stoker.replica import walls
+from stoker.replica import allocator, walls
 from stoker.replica.counters import Stalls
 from stoker.replica.failures import load_failure
 from stoker.replica.passes import Passes
@@ -261,17 +261,22 @@ class Weight(NamedTuple):
 
 
 class Scales:
-    """Weighs a replica, seldom while it has nothing to do."""
+    """Weighs a replica, seldom while it has nothing to do, and has it give back what it kept."""
 
     def __init__(self) -> None:
         self.weight = Weight()
         self._last = -math.inf
         self._seen = ("", -1)
+        self._has_rested = False
 
     def look(self, worker: Serving) -> None:
         now, seen = time.monotonic(), (worker.engine, worker.counters.progress)
         is_idle = seen == self._seen and not worker.accepted
-        if now - self._last >= (IDLE_WEIGHING_S if is_idle else WEIGHING_S):
+        rests = is_idle and self._has_rested
+        if now - self._last >= (IDLE_WEIGHING_S if rests else WEIGHING_S):
+            if is_idle and not rests:
+                allocator.give_back()
+            self._has_rested = is_idle
             self.weight = weigh((os.getpid(), *worker.children))
             self._last, self._seen = now, seen
 

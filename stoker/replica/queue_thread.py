@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
+from stoker.engines.openmp import keep_to_one_core
 from stoker.replica.counters import Counters
 from stoker.replica.named_thread import NamedThread
 
@@ -81,6 +82,7 @@ class QueueThread(Generic[Item]):
         self._thread.join()
 
     def _run(self) -> None:
+        keep_to_one_core()
         while True:
             self._take_in()
             if not self._lanes:

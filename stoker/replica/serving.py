@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from stoker.engines.interface import Progress
+from stoker.engines.interface import Engine, Progress
 from stoker.replica.counters import Counters
 from stoker.replica.passes import Passes
+from stoker.stages.base import Stages
 from stoker.wire.flight import FlightRecord
 from stoker.wire.protocol import Execution, ReplicaSpec, Send, Sharing
 
@@ -87,11 +88,17 @@ def serving(
 def _stages(
     spec: ReplicaSpec, send: Send, flight: FlightRecord, passes: Passes, progress: Progress
 ) -> Serving:
-    from stoker.engines import catalogue, sharing
-    from stoker.engines.interface import Engine
-    from stoker.engines.torch import TorchEngine
+    from stoker.engines.openmp import on_passing_thread
     from stoker.replica.calibration import Calibration
     from stoker.replica.worker import Worker
+
+    engine, stages = on_passing_thread(lambda: _loaded(spec, progress))
+    return Worker(engine, stages, send, flight, Calibration(spec.batch_budgets), passes=passes)
+
+
+def _loaded(spec: ReplicaSpec, progress: Progress) -> tuple[Engine, Stages]:
+    from stoker.engines import catalogue, sharing
+    from stoker.engines.torch import TorchEngine
     from stoker.tasks.registry import SERVED, STAGES
 
     folder = Path(spec.model_dir)
@@ -109,4 +116,4 @@ def _stages(
         progress(0.9, "looking what may share a batch")
         engine.enter_thread()
         stages.sharing = sharing.find(engine, stages)
-    return Worker(engine, stages, send, flight, Calibration(spec.batch_budgets), passes=passes)
+    return engine, stages

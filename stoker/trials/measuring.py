@@ -33,7 +33,7 @@ AT_ONCE = 16
 """Examples of a batch."""
 ROUNDS, ROUNDS_S = 5, 8.0
 """Passes over all examples, or fewer where they take longer than so many seconds."""
-LEAST_S = 0.5
+LEAST_S = 2.0
 """Further ones until they have taken so long: what is over in a moment is noise."""
 CONVERTED_S = 1800.0
 """Longest wait for a conversion and its trial."""
@@ -145,14 +145,16 @@ class Way:
         """Inputs a second of so many callers, each of whom asks again once it is answered."""
         ended: list[tuple[float, int]] = []
         """When an example was answered, and how many inputs it has."""
-        examples = (one for _ in self._rounds(3) for one in range(AT_ONCE))
+        counts = self._inputs()
+        asked = itertools.cycle(zip(self._bodies, counts, strict=True))
+        turns = (one for _ in self._rounds(3) for one in range(AT_ONCE))
 
         async def ask() -> None:
-            for number in examples:
-                at = number % len(self._bodies)
+            for _ in turns:
+                body, count = next(asked)
                 await self._give_way()
-                await self._call(self._bodies[at])
-                ended.append((time.perf_counter(), self._inputs[at]))
+                await self._call(body)
+                ended.append((time.perf_counter(), count))
 
         callers = [asyncio.create_task(ask()) for _ in range(AT_ONCE)]
         try:
@@ -161,10 +163,7 @@ class Way:
             for one in callers:
                 one.cancel()
             await asyncio.gather(*callers, return_exceptions=True)
-        # The first ones come in a crowd, with batches of new shapes, and the last ones are alone.
-        begin, (end, _) = ended[AT_ONCE - 1][0], ended[-AT_ONCE]
-        inputs = sum(count for _, count in ended[AT_ONCE : len(ended) - AT_ONCE + 1])
-        return inputs / max(end - begin, 1e-9)
+        return steady_rate(ended, AT_ONCE)
 
     @staticmethod
     def _rounds(least: int) -> Iterator[int]:
@@ -176,7 +175,6 @@ class Way:
                 return
             yield number
 
-    @property
     def _inputs(self) -> list[int]:
         """How many each example has."""
         shape = SHAPES[self._subject.path]
@@ -262,6 +260,22 @@ class Way:
                 return found[0]
             await asyncio.sleep(_LOOK_S)
         return None
+
+
+def steady_rate(ended: Sequence[tuple[float, int]], callers: int) -> float:
+    """Inputs a second of callers who each ask again once they are answered.
+
+    Not of the first ones, who come in a crowd, nor of the last ones, of whom there are ever fewer.
+    It is counted from the last of a crowd to the last of another, as those who begin together may
+    end so: a batch of all of them, again and again.
+
+    Args:
+        ended: three times as many as callers at least, in order: the second at which an answer
+            came, and how many inputs it was for.
+    """
+    counted = ended[callers:-callers]
+    seconds = counted[-1][0] - ended[callers - 1][0]
+    return sum(inputs for _, inputs in counted) / max(seconds, 1e-9)
 
 
 def compared(row: Row, reference: Sequence[bytes], answers: Sequence[bytes]) -> Row:

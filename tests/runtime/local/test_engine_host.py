@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from stoker.runtime.local.engine_host import _IMPORTS_S, _PING_S, _SILENCE_S, EngineHost
+from stoker.runtime.local.engine_host import (
+    _IMPORTS_S,
+    _PING_S,
+    _SILENCE_S,
+    SPINS,
+    EngineHost,
+    _environment,
+)
 from stoker.wire.host_messages import HostReady, Pong
 from tests.runtime.pool.world import Clock
 
@@ -89,3 +96,23 @@ def test_models_take_turns_however_the_server_was_started() -> None:
     if done.returncode == 3:
         pytest.skip("this user may choose no real time")
     assert done.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, SPINS),
+        ({"GOMP_SPINCOUNT": "7"}, {"GOMP_SPINCOUNT": "7"}),
+        ({"OMP_WAIT_POLICY": "ACTIVE"}, {"OMP_WAIT_POLICY": "ACTIVE"}),
+    ],
+)
+def test_an_operator_says_how_long_threads_spin(
+    given: dict[str, str], expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    found = _environment()
+    assert {name: found[name] for name in names if name in found} == expected

@@ -40,7 +40,8 @@ package.__path__ = [sys.argv[1]]
 runpy.run_module("stoker.llm.engines.vllm.child", run_name="__main__")
 """
 _KEPT_ENV = (
-    *("PATH", "HOME", "USER", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "OMP_WAIT_POLICY"),
+    *("PATH", "HOME", "USER", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH"),
+    *("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"),
 )
 _KEPT_PREFIXES = ("CUDA_", "NVIDIA_")
 
