@@ -22,7 +22,7 @@ PROBE_TOKENS = 32
 SIZES = (1, 2, 4, 8, 16, 32)
 STEP_S = 1.5
 """No forward pass longer than this is measured: a request may have to wait for it."""
-LIMIT_S = 1.0
+LIMIT_S = 3.0
 LIMIT_PASSES = 15
 """Large models get the time of so many passes of one sample, where that is longer."""
 # A larger batch costs its first request latency: it must gain at least this much in throughput.

@@ -28,6 +28,8 @@ from stoker.wire.protocol import Execution, Failure, Generate, Send, Sharing
 class LanguageWorker:
     """See `Serving`. Requests are prompts, each of them sequences for the model's scheduler."""
 
+    is_settled = True
+
     def __init__(
         self,
         model: LanguageModel,

@@ -7,18 +7,16 @@ import signal
 import sys
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import msgspec
-import zmq
+from typing import NamedTuple
 
 from stoker import sandbox
 from stoker.replica import allocator, walls
 from stoker.replica.counters import Stalls
 from stoker.replica.failures import load_failure
+from stoker.replica.link import Link
 from stoker.replica.passes import Passes
 from stoker.replica.serving import Serving, serving
 from stoker.replica.shared_lock import SharedLock
@@ -27,16 +25,13 @@ from stoker.wire.protocol import (
     Adopt,
     Calibrated,
     Cancel,
-    FromReplica,
     Generate,
     Heartbeat,
     Loaded,
     Loading,
     ReplicaSpec,
     Shutdown,
-    ToReplica,
     Work,
-    unpack,
 )
 
 log = logging.getLogger(__name__)
@@ -46,10 +41,6 @@ WEIGHING_S, IDLE_WEIGHING_S = 5.0, 60.0
 """Between measurements of memory, with work done since and without: the kernel walks every page,
 12 ms of a core for BERT-base, which fifty models that wait for work would take all the time.
 """
-CONNECT_S = 30
-_COPY_BELOW = 65536
-
-_encode = msgspec.msgpack.Encoder().encode
 
 
 def run(spec: ReplicaSpec, lock: SharedLock | None = None) -> int:
@@ -63,17 +54,16 @@ def run(spec: ReplicaSpec, lock: SharedLock | None = None) -> int:
     walls.around_replica(spec)
     # Threads take turns more often than every 5 ms: requests are that short.
     sys.setswitchinterval(0.001)
-    with zmq.Context() as context:
-        link = Link(context, spec.address, secret)
-        try:
-            if not spec.environment and not walls.may_use_gpu(spec):
-                # What runs a model on a GPU, or below, may want some of its own.
-                sandbox.seal()
-            # On a GPU, passes take care of themselves.
-            passes = Passes(None if walls.may_use_gpu(spec) else lock)
-            return _serve(spec, link, passes)
-        finally:
-            link.close()
+    link = Link(spec.address, secret)
+    try:
+        if not spec.environment and not walls.may_use_gpu(spec):
+            # What runs a model on a GPU, or below, may want some of its own.
+            sandbox.seal()
+        # On a GPU, passes take care of themselves.
+        passes = Passes(None if walls.may_use_gpu(spec) else lock)
+        return _serve(spec, link, passes)
+    finally:
+        link.close()
 
 
 def _note(spec: ReplicaSpec) -> str:
@@ -84,7 +74,7 @@ def _note(spec: ReplicaSpec) -> str:
     return emulated(spec.dtype, device_of(spec.device))
 
 
-def _serve(spec: ReplicaSpec, link: "Link", passes: Passes) -> int:
+def _serve(spec: ReplicaSpec, link: Link, passes: Passes) -> int:
     started = time.perf_counter()
     try:
         worker = _load(spec, link, passes)
@@ -126,7 +116,7 @@ def _serve(spec: ReplicaSpec, link: "Link", passes: Passes) -> int:
                 link.send_now(Calibrated(*news))
 
 
-def _stopping(worker: Serving, link: "Link") -> threading.Thread:
+def _stopping(worker: Serving, link: Link) -> threading.Thread:
     """Stop beside the loop: what hangs while it stops is to be noticed as ever."""
 
     def stop() -> None:
@@ -149,84 +139,15 @@ def _heartbeat(worker: Serving, memory: "Weight", stuck_s: float) -> Heartbeat:
         worker.cache_usage,
         worker.counters.batches,
         stuck_s,
+        worker.is_settled,
     )
 
 
-def _load(spec: ReplicaSpec, link: "Link", passes: Passes) -> Serving:
+def _load(spec: ReplicaSpec, link: Link, passes: Passes) -> Serving:
     def progress(fraction: float, stage: str) -> None:
         link.send_now(Loading(fraction, stage))
 
     return serving(spec, link.send, FlightRecord(Path(spec.flight_path)), passes, progress)
-
-
-class Link:
-    """The socket to the gateway. Only its owner's thread touches it; others queue and wake it."""
-
-    def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], address: str, secret: bytes
-    ) -> None:
-        """Raises `ConnectionError` where nobody is there.
-
-        Args:
-            secret: by which the gateway knows whom it gives requests to, and takes answers from.
-        """
-        self._socket = context.socket(zmq.DEALER)
-        self._socket.setsockopt(zmq.LINGER, 2000)
-        # The gateway bounds what is outstanding; a limit here would only block the owner.
-        self._socket.setsockopt(zmq.SNDHWM, 0)
-        self._socket.setsockopt(zmq.RCVHWM, 0)
-        self._connect(address)
-        self._socket.send(secret)
-        self._outbox: deque[tuple[FromReplica, bytes | None]] = deque()
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._poller = zmq.Poller()
-        self._poller.register(self._socket, zmq.POLLIN)
-        self._poller.register(self._wake, zmq.POLLIN)
-
-    def _connect(self, address: str) -> None:
-        """Return once there is a connection: no other one is made later."""
-        monitor: Any = self._socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
-        self._socket.connect(address)
-        if not monitor.poll(CONNECT_S * 1000):
-            raise ConnectionError(f"nobody listens at {address}")
-        self._socket.disable_monitor()
-
-    def send(self, message: FromReplica, content: bytes | None = None) -> None:
-        """Queue a message, from any thread."""
-        self._outbox.append((message, content))
-        self.wake()
-
-    def wake(self) -> None:
-        """Have `receive` return, from any thread."""
-        os.eventfd_write(self._wake, 1)
-
-    def send_now(self, message: FromReplica, content: bytes | None = None) -> None:
-        """Send from the owner's thread."""
-        frames = [_encode(message)] if content is None else [_encode(message), content]
-        # Handing over a buffer costs more than copying a small one.
-        self._socket.send_multipart(frames, copy=len(frames[-1]) < _COPY_BELOW)
-
-    def flush(self) -> None:
-        while self._outbox:
-            self.send_now(*self._outbox.popleft())
-
-    def receive(self, timeout_s: float) -> list[ToReplica]:
-        """Send what is queued and return what has come, waiting at most `timeout_s`."""
-        events = dict(self._poller.poll(int(timeout_s * 1000)))
-        if self._wake in events:
-            os.eventfd_read(self._wake)
-        self.flush()
-        messages: list[ToReplica] = []
-        while self._socket in events:
-            try:
-                frames = self._socket.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                break
-            messages.append(unpack(frames))
-        return messages
-
-    def close(self) -> None:
-        self._socket.close()
 
 
 def _taken(path: Path) -> bytes:

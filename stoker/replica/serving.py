@@ -41,6 +41,11 @@ class Serving(Protocol):
         ...
 
     @property
+    def is_settled(self) -> bool:
+        """Whether nothing is left to be measured in idle moments."""
+        ...
+
+    @property
     def alive(self) -> bool:
         """False once nothing can be computed any more: the process should end."""
         ...

@@ -95,6 +95,10 @@ class Worker:
     def convertible(self) -> bool:
         return self._engine.convertible
 
+    @property
+    def is_settled(self) -> bool:
+        return self._calibration.is_done
+
     def measured(self) -> tuple[str, int] | None:
         return self._calibration.news()
 

@@ -164,6 +164,8 @@ class ReplicaStats:
     """What runs the model now; empty before it is loaded."""
     cache_usage: float | None = None
     """The share of the key-value cache that requests hold, of language models."""
+    is_settled: bool = True
+    """Whether it is as fast as it will be: there is nothing left to measure in idle moments."""
 
 
 @dataclass(frozen=True, kw_only=True)

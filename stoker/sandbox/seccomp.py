@@ -154,7 +154,7 @@ def restrict(families: Collection[int], *, others: bool, signals: bool) -> None:
                 numbers,
                 [_argument(0), (_IF_EQUAL, 1, 0, process), _refusal(), *_only(1, own)],
             )
-        # ZeroMQ sets that of its threads to what it is.
+        # To what it is, which libraries do with their threads.
         program += _when(_SCHEDULER, _only(1, [_ORDINARY]))
     if not signals:
         for numbers in _SIGNALS.values():

@@ -37,6 +37,8 @@ LEAST_S = 2.0
 """Further ones until they have taken so long: what is over in a moment is noise."""
 CONVERTED_S = 1800.0
 """Longest wait for a conversion and its trial."""
+SETTLED_S = 60.0
+"""Longest wait for what a replica measures in its idle moments."""
 GIVE_WAY_S = 10.0
 """Longest wait for others' calls before each pass."""
 _WEIGHED_S = 5.0
@@ -99,6 +101,7 @@ class Way:
             await self._converted()
             # Of what it is converted into.
             answers = [await self._pass(body) for body in self._bodies]
+            await self._settled()
             alone_s = await self._alone()
             items_per_s = await self._together()
             found = Row(
@@ -247,6 +250,17 @@ class Way:
                 await self._pass(self._bodies[0])
             await asyncio.sleep(_LOOK_S)
         raise NotRunError(f"It was not converted within {CONVERTED_S:g} s.")
+
+    async def _settled(self) -> None:
+        """Leave it alone until it has found out how large its batches had best be."""
+        deadline = time.monotonic() + SETTLED_S
+        while time.monotonic() < deadline:
+            stats = self._runtime.stats(self._spec.id)
+            if stats and any(one.is_settled for one in stats.replicas):
+                return
+            if not self._subject.still_wanted():
+                return
+            await asyncio.sleep(_LOOK_S)
 
     async def _memory(self) -> int | None:
         """What its replica holds, once somebody has looked."""

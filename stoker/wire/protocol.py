@@ -1,7 +1,7 @@
-"""What the gateway and a replica say to each other: msgpack heads over ZeroMQ, never pickles.
+"""What the gateway and a replica say to each other: msgpack heads over a socket, never pickles.
 
 A message is one frame with the msgpack head, followed by raw frames where the head says so. The
-replica side imports nothing beyond the standard library, msgspec, pydantic, pyzmq and its engine.
+replica side imports nothing beyond the standard library, msgspec, pydantic and its engine.
 """
 
 from bisect import bisect_left
@@ -341,6 +341,8 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     batches: Batches
     stuck_s: float = 0.0
     """For how long one of its threads has had work and made no step, whatever the others do."""
+    is_settled: bool = True
+    """Whether it is as fast as it will be: there is nothing left to measure in idle moments."""
 
 
 class Calibrated(msgspec.Struct, frozen=True, tag="calibrated"):

@@ -79,7 +79,7 @@ class Cells:
         return self._root / name
 
     def address(self, name: str) -> str:
-        return f"ipc://{self.folder(name) / _SOCKET}"
+        return str(self.folder(name) / _SOCKET)
 
     def secret_path(self, name: str) -> Path:
         return self.folder(name) / _SECRET

@@ -4,8 +4,6 @@ import asyncio
 import signal
 from pathlib import Path
 
-import zmq
-
 from stoker.runtime.local.cells import Cells
 from stoker.runtime.local.engine_host import EngineHost
 from stoker.runtime.local.machine import KernelKills
@@ -53,24 +51,19 @@ class Processes:
         self._kernel_kills = KernelKills()
         self._killed: set[str] = set()
 
-    def open(self) -> None:
-        self._context = zmq.Context()
-
     def close(self) -> None:
         for resident in list(self.residents.values()):
             self._clean_up(resident)
-        self._context.destroy(linger=0)
 
     async def connect(self, replica_id: str, generation: int) -> ReplicaHandle:
         """The gateway's end of a replica to come, once the host can fork it."""
         await self._host.wait_ready()
-        address = self._cells.address(replica_id)
         secret = self._cells.new_secret(replica_id)
         return ReplicaHandle(
             id=replica_id,
             flight=FlightFile(self._cells.flight_path(replica_id)),
             generation=generation,
-            channel=Channel(self._context, address, secret),
+            channel=Channel(self._cells.address(replica_id), secret),
         )
 
     def fork(self, resident: Resident, replica_spec: ReplicaSpec) -> None:

@@ -121,7 +121,6 @@ class LocalRuntime:
     async def start(self, listeners: Sequence[RuntimeListener]) -> None:
         self._listeners.add(*listeners)
         self._cells.open()
-        self._processes.open()
         if self._preloads:
             self._host.start()
         self._spawn(self._supervise())

@@ -265,6 +265,7 @@ class DeploymentPool:
                     progress=one.progress,
                     engine=one.vitals.engine,
                     cache_usage=one.vitals.cache_usage,
+                    is_settled=one.vitals.is_settled,
                 )
                 for one in replicas
             ],

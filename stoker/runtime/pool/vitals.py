@@ -27,6 +27,8 @@ class Vitals:
     fewer, where some were cancelled."""
     stuck_s: float = 0.0
     """For how long one of its threads has had work and made no step, by its own clock."""
+    is_settled: bool = False
+    """Whether nothing is left to be measured in its idle moments."""
     _work_done: int = 0
 
     def __post_init__(self) -> None:
@@ -56,6 +58,7 @@ class Vitals:
         self.batches = beat.batches
         self.accepted = beat.accepted
         self.stuck_s = beat.stuck_s
+        self.is_settled = beat.is_settled
         if beat.progress != self._work_done or not beat.accepted:
             self._work_done = beat.progress
             self.progressed()

@@ -98,7 +98,6 @@ async def test_l6_start_of_one_that_is_deleted_leaves_nothing(
     (tmp_path / "model").mkdir()
     folders.found = tmp_path / "model"
     runtime._cells.open()
-    runtime._processes.open()
     runtime._host._ready.set()
     try:
         call = asyncio.create_task(runtime.call("cold_7", CALL, wait_s=60, timeout_s=60))
@@ -107,7 +106,7 @@ async def test_l6_start_of_one_that_is_deleted_leaves_nothing(
         folders.looked.set()
         await asyncio.gather(call, return_exceptions=True)
         await settle()
-        assert [one._socket.closed for one in sockets] == [True]
+        assert [one.closed for one in sockets] == [True]
         assert runtime._memory.held == 0
         assert not runtime._residents
         assert not tended(runtime)

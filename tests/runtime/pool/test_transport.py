@@ -1,112 +1,220 @@
-"""The gateway's end of a replica's socket."""
+"""The gateway's end of a replica's socket, and the replica's."""
 
 import asyncio
-from collections.abc import Callable
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
-import zmq
 
+from stoker.replica.link import Link
 from stoker.runtime.interface import Call
 from stoker.runtime.pool.answers import CallStats
 from stoker.runtime.pool.handle import ReplicaHandle, WorkerLostError
-from stoker.runtime.pool.transport import Channel
-from stoker.wire.protocol import Loading
+from stoker.runtime.pool.transport import _STRANGERS, Channel
+from stoker.wire.framing import FrameReader, framed
+from stoker.wire.protocol import Cancel, Loading, Result, pack
 from tests.runtime.pool.world import Flight
 
 CALL = Call(task="fill-mask", items=["a"], parameters={}, single=True)
 SECRET = b"known to one"
 
 
-async def test_a_call_to_a_process_that_has_just_ended(tmp_path: Path) -> None:
-    """Its socket is closed before the host has told of its end: another replica takes the call."""
-    with zmq.Context() as context:
-        address = f"ipc://{tmp_path}/replica"
-        channel = Channel(context, address, SECRET)
-        replica = ReplicaHandle(id="rep_1", flight=Flight(), generation=0, channel=channel)
-        ended: Any = context.socket(zmq.DEALER)
-        ended.connect(address)
-        ended.send(SECRET)
-        ended.send(msgspec.msgpack.encode(Loading(0.5, "reading weights")))
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "replica")
+
+
+class Peer:
+    """Whoever connects."""
+
+    def __init__(self, path: str) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.socket.setblocking(False)
+        self.socket.connect(path)
+        self._reader = FrameReader()
+
+    def send(self, *frames: bytes) -> None:
+        for piece in framed(frames):
+            self.socket.send(piece)
+
+    async def receive(self) -> list[list[bytes]]:
+        """What comes next; nothing: it is ended."""
         async with asyncio.timeout(10):
-            while replica.progress != 0.5:
-                await asyncio.sleep(0.01)
-        ended.close(linger=0)
-        await asyncio.sleep(0.2)
-        calling = asyncio.create_task(replica.call(CALL, CallStats()))
-        await asyncio.sleep(0.1)
-        assert not calling.done()
-        replica.lost(1)
-        with pytest.raises(WorkerLostError) as caught:
-            await calling
-        assert not caught.value.begun
-        replica.close()
+            while True:
+                piece = await asyncio.get_running_loop().sock_recv(self.socket, 65536)
+                if not piece:
+                    return []
+                if found := list(self._reader.feed(piece)):
+                    return found
+
+    def has_nothing(self) -> bool:
+        try:
+            return self.socket.recv(1) == b""
+        except BlockingIOError:
+            return True
+        except ConnectionError:
+            return True
 
 
-async def _until(is_so: Callable[[], bool]) -> None:
+@pytest.fixture
+async def channel(path: str) -> AsyncIterator[Channel]:
+    channel = Channel(path, SECRET)
+    yield channel
+    channel.close()
+
+
+@pytest.fixture
+def received(channel: Channel) -> list[list[bytes]]:
+    received = list[list[bytes]]()
+    channel.listen(received.append)
+    return received
+
+
+async def until(is_so: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
         while not is_so():
             await asyncio.sleep(0.01)
 
 
+async def test_a_call_to_a_process_that_has_just_ended(channel: Channel, path: str) -> None:
+    """Its socket is closed before the host has told of its end: another replica takes the call."""
+    replica = ReplicaHandle(id="rep_1", flight=Flight(), generation=0, channel=channel)
+    ended = Link(path, SECRET)
+    ended.send_now(Loading(0.5, "reading weights"))
+    await until(lambda: replica.progress == 0.5)
+    ended.close()
+    await asyncio.sleep(0.2)
+    calling = asyncio.create_task(replica.call(CALL, CallStats()))
+    await asyncio.sleep(0.1)
+    assert not calling.done()
+    replica.lost("signal 9")
+    with pytest.raises(WorkerLostError) as caught:
+        await calling
+    assert not caught.value.begun
+    replica.close()
+
+
 class TestH3:
     """Whoever connects to a replica's socket, without what the replica proves itself by."""
 
-    async def test_another_one_gets_nothing_and_is_not_heard(self, tmp_path: Path) -> None:
-        with zmq.Context() as context:
-            address = f"ipc://{tmp_path}/replica"
-            channel = Channel(context, address, SECRET)
-            received = list[list[bytes]]()
-            channel.listen(received.append)
-            own, first, later = (_peer(context, address) for _ in range(3))
-            # It comes first, and asks for all that it may.
-            for said in (b"", b"known to all", SECRET[:-1], SECRET + b" "):
-                first.send(said)
-            own.send(SECRET)
-            own.send(b"mine")
-            await _until(lambda: received == [[b"mine"]])
-            # The secret is for once.
-            later.send(SECRET)
-            later.send_multipart([b"forged", b"answer"])
-            first.send(b"forged")
-            await asyncio.sleep(0.2)
-            for number in range(30):
-                channel.send([str(number).encode(), b"request"])
-            got = [own.recv_multipart() for _ in range(30)]
-            assert got == [[str(number).encode(), b"request"] for number in range(30)]
-            assert received == [[b"mine"]]
-            for one in (first, later):
-                with pytest.raises(zmq.Again):
-                    one.recv_multipart(zmq.NOBLOCK)
-            own.send_multipart([b"an", b"answer"])
-            await _until(lambda: len(received) == 2)
-            assert received[1] == [b"an", b"answer"]
-            channel.close()
-            for one in (own, first, later):
-                one.close(linger=0)
+    @pytest.mark.parametrize(
+        "said", [b"", b"known to all", SECRET[:-1], SECRET + b" ", b"\0" * 1000]
+    )
+    async def test_who_does_not_know_the_secret_is_sent_away(
+        self, channel: Channel, received: list[list[bytes]], path: str, said: bytes
+    ) -> None:
+        stranger, own = Peer(path), Peer(path)
+        stranger.send(said)
+        assert await stranger.receive() == []
+        own.send(SECRET)
+        own.send(b"mine")
+        await until(lambda: received == [[b"mine"]])
 
-    async def test_nobody_is_heard_before(self, tmp_path: Path) -> None:
-        with zmq.Context() as context:
-            address = f"ipc://{tmp_path}/replica"
-            channel = Channel(context, address, SECRET)
-            received = list[list[bytes]]()
-            channel.listen(received.append)
-            stranger = _peer(context, address)
-            stranger.send(b"hello")
-            await asyncio.sleep(0.2)
-            channel.send([b"request"])
-            await asyncio.sleep(0.1)
-            with pytest.raises(zmq.Again):
-                stranger.recv(zmq.NOBLOCK)
-            assert received == []
-            channel.close()
-            stranger.close(linger=0)
+    @pytest.mark.parametrize(
+        "said", [b"\xff" * 64, b"\0\0\0\0", b"\1\0\0\0" + b"\xff" * 8], ids=["count", "0", "size"]
+    )
+    async def test_who_sends_what_is_no_message_is_sent_away(
+        self, channel: Channel, received: list[list[bytes]], path: str, said: bytes
+    ) -> None:
+        stranger = Peer(path)
+        stranger.socket.send(said)
+        assert await stranger.receive() == []
+        assert received == []
+
+    async def test_the_secret_is_for_once(
+        self, channel: Channel, received: list[list[bytes]], path: str
+    ) -> None:
+        silent, own = Peer(path), Peer(path)
+        own.send(SECRET)
+        own.send(b"mine")
+        await until(lambda: received == [[b"mine"]])
+        # Who was there before has missed it, and nobody else gets in.
+        assert await silent.receive() == []
+        with pytest.raises(OSError, match="refused"):
+            Peer(path)
+        for number in range(30):
+            channel.send([str(number).encode(), b"request"])
+        got = list[list[bytes]]()
+        while len(got) < 30:
+            got += await own.receive()
+        assert got == [[str(number).encode(), b"request"] for number in range(30)]
+        own.send(b"an", b"answer")
+        await until(lambda: received == [[b"mine"], [b"an", b"answer"]])
+
+    async def test_nobody_gets_anything_before(
+        self, channel: Channel, received: list[list[bytes]], path: str
+    ) -> None:
+        stranger = Peer(path)
+        await asyncio.sleep(0.1)
+        channel.send([b"request"])
+        await asyncio.sleep(0.1)
+        assert stranger.has_nothing()
+        assert received == []
+
+    async def test_there_are_only_so_many_who_say_nothing(
+        self, channel: Channel, received: list[list[bytes]], path: str
+    ) -> None:
+        silent = [Peer(path) for _ in range(_STRANGERS)]
+        await asyncio.sleep(0.1)
+        assert await Peer(path).receive() == []
+        # One that goes makes room for the replica.
+        silent[0].socket.close()
+        await asyncio.sleep(0.1)
+        own = Peer(path)
+        own.send(SECRET)
+        own.send(b"mine")
+        await until(lambda: received == [[b"mine"]])
 
 
-def _peer(context: Any, address: str) -> Any:
-    made: Any = context.socket(zmq.DEALER)
-    made.setsockopt(zmq.RCVTIMEO, 10_000)
-    made.connect(address)
-    return made
+class TestLink:
+    async def test_large_messages_go_both_ways_while_the_other_end_is_slow(
+        self, channel: Channel, received: list[list[bytes]], path: str
+    ) -> None:
+        link = Link(path, SECRET)
+        content = bytes(range(256)) * 40_000
+        link.send_now(Result(1), content)
+        for number in range(2, 200):
+            link.send(Result(number))
+        got = list[int]()
+
+        def work() -> None:
+            while len(got) < 300:
+                got.extend(one.id for one in link.receive(10))  # type: ignore[union-attr]
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        await until(lambda: len(received) == 199)
+        assert received[0][1] == content
+        for number in range(300):
+            channel.send(pack(Cancel(number)))
+        await asyncio.to_thread(thread.join, 10)
+        assert got == list(range(300))
+        link.close()
+
+    async def test_what_was_said_before_the_end_arrives(
+        self, channel: Channel, received: list[list[bytes]], path: str
+    ) -> None:
+        link = Link(path, SECRET)
+        content = bytes(10_000_000)
+
+        def end() -> None:
+            link.send_now(Result(1), content)
+            link.close()
+
+        await asyncio.to_thread(end)
+        await until(lambda: len(received) == 1)
+        assert received[0][1] == content
+
+    async def test_a_gateway_that_ends_keeps_nobody_busy(self, channel: Channel, path: str) -> None:
+        link = Link(path, SECRET)
+        channel.listen(lambda _frames: None)
+        await asyncio.sleep(0.1)
+        channel.close()
+        await asyncio.to_thread(link.receive, 5)
+        began = asyncio.get_running_loop().time()
+        assert await asyncio.to_thread(link.receive, 0.3) == []
+        assert asyncio.get_running_loop().time() - began >= 0.3
+        link.send_now(Result(1), bytes(10_000_000))
+        link.close()

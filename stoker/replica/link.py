@@ -1,0 +1,136 @@
+"""The replica's end of its socket to the gateway."""
+
+import logging
+import os
+import select
+import socket
+from collections import deque
+from itertools import islice
+
+import msgspec
+
+from stoker.wire.framing import Frame, FrameReader, framed
+from stoker.wire.protocol import FromReplica, ToReplica, unpack
+
+log = logging.getLogger(__name__)
+
+CONNECT_S = 30.0
+LINGER_S = 2.0
+"""How long what was not taken yet may take at the end."""
+_READ_BYTES = 1 << 18
+_MOST_PIECES = 64
+"""Of one call of `sendmsg`."""
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Link:
+    """Only its owner's thread touches the socket; others queue and wake it."""
+
+    def __init__(self, path: str, secret: bytes) -> None:
+        """Raises `OSError` where nobody is there.
+
+        Args:
+            secret: by which the gateway knows whom it gives requests to, and takes answers from.
+        """
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.settimeout(CONNECT_S)
+        self._socket.connect(path)
+        self._socket.setblocking(False)
+        self._is_heard = True
+        self._reader = FrameReader()
+        self._unsent: deque[memoryview] = deque()
+        """Already encoded; the gateway bounds what is outstanding."""
+        self._outbox: deque[tuple[FromReplica, bytes | None]] = deque()
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._poller = select.poll()
+        self._events = select.POLLIN
+        self._poller.register(self._socket, self._events)
+        self._poller.register(self._wake, select.POLLIN)
+        self._add([secret])
+        self._push()
+
+    def send(self, message: FromReplica, content: bytes | None = None) -> None:
+        """Queue a message, from any thread."""
+        self._outbox.append((message, content))
+        self.wake()
+
+    def wake(self) -> None:
+        """Have `receive` return, from any thread."""
+        os.eventfd_write(self._wake, 1)
+
+    def send_now(self, message: FromReplica, content: bytes | None = None) -> None:
+        """Send from the owner's thread."""
+        self._add([_encode(message)] if content is None else [_encode(message), content])
+        self._push()
+
+    def flush(self) -> None:
+        """Send what is queued, from the owner's thread."""
+        while self._outbox:
+            message, content = self._outbox.popleft()
+            self._add([_encode(message)] if content is None else [_encode(message), content])
+        self._push()
+
+    def receive(self, timeout_s: float) -> list[ToReplica]:
+        """Send what is queued and return what has come, waiting at most `timeout_s`."""
+        events = dict(self._poller.poll(int(timeout_s * 1000)))
+        if self._wake in events:
+            os.eventfd_read(self._wake)
+        self.flush()
+        if events.get(self._socket.fileno(), 0) & ~select.POLLOUT:
+            return self._read()
+        return []
+
+    def close(self) -> None:
+        self._socket.settimeout(LINGER_S)
+        try:
+            for piece in self._unsent:
+                self._socket.sendall(piece)
+        except OSError as error:
+            log.info("the last answers could not be given: %s", error)
+        self._socket.close()
+
+    def _read(self) -> list[ToReplica]:
+        messages: list[ToReplica] = []
+        while True:
+            try:
+                piece = self._socket.recv(_READ_BYTES)
+            except BlockingIOError:
+                return messages
+            except ConnectionError:
+                piece = b""
+            if not piece:
+                # The gateway has ended, or wants nothing more of this replica: it is ended, too.
+                self._is_heard = False
+                self._poller.unregister(self._socket)
+                return messages
+            messages += map(unpack, self._reader.feed(piece))
+            if len(piece) < _READ_BYTES:
+                return messages
+
+    def _add(self, frames: list[Frame]) -> None:
+        self._unsent.extend(map(memoryview, framed(frames)))
+
+    def _push(self) -> None:
+        """As much as the socket takes; `receive` goes on once it takes more."""
+        events = select.POLLIN
+        try:
+            while self._unsent:
+                self._sent(self._socket.sendmsg(islice(self._unsent, _MOST_PIECES)))
+        except BlockingIOError:
+            events |= select.POLLOUT
+        except ConnectionError:
+            # The gateway has ended, and this process with it in a moment.
+            self._unsent.clear()
+        if events != self._events and self._is_heard:
+            self._poller.modify(self._socket, events)
+            self._events = events
+
+    def _sent(self, count: int) -> None:
+        """Forget so many bytes."""
+        while count:
+            first = self._unsent.popleft()
+            if count < len(first):
+                self._unsent.appendleft(first[count:])
+                return
+            count -= len(first)
