@@ -9,7 +9,7 @@ from itertools import islice
 
 import msgspec
 
-from stoker.wire.framing import Frame, FrameReader, framed
+from stoker.wire.framing import FrameReader, framed
 from stoker.wire.protocol import FromReplica, ToReplica, unpack
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class Link:
         self._events = select.POLLIN
         self._poller.register(self._socket, self._events)
         self._poller.register(self._wake, select.POLLIN)
-        self._add([secret])
+        self._unsent.extend(map(memoryview, framed([secret])))
         self._push()
 
     def send(self, message: FromReplica, content: bytes | None = None) -> None:
@@ -61,14 +61,13 @@ class Link:
 
     def send_now(self, message: FromReplica, content: bytes | None = None) -> None:
         """Send from the owner's thread."""
-        self._add([_encode(message)] if content is None else [_encode(message), content])
+        self._add(message, content)
         self._push()
 
     def flush(self) -> None:
         """Send what is queued, from the owner's thread."""
         while self._outbox:
-            message, content = self._outbox.popleft()
-            self._add([_encode(message)] if content is None else [_encode(message), content])
+            self._add(*self._outbox.popleft())
         self._push()
 
     def receive(self, timeout_s: float) -> list[ToReplica]:
@@ -108,7 +107,8 @@ class Link:
             if len(piece) < _READ_BYTES:
                 return messages
 
-    def _add(self, frames: list[Frame]) -> None:
+    def _add(self, message: FromReplica, content: bytes | None) -> None:
+        frames = [_encode(message)] if content is None else [_encode(message), content]
         self._unsent.extend(map(memoryview, framed(frames)))
 
     def _push(self) -> None:

@@ -23,12 +23,12 @@ class FramingError(Exception):
 
 
 def framed(frames: Sequence[Frame]) -> list[Frame]:
-    """A message's bytes, in pieces to be sent in order."""
+    """A message's bytes, in pieces to be sent in order, none of them empty."""
     sizes = [len(frame) for frame in frames]
     head = _head(len(frames)).pack(len(frames), *sizes)
     if sum(sizes) < _JOINED_BELOW:
         return [b"".join((head, *frames))]
-    return [head, *frames]
+    return [head, *(frame for frame in frames if len(frame))]
 
 
 def _head(count: int) -> struct.Struct:

@@ -31,6 +31,14 @@ def test_large_frames_are_not_copied_to_be_sent() -> None:
     assert list(FrameReader().feed(b"".join([head, *rest]))) == [[b"head", large]]
 
 
+def test_an_empty_frame_beside_a_large_one_is_no_piece() -> None:
+    # To send it would be no step, for ever.
+    frames = [bytes(1 << 20), b""]
+    pieces = framed(frames)
+    assert all(len(piece) for piece in pieces)
+    assert list(FrameReader().feed(b"".join(pieces))) == [frames]
+
+
 def test_a_message_of_many_pieces_is_joined_once() -> None:
     # Were it joined at each, this would copy 200 GB.
     content = bytes(20 << 20)
