@@ -102,7 +102,9 @@ class TestErrors:
         assert "Checking" in process.stderr.readline()
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=20)
-        assert process.returncode == 130
+        # Where it struck in a text that is executed, as a dataclass is made, Python ends itself by
+        # the signal once all is done. A shell says 130 of both.
+        assert process.returncode in (130, -signal.SIGINT)
         assert "Traceback" not in err
 
     def test_ctrl_c_in_a_finalizer(self) -> None:

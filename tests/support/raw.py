@@ -82,9 +82,10 @@ def ask(server: Server, *pieces: bytes, pause_s: float = 0) -> list[Answer]:
 
 
 def pour(server: Server, beginning: bytes, piece: bytes, most: int) -> tuple[int, list[Answer]]:
-    """Send the piece again and again, until `most` bytes are sent or the server answers.
+    """Send the piece again and again, until `most` bytes are sent or the server has ended.
 
-    Returns how much it took, and what it said.
+    Returns how much it took, and what it said. An answer alone is no end: it may come before the
+    request is whole, and the rest is still read then.
     """
     with connect(server) as connection:
         connection.sendall(beginning)
@@ -93,8 +94,10 @@ def pour(server: Server, beginning: bytes, piece: bytes, most: int) -> tuple[int
         deadline = time.monotonic() + WAIT_S
         while sent < most and time.monotonic() < deadline:
             try:
-                said = connection.recv(1 << 16)
-                break
+                received = connection.recv(1 << 16)
+                if not received:
+                    break
+                said += received
             except BlockingIOError:
                 pass
             except ConnectionResetError:
