@@ -53,7 +53,8 @@ class Row(ResponseModel):
     status: RowStatus
     reason: str = ""
     alone_ms: float | None = Field(
-        default=None, description="An example alone: the median. Without HTTP."
+        default=None,
+        description="An example alone, without HTTP: the mean of them, each at its median.",
     )
     items_per_s: float | None = Field(
         default=None,
