@@ -58,13 +58,21 @@ def at_work(service: Service, path: str, model: str, name: str = OURS) -> Conten
 
 
 def of_ours(scene: Scene, service: Service, dtype: str) -> tuple[Contender, Execution | None]:
-    """Ours in a dtype, as it runs once it has settled, and on what, if it was converted."""
+    """Ours in a dtype, as it runs once it has settled, and on what, if it was converted.
+
+    Raises `RuntimeError` where it cannot run so.
+    """
     wish = {} if dtype == "auto" else {"dtype": dtype}
     model = "-".join(["measured", *wish.values()])
     workload = scene.workload
     deployment = service.deploy(scene.folder, model, workload.pipeline, readiness="hot", **wish)
     contender = at_work(service, workload.path, model, ", ".join([OURS, *wish.values()]))
-    return contender, service.settle(deployment, workload.path, scene.encoded(contender))
+    try:
+        return contender, service.settle(deployment, workload.path, scene.encoded(contender))
+    except RuntimeError:
+        # It would be tried again and again beside the others.
+        service.api.delete(f"/v1/deployments/{deployment}").raise_for_status()
+        raise
 
 
 def in_other_dtypes(scene: Scene, service: Service) -> Iterator[Contender]:

@@ -142,6 +142,8 @@ class Service:
         # It is ready a little before that is known.
         while not (engines := self._engines(deployment)) and time.monotonic() < deadline:
             time.sleep(0.05)
+        if not engines:
+            raise RuntimeError(f"nothing runs it: {self.found(deployment)['message']}")
         (engine,) = engines
         model = self.found(deployment)["model"]
         progress(f"{model}: runs with {engine}")
