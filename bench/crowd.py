@@ -185,7 +185,8 @@ def _theirs(
     report.add(f"{TRANSFORMERS_SERVE}, memory held at the end", "MiB", memory / 2**20)
     for series in list(report.series):
         side, _, what = series.label.rpartition(", ")
-        if side.startswith(OURS) and what == "requests a second":
+        # Not the ratios of the rounds before.
+        if side.startswith(OURS) and " / " not in side and what == "requests a second":
             report.add(
                 f"{side} / {TRANSFORMERS_SERVE}, requests a second",
                 "x",
