@@ -11,7 +11,7 @@ from bench.inprocess import in_process
 from bench.load import Contender
 from bench.service import serving
 from bench.workloads import BEST, LIMIT, OURS, WORKLOADS, Workload
-from stoker.trials.comparison import Comparison, Measure
+from stoker.asking.comparison import Comparison, Measure
 from stoker.wire.protocol import Execution
 
 LIMIT_REQUESTS, LIMIT_BATCHES = 32, (1, 8)

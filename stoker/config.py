@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from stoker.media.media_limits import MediaLimits
@@ -305,6 +305,23 @@ class Settings(BaseSettings):
 
     source_dirs: list[Path] = Field(
         default=[], description="Folders below which a deployment's source may lie."
+    )
+    hub_imports: bool = Field(
+        default=True, description="Whether models can be imported from the hub."
+    )
+    hub_endpoint: str = Field(
+        default="https://huggingface.co",
+        description="Address of the Hugging Face hub, or of a server that speaks its protocol.",
+    )
+    hub_token: SecretStr | None = Field(
+        default=None,
+        description="Token for imports whose callers give none: everybody who may import gets to "
+        "what it may read.",
+    )
+    hub_private_hosts: list[str] = Field(
+        default=[],
+        description="Hosts whose addresses need not be public, such as those that a hub inside "
+        "redirects to (`host` or `host:port`); its own need not be named.",
     )
     media_hosts: list[str] = Field(
         default=[],

@@ -137,6 +137,12 @@ class InsufficientCreditsError(StokerError):
     )
 
 
+class ForbiddenError(StokerError):
+    status = 403
+    type = "ForbiddenError"
+    code = "repository_gated"
+
+
 class ModelNotFoundError(StokerError):
     status = 404
     type = "ModelNotFoundError"
@@ -215,6 +221,14 @@ class InferenceError(StokerError):
     status = 500
     type = "InferenceError"
     code = "inference_failed"
+
+
+class HubError(StokerError):
+    """A hub answers, and what it says cannot be used: asking again changes nothing."""
+
+    status = 502
+    type = "HubError"
+    code = "hub_error"
 
 
 class ModelLoadingError(StokerError):

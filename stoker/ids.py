@@ -12,6 +12,7 @@ class Prefix(StrEnum):
     KEY = "key"
     ARTIFACT = "art"
     UPLOAD = "upl"
+    IMPORT = "imp"
     DEPLOYMENT = "dep"
     REPLICA = "rep"
     VIDEO = "video"

@@ -168,6 +168,7 @@ def _make_live(artifact: Artifact, upload: Upload, inspection: Inspection, froze
     artifact.inspection = found
     artifact.size_bytes = sum(size for _, size in frozen.files.values())
     artifact.live_upload_id = upload.id
+    artifact.origin = upload.origin
     artifact.status = ArtifactStatus.READY
     upload.status = UploadStatus.READY
 

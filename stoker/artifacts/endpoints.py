@@ -113,13 +113,15 @@ async def list_artifacts(
 ) -> ListResponse[Artifact]:
     """List the account's artifacts."""
     page = await repository.page(session, account_id, paging)
-    return page.response(Artifact.of)
+    told = {one.id: one for one in await service.shown(session, *page.rows)}
+    return page.response(lambda row: told[row.id])
 
 
 @router.get("/{artifact_id}", responses=responses(NotFoundError))
 async def get_artifact(artifact_id: str, account_id: AccountId, session: ReadSession) -> Artifact:
     """Get an artifact."""
-    return Artifact.of(await service.get(session, account_id, artifact_id))
+    (told,) = await service.shown(session, await service.get(session, account_id, artifact_id))
+    return told
 
 
 @router.patch("/{artifact_id}", responses=responses(NotFoundError))
@@ -127,7 +129,9 @@ async def update_artifact(
     artifact_id: str, body: ArtifactUpdate, account_id: AccountId, session: WriteSession
 ) -> Artifact:
     """Rename an artifact."""
-    return Artifact.of(await service.update(session, account_id, artifact_id, body))
+    row = await service.update(session, account_id, artifact_id, body)
+    (told,) = await service.shown(session, row)
+    return told
 
 
 @router.delete("/{artifact_id}", responses=responses(NotFoundError, ConflictError))

@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from sqlalchemy import ColumnElement, delete, func, select, update
@@ -14,6 +14,7 @@ from stoker.store.tables.artifacts import (
     UploadStatus,
 )
 from stoker.store.tables.deployments import Deployment
+from stoker.store.tables.imports import Import
 from stoker.web.lists import Page, PageQuery, fetch_page
 
 
@@ -29,6 +30,17 @@ async def get(
 async def page(session: Session, account_id: str, query: PageQuery) -> Page[Artifact]:
     statement = select(Artifact).where(Artifact.account_id == account_id)
     return await fetch_page(session, statement, Artifact.id, query)
+
+
+async def imports(session: Session, artifact_ids: Collection[str]) -> dict[str, tuple[Import, int]]:
+    """The imports of these artifacts that there are, each with the bytes that it has received."""
+    received = (
+        select(func.coalesce(func.sum(UploadPart.size), 0))
+        .where(UploadPart.upload_id == Import.upload_id)
+        .scalar_subquery()
+    )
+    statement = select(Import, received).where(Import.artifact_id.in_(artifact_ids))
+    return {row.artifact_id: (row, int(size)) for row, size in await session.execute(statement)}
 
 
 async def remove(session: Session, artifact: Artifact) -> None:
@@ -182,6 +194,19 @@ async def put_part(session: Session, part: UploadPart) -> None:
     """Record a part, in place of the one with its number where there is one."""
     await session.merge(part)
     await session.flush()
+
+
+async def note_digest(session: Session, file: UploadFile, sha256: bytes) -> None:
+    """What a file's bytes were found to be, unless it was replaced since."""
+    await session.execute(
+        update(UploadFile)
+        .where(
+            UploadFile.upload_id == file.upload_id,
+            UploadFile.path == file.path,
+            UploadFile.blob_key == file.blob_key,
+        )
+        .values(sha256=sha256)
+    )
 
 
 async def drop_parts(

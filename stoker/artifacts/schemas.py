@@ -1,11 +1,13 @@
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal
 
-from pydantic import Field, PlainSerializer
+from pydantic import ConfigDict, Field, PlainSerializer
 
 from stoker.artifacts.layout import FileState
 from stoker.store.tables import artifacts as models
 from stoker.store.tables.artifacts import ArtifactStatus, UploadStatus
+from stoker.store.tables.imports import Import as ImportRow
+from stoker.store.tables.jobs import JobStatus
 from stoker.web.schemas import RequestModel, ResponseModel, UtcString
 
 DisplayName = Annotated[
@@ -56,7 +58,57 @@ class Inspection(ResponseModel):
     warnings: list[str]
 
 
+class Origin(ResponseModel):
+    """Where an artifact's live files come from."""
+
+    hub: str
+    repo_id: str
+    revision: str = Field(description="As it was asked for.")
+    commit: str = Field(description="What that was.")
+
+
+class Import(ResponseModel):
+    """Files on their way from a hub."""
+
+    id: str
+    object: Literal["model_artifact.import"] = "model_artifact.import"
+    repo_id: str
+    revision: str
+    commit: str
+    status: JobStatus
+    files: int
+    bytes: int = Field(description="What has been received, durably.")
+    bytes_total: int
+    error: Failure | None
+    created_at: UtcString
+    completed_at: UtcString | None
+
+    @classmethod
+    def of(cls, row: ImportRow, received: int) -> "Import":
+        """received: bytes of its upload session's parts."""
+        error = None
+        if row.error_code:
+            error = Failure(code=row.error_code, message=row.error_message or "")
+        is_done = row.status == JobStatus.COMPLETED
+        return cls(
+            id=row.id,
+            repo_id=row.repo_id,
+            revision=row.revision,
+            commit=row.commit,
+            status=JobStatus(row.status),
+            files=len(row.files),
+            bytes=row.bytes_total if is_done else received,
+            bytes_total=row.bytes_total,
+            error=error,
+            created_at=row.created_at,
+            completed_at=row.completed_at,
+        )
+
+
 class Artifact(ResponseModel):
+    # A keyword of Python's is a field here.
+    model_config = ConfigDict(serialize_by_alias=True)
+
     id: str
     object: Literal["model_artifact"] = "model_artifact"
     display_name: str
@@ -67,11 +119,15 @@ class Artifact(ResponseModel):
     failure: Failure | None
     inspection: Inspection | None = Field(description="What the live files are.")
     upload_id: str | None = Field(description="The open upload session.")
+    origin: Origin | None = Field(description="The hub that the live files were imported from.")
+    import_: Import | None = Field(
+        serialization_alias="import", description="The last import from a hub."
+    )
     created_at: UtcString
     updated_at: UtcString
 
     @classmethod
-    def of(cls, row: models.Artifact) -> "Artifact":
+    def of(cls, row: models.Artifact, importing: Import | None = None) -> "Artifact":
         failure = None
         if row.failure_code is not None:
             failure = Failure(code=row.failure_code, message=row.failure_message or "")
@@ -85,6 +141,8 @@ class Artifact(ResponseModel):
             failure=failure,
             inspection=Inspection.model_validate(row.inspection) if row.inspection else None,
             upload_id=row.open_upload_id,
+            origin=Origin.model_validate(row.origin) if row.origin else None,
+            import_=importing,
             created_at=row.created_at,
             updated_at=row.updated_at,
         )

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
-from stoker.artifacts import repository
+from stoker.artifacts import repository, schemas
 from stoker.artifacts.schemas import ArtifactCreate, ArtifactUpdate
 from stoker.artifacts.streaming import transfers
 from stoker.config import MIB
@@ -76,6 +76,13 @@ async def get(
     if artifact is None:
         raise NotFoundError("Artifact not found", code="artifact_not_found")
     return artifact
+
+
+async def shown(session: Session, *artifacts: Artifact) -> list[schemas.Artifact]:
+    """These as they are told, each with its import from a hub where there is one."""
+    imports = await repository.imports(session, [one.id for one in artifacts])
+    told = {key: schemas.Import.of(*found) for key, found in imports.items()}
+    return [schemas.Artifact.of(one, told.get(one.id)) for one in artifacts]
 
 
 async def update(

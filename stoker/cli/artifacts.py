@@ -7,6 +7,7 @@ import typer
 
 from stoker.cli import deployments, output
 from stoker.cli.context import client, context
+from stoker.cli.imports import Reference, import_new, imported, token_from
 from stoker.cli.output import AsJson, Columns
 from stoker.cli.progress import push_progress
 from stoker.client.client import Client, JsonObject, Request, quoted
@@ -18,6 +19,20 @@ from stoker.client.upload_session import ARTIFACTS, Session, session_path
 app = typer.Typer(no_args_is_help=True, help="Push models to the server, and look after them.")
 
 ArtifactId = Annotated[str, typer.Argument(metavar="ID", help="The artifact's id (art_…).")]
+Gguf = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="Of several GGUF files the one to take, or a part as in Q4_K_M."
+    ),
+]
+TokenVariable = Annotated[
+    str | None,
+    typer.Option(
+        "--token-from",
+        metavar="VARIABLE",
+        help="The environment variable with a token for the hub, as in HF_TOKEN.",
+    ),
+]
 SHOWN_LEFT_OUT = 20
 
 
@@ -31,6 +46,21 @@ def _failure(artifact: JsonObject) -> str:
     return f"{failure['message']} ({failure['code']})" if failure else ""
 
 
+def _origin(artifact: JsonObject) -> str:
+    origin = artifact.get("origin")
+    return f"{origin['repo_id']}@{origin['commit'][:12]} of {origin['hub']}" if origin else ""
+
+
+def _import(artifact: JsonObject) -> str:
+    found = artifact.get("import")
+    if not found:
+        return ""
+    how_far = f"{output.size(found['bytes'])} of {output.size(found['bytes_total'])}"
+    error = found["error"]
+    why = f": {error['message']}" if error else ""
+    return f"{found['repo_id']}@{found['commit'][:12]} {found['status']}, {how_far}{why}"
+
+
 LIST: Columns = {
     "id": lambda a: a["id"],
     "name": lambda a: a["display_name"],
@@ -42,6 +72,8 @@ LIST: Columns = {
 DETAILS: Columns = {
     **LIST,
     "failure": _failure,
+    "origin": _origin,
+    "import": _import,
     "architecture": lambda a: _inspected(a, "architecture"),
     "parameters": lambda a: output.count(_inspected(a, "parameters")),
     "dtype": lambda a: _inspected(a, "dtype"),
@@ -109,6 +141,52 @@ def abandon(
     output.confirm(f"Abandon the upload of {artifact_id}?", yes=yes)
     answer = server.delete(session_path(artifact_id, artifact["upload_id"]))
     output.show_done(answer, f"Abandoned {artifact['upload_id']}.", as_json=as_json)
+
+
+@app.command("import")
+def import_model(
+    ctx: typer.Context,
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="On a hub: org/name, or org/name@revision.")
+    ],
+    *,
+    name: Annotated[
+        str | None, typer.Option(help="The artifact's display name; the model's id by default.")
+    ] = None,
+    pipeline: Annotated[
+        str | None,
+        typer.Option(help="The task, as in text-classification; found from the files by default."),
+    ] = None,
+    artifact: Annotated[
+        str | None, typer.Option(help="Replace the files of this artifact, by id.")
+    ] = None,
+    gguf: Gguf = None,
+    token_variable: TokenVariable = None,
+    as_json: AsJson = False,
+) -> None:
+    """Have the server fetch a model from a hub as an artifact, and wait until it is ready."""
+    if artifact and (name or pipeline):
+        raise WrongUseError("--name and --pipeline are for a new artifact, not for --artifact.")
+    server = client(ctx)
+    reference, token = Reference.parse(model), token_from(token_variable)
+    if artifact:
+        found = imported(server, artifact, reference, token=token, gguf=gguf)
+    else:
+        found = import_new(server, reference, name=name, pipeline=pipeline, token=token, gguf=gguf)
+    output.say(f"Artifact {found['id']} is ready.", style="green")
+    output.show_object(found, DETAILS, as_json=as_json)
+
+
+@app.command()
+def cancel(ctx: typer.Context, artifact_id: ArtifactId, as_json: AsJson = False) -> None:
+    """Cancel an artifact's import: its files are as they were before."""
+    server = client(ctx)
+    path = f"{ARTIFACTS}/{quoted(artifact_id)}"
+    found = server.get(path)["import"]
+    if not found:
+        raise CliError(f"{artifact_id} has no import.")
+    answer = server.delete(f"{path}/imports/{quoted(found['id'])}")
+    output.show_done(answer, f"Cancelled {found['id']}.", as_json=as_json)
 
 
 @app.command()

@@ -5,9 +5,11 @@ from typing import Annotated, Any
 import typer
 
 from stoker.cli import output
+from stoker.cli.artifacts import Gguf, TokenVariable
 from stoker.cli.call import parsed_parameters
 from stoker.cli.context import client
 from stoker.cli.deployments import DETAILS, Readiness, Which, app, create, path_of, settled
+from stoker.cli.imports import SCHEME, Reference, import_new, token_from
 from stoker.cli.output import AsJson
 from stoker.client.client import JsonObject, Request
 from stoker.client.errors import WrongUseError
@@ -49,12 +51,25 @@ Wait = Annotated[
 
 def deploy(
     ctx: typer.Context,
-    model: Annotated[str, typer.Argument(metavar="MODEL_ID", help="The name callers will use.")],
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL_ID",
+            help="The name callers will use; or hf:org/name@revision, with --as, of a model that "
+            "is imported first.",
+        ),
+    ],
     artifact: Annotated[
         str | None,
         typer.Argument(metavar="ARTIFACT", help="The artifact's id (art_…); or give --source."),
     ] = None,
     *,
+    model_id: Annotated[
+        str | None,
+        typer.Option("--as", metavar="MODEL_ID", help="What to call a model from a hub."),
+    ] = None,
+    gguf: Gguf = None,
+    token_variable: TokenVariable = None,
     source: Annotated[
         str | None, typer.Option(help="A folder on the server, below one that its operator named.")
     ] = None,
@@ -74,7 +89,17 @@ def deploy(
     wait: Wait = None,
     as_json: AsJson = False,
 ) -> None:
-    """Deploy an artifact, so that it can be called by its model id."""
+    """Deploy an artifact, or a model from a hub, so that it can be called by its model id."""
+    server = client(ctx)
+    if model.startswith(SCHEME):
+        if artifact or source:
+            raise WrongUseError("A model from a hub is its own artifact: name no other.")
+        reference, token = Reference.parse(model), token_from(token_variable)
+        found = import_new(server, reference, pipeline=pipeline, token=token, gguf=gguf)
+        artifact = found["id"]
+        model = model_id or reference.name
+    elif model_id or gguf or token_variable:
+        raise WrongUseError("--as, --gguf and --token-from are for models from a hub (hf:…).")
     if (artifact is None) == (source is None):
         raise WrongUseError("Give either an artifact's id or --source.")
     given = _given(
@@ -92,7 +117,7 @@ def deploy(
         config=_config(config, weight_format),
     )
     is_waiting = readiness != "cold" if wait is None else wait
-    deployment = create(client(ctx), given, wait=is_waiting)
+    deployment = create(server, given, wait=is_waiting)
     output.show_object(deployment, DETAILS, as_json=as_json)
 
 

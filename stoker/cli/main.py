@@ -17,6 +17,7 @@ from stoker.cli import (
     artifacts,
     call,
     chat,
+    check,
     deploy,
     deployments,
     doctor,
@@ -108,6 +109,7 @@ app.command()(videos.video)
 app.command()(call.models)
 app.command()(deploy.deploy)
 app.command()(tune.tune)
+app.command()(check.check)
 app.add_typer(deployments.app, name="deployments")
 app.add_typer(videos.app, name="videos")
 app.add_typer(files.app, name="files")

@@ -2,35 +2,25 @@
 
 import json
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
 from stoker.client.errors import CliError
+from stoker.client.useful import (
+    GGUF,
+    INDEX_SUFFIX,
+    PICKLED,
+    PIPELINE,
+    WEIGHT_SUFFIXES,
+    why_folder_left_out,
+    why_left_out,
+    why_spare,
+)
 
-GGUF = ".gguf"
-WEIGHT_SUFFIXES = frozenset({".safetensors", GGUF})
-# Besides JSON and text, where tokenizers keep their vocabularies and merges.
-TEXT_SUFFIXES = frozenset({".json", ".txt", ".model", ".jinja"})
-TOKENIZER_SUFFIXES = frozenset({".spm", ".tiktoken", ".codes", ".vocab"})
-DOCUMENT_STEMS = frozenset({"readme", "license", "licence", "notice"})
-DOCUMENT_SUFFIXES = frozenset({"", ".md"})
-PICKLE_SUFFIXES = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"})
-REASONS = {
-    **dict.fromkeys(PICKLE_SUFFIXES, "may hold a Python pickle"),
-    **dict.fromkeys((".h5", ".msgpack", ".onnx", ".tflite"), "weights of another framework"),
-    **dict.fromkeys((".png", ".jpg", ".jpeg", ".gif", ".webp", ".svg", ".bmp"), "an image"),
-    ".py": "code is never run",
-}
-OTHER_REASON = "not needed to serve a model"
 LFS_START = b"version https://git-lfs"
-INDEX_SUFFIX = ".safetensors.index.json"
-PIPELINE = "model_index.json"
-"""In the top folder of a diffusers pipeline, whose weights lie in folders below it."""
 CONFIGS = ("config.json", PIPELINE)
-_VARIANT = re.compile(r"(.+)\.[A-Za-z0-9_]+((-\d{5}-of-\d{5})?\.safetensors)")
 
 CONVERSION = """\
 Save the model as safetensors and push that:
@@ -92,9 +82,9 @@ def select(source: Path) -> Selection:
     files: list[LocalFile] = []
     left_out: list[LeftOut] = []
     allowed = _roots(folder)
-    for entry in _walk(folder):
-        path = entry.relative_to(folder).as_posix()
-        if reason := _reason(entry, path, allowed) or _spare_reason(folder, entry):
+    found = {entry.relative_to(folder).as_posix(): entry for entry in _walk(folder)}
+    for path, entry in found.items():
+        if reason := _reason(entry, path, allowed) or why_spare(path, found):
             left_out.append(LeftOut(path, reason, _size(entry)))
         else:
             stat = entry.stat()
@@ -130,11 +120,7 @@ def _walk(folder: Path) -> Iterator[Path]:
 def _folder_reason(path: Path) -> str | None:
     if path.is_symlink():
         return "a link to a folder"
-    if path.name.startswith(".") or path.name == "__pycache__":
-        return "a hidden folder"
-    if path.name.startswith("checkpoint-"):
-        return "a checkpoint of the training"
-    return None
+    return why_folder_left_out(path.name)
 
 
 def _roots(folder: Path) -> tuple[Path, ...]:
@@ -149,8 +135,8 @@ def _reason(entry: Path, path: str, allowed: tuple[Path, ...]) -> str | None:
     """Why a file is left out; None where it is pushed."""
     if entry.is_dir():
         return _folder_reason(entry)
-    if not _is_useful(PurePosixPath(path.lower())):
-        return REASONS.get(entry.suffix.lower(), OTHER_REASON)
+    if reason := why_left_out(path):
+        return reason
     if not _is_utf8(path):
         return "its name is not UTF-8"
     # Unlike Path.resolve, this ends on links that lead in a circle.
@@ -158,30 +144,6 @@ def _reason(entry: Path, path: str, allowed: tuple[Path, ...]) -> str | None:
     if not any(target.is_relative_to(root) for root in allowed):
         return "a link that leads out of the folder"
     return None if target.is_file() else "not a regular file"
-
-
-def _spare_reason(folder: Path, entry: Path) -> str | None:
-    """Why weights below a pipeline's folder are left out that would not be loaded."""
-    if entry.suffix != ".safetensors" or not (folder / PIPELINE).is_file():
-        return None
-    if entry.parent == folder:
-        return "not one of the pipeline's folders"
-    variant = _VARIANT.fullmatch(entry.name)
-    whole = variant and any(
-        (entry.parent / f"{variant[1]}{end}").exists() for end in (".safetensors", INDEX_SUFFIX)
-    )
-    return "a variant of weights that are there in full" if whole else None
-
-
-def _is_useful(path: PurePosixPath) -> bool:
-    if path.name.startswith("."):
-        return False
-    if path.name.endswith(".index.json"):
-        # The index of weights in another format names files that are not sent.
-        return path.name.endswith(INDEX_SUFFIX)
-    if path.stem in DOCUMENT_STEMS and path.suffix in DOCUMENT_SUFFIXES:
-        return True
-    return path.suffix in WEIGHT_SUFFIXES | TEXT_SUFFIXES | TOKENIZER_SUFFIXES
 
 
 def _is_utf8(path: str) -> bool:
@@ -224,7 +186,7 @@ def _refuse_missing_weights(selection: Selection) -> None:
     if any(file.source.suffix.lower() in WEIGHT_SUFFIXES for file in selection.files):
         return
     for item in selection.left_out:
-        if item.reason == REASONS[".bin"]:
+        if item.reason == PICKLED:
             raise CliError(
                 f"The weights are pickled ({item.path}), and there are none as safetensors. "
                 "A pickle can run code, so the server reads none.",

@@ -21,6 +21,7 @@ from stoker.media.hosts import (
     Resolve,
     Resolver,
     canonical_host,
+    trusted,
 )
 from stoker.turns import PARTY, Slots
 
@@ -68,7 +69,7 @@ class Fetcher:
         self._slots = Slots(concurrency)
         self._resolver = Resolver(concurrency)
         self._pool = httpcore2.AsyncConnectionPool(
-            ssl_context=ssl_context or httpx2.create_ssl_context(),
+            ssl_context=ssl_context or trusted(),
             # A kept connection would spare the next fetch its check.
             max_keepalive_connections=0,
             # The slots are the limit; the pool knows no accounts.
@@ -142,7 +143,7 @@ class Fetcher:
         ) as response:
             headers = {name.lower(): value for name, value in response.headers}
             if response.status in REDIRECTS and b"location" in headers:
-                return _redirect(url, headers[b"location"])
+                return redirected(url, headers[b"location"])
             if response.status != 200:
                 raise InvalidMediaError(
                     f"The URL answered with status {response.status}. "
@@ -180,7 +181,8 @@ def checked_url(url: str) -> httpx2.URL:
         ) from error
 
 
-def _redirect(url: httpx2.URL, location: bytes) -> httpx2.URL:
+def redirected(url: httpx2.URL, location: bytes) -> httpx2.URL:
+    """Where an answer to a URL redirects to. Raises as `checked_url`."""
     try:
         relative = location.decode("utf-8")
         # Looked at before it is joined, because joining would quote what is refused.

@@ -7,9 +7,11 @@ through this one place.
 
 import asyncio
 import contextlib
+import functools
 import logging
 import re
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -48,6 +50,12 @@ UNREACHABLE = (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.Pro
 """What is raised where a host that may be reached does not answer as it should."""
 
 log = logging.getLogger(__name__)
+
+
+@functools.cache
+def trusted() -> ssl.SSLContext:
+    """TLS with the certificates of this machine, which take a moment to read."""
+    return httpx2.create_ssl_context()
 
 
 def is_global(address: str) -> bool:

@@ -12,6 +12,8 @@ from stoker.accounts.endpoints import quotas
 from stoker.accounts.endpoints import router as accounts
 from stoker.agents.endpoints import router as agents
 from stoker.artifacts.endpoints import router as artifacts
+from stoker.artifacts.imports.endpoints import router as imports
+from stoker.checks.endpoints import router as checks
 from stoker.config import MIB, Settings
 from stoker.deployments.endpoints import router as deployments
 from stoker.files.endpoints import links
@@ -38,8 +40,10 @@ ROUTERS: tuple[APIRouter, ...] = (
     *CONVENTIONS,
     models,
     deployments,
+    checks,
     trials,
     artifacts,
+    imports,
     keys,
     accounts,
     quotas,

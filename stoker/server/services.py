@@ -9,12 +9,16 @@ from stoker.agents import context as agents
 from stoker.agents.context import AgentContext
 from stoker.agents.work import Working
 from stoker.artifacts import service as artifacts
+from stoker.artifacts.imports.context import ImportContext
+from stoker.artifacts.imports.work import Importing
+from stoker.checks.context import CheckContext
 from stoker.config import MIB, Settings
 from stoker.deployments import service as deployments
 from stoker.deployments.context import DeploymentContext
 from stoker.deployments.directory import Directory
 from stoker.deployments.events import EventLog
 from stoker.deployments.folders import ModelFolders
+from stoker.hub.client import Hub
 from stoker.inference.call import Calls
 from stoker.inspection import Inspectors
 from stoker.jobs.runner import Runner
@@ -32,6 +36,7 @@ from stoker.store.blobs import Blobs
 from stoker.store.db import Database
 from stoker.store.secret import ServerSecret
 from stoker.store.tables.agents import Run
+from stoker.store.tables.imports import Import
 from stoker.store.tables.trials import Trial
 from stoker.store.tables.videos import Video
 from stoker.telemetry import traces
@@ -50,6 +55,9 @@ from stoker.videos import service as videos
 from stoker.videos.context import VideoContext
 from stoker.web.context import Platform
 
+IMPORTS_AT_ONCE = 4
+"""Of all accounts, which take turns."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Services:
@@ -63,7 +71,9 @@ class Services:
     loop_watch: LoopWatch
     traces: Traces | None
     calls: Calls
+    imports: ImportContext
     deployments: DeploymentContext
+    checks: CheckContext
     trials: TrialContext
     videos: VideoContext
     agents: AgentContext
@@ -71,7 +81,14 @@ class Services:
 
     def parts(self) -> list[object]:
         """What handlers can ask for."""
-        resources = (self.deployments, self.trials, self.videos, self.agents)
+        resources = (
+            self.imports,
+            self.deployments,
+            self.checks,
+            self.trials,
+            self.videos,
+            self.agents,
+        )
         return [
             self.platform,
             self.calls,
@@ -109,7 +126,8 @@ def build_services(settings: Settings) -> Services:
     keyring = Keyring(database, settings.key_cache_s)
     calls = Calls(**vars(platform), directory=directory, credits=known)
     metrics = Metrics(directory, runtime)
-    metrics.add(queue_lengths(database, {"video": Video, "agent_run": Run, "trial": Trial}))
+    kinds = {"video": Video, "agent_run": Run, "trial": Trial, "import": Import}
+    metrics.add(queue_lengths(database, kinds))
     metrics.add(balances_left(database))
     metrics.add(quotas_used(database, platform.quotas))
     loop_watch = LoopWatch(settings.loop_step_limit_ms / 1000)
@@ -127,7 +145,18 @@ def build_services(settings: Settings) -> Services:
         loop_watch=loop_watch,
         traces=traces.from_environment(),
         calls=calls,
+        imports=ImportContext(
+            **vars(platform),
+            hub=Hub(settings.hub_endpoint, private_hosts=settings.hub_private_hosts),
+            jobs=Runner(
+                database,
+                lease_s=settings.job_lease_s,
+                at_once=IMPORTS_AT_ONCE,
+                share=lambda _: 1,
+            ),
+        ),
         deployments=DeploymentContext(**vars(platform), directory=directory, folders=folders),
+        checks=CheckContext(**vars(platform), calls=calls),
         trials=TrialContext(
             **vars(platform),
             calls=calls,
@@ -191,17 +220,19 @@ async def running(services: Services) -> AsyncGenerator[None]:
     background.start("metering", services.metering.run)
     background.start("journal of runs", services.agents.journal.run)
     background.start("videos", lambda: services.videos.jobs.run(videos.Making(services.videos)))
+    background.start("imports", lambda: services.imports.jobs.run(Importing(services.imports)))
     background.start("trials", lambda: services.trials.jobs.run(Measuring(services.trials)))
     background.start("runs", lambda: services.agents.jobs.run(Working(services.agents)))
     try:
         yield
     finally:
         # Jobs are handed back before their replicas end: the next start goes on with them.
-        await background.stop("videos", "runs", "trials")
+        await background.stop("imports", "videos", "runs", "trials")
         await platform.runtime.stop()
         await background.stop_all()
         await services.metering.close()
         await platform.media.close()
+        await services.imports.hub.close()
         await platform.inspectors.close()
         services.agents.outbound.close()
         await services.keyring.flush_last_used()

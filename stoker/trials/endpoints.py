@@ -2,6 +2,7 @@ import asyncio
 
 from fastapi import APIRouter, Depends, Response
 
+from stoker.asking import examples
 from stoker.deployments import service as deployments
 from stoker.errors import (
     ConflictError,
@@ -11,7 +12,7 @@ from stoker.errors import (
     responses,
 )
 from stoker.keys.auth import AccountId, KeyedRoute
-from stoker.trials import examples, repository, service
+from stoker.trials import repository, service
 from stoker.trials.context import ContextDep
 from stoker.trials.schemas import Trial, TrialCreate
 from stoker.usage.funding import funded

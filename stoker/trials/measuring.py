@@ -7,27 +7,22 @@ until nobody else's calls are at work.
 
 import asyncio
 import itertools
-import json
-import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from fastapi import Response
-
-from stoker.deployments.directory import Directory, Entry
+from stoker.asking.comparison import Comparison
+from stoker.asking.examples import SHAPES
+from stoker.asking.inside import Inside
+from stoker.deployments.directory import Entry
 from stoker.engines.catalogue import ENGINES
 from stoker.errors import InvalidRequestError, ModelLoadingError, NotFoundError, StokerError
 from stoker.ids import Prefix, new_id
-from stoker.inference.call import Calling, Calls
+from stoker.inference.call import Calls
 from stoker.runtime.interface import DeploymentSpec, Readiness, Status
-from stoker.trials.comparison import Comparison
-from stoker.trials.examples import HANDLERS, SHAPES
 from stoker.trials.schemas import Row, RowStatus
-from stoker.web.http import request_of
-from stoker.web.principal import Principal, Scope
 
 AT_ONCE = 16
 """Examples of a batch."""
@@ -83,11 +78,7 @@ class Way:
             idle_timeout_s=CONVERTED_S,
             max_queue=max(spec.max_queue, AT_ONCE),
         )
-        directory = Directory()
-        directory.put(replace(subject.entry, deployment_id=self._spec.id))
-        self._calls = replace(calls, directory=directory)
-        account_id = subject.entry.account_id
-        self._caller = Principal("", "", Scope.ACCOUNT, account_id, frozenset())
+        self._inside = Inside(calls, replace(subject.entry, deployment_id=self._spec.id))
         self._bodies: list[bytes] = []
 
     async def measured(self) -> tuple[Row, list[bytes]]:
@@ -120,7 +111,7 @@ class Way:
     async def _taken(self) -> None:
         """Find the examples that it takes: all of them, but for made-up ones."""
         for example in list(self._subject.examples):
-            body = json.dumps({**example, "model": self._subject.entry.model}).encode()
+            body = self._inside.body(example)
             try:
                 await self._pass(body)
             except NotRunError as error:
@@ -226,14 +217,10 @@ class Way:
 
     async def _call(self, body: bytes) -> bytes:
         """The answer to a body. Raises `NotRunError`, `InsufficientCreditsError`."""
-        wait = f"wait={math.ceil(self._settings.wait_max_s)}"
-        request = request_of(self._subject.path, body)
-        calling = Calling(request, self._caller, self._calls, wait)
         try:
-            answer: Response = await HANDLERS[self._subject.path](calling)
+            return await self._inside.answer(self._subject.path, body)
         except StokerError as error:
             raise NotRunError(error.message) from error
-        return bytes(answer.body)
 
     async def _converted(self) -> None:
         """Wait until an engine that converts models runs it. Raises `NotRunError`."""

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from stoker.asking import examples
 from stoker.deployments import estimates
 from stoker.deployments import service as deployments
 from stoker.deployments.directory import Entry
@@ -23,7 +24,7 @@ from stoker.store.db import Session
 from stoker.store.tables.deployments import Deployment
 from stoker.store.tables.jobs import JobStatus
 from stoker.store.tables.trials import Trial
-from stoker.trials import examples, measuring, repository, schemas
+from stoker.trials import measuring, repository, schemas
 from stoker.trials.candidates import Candidate, candidates, why_not
 from stoker.trials.context import TrialContext
 from stoker.trials.measuring import NotRunError, Subject, Way

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import random
+import resource
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -170,3 +171,15 @@ def deploy(client: httpx.Client, artifact_id: str, model: str) -> str:
     """Let a cold deployment use an artifact; its id."""
     body = {"model": model, "artifact_id": artifact_id}
     return client.post("/v1/deployments", json=body).raise_for_status().json()["id"]
+
+
+@contextmanager
+def small_files(server: Server, size: int) -> Iterator[None]:
+    """A server that can write no file longer than that."""
+    pid = server.process.pid  # type: ignore[union-attr]
+    unlimited = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, unlimited[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, unlimited)

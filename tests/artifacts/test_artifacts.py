@@ -35,6 +35,8 @@ class TestCreate:
             "failure": None,
             "inspection": None,
             "upload_id": None,
+            "origin": None,
+            "import": None,
         }
 
     def test_unservable_pipeline(self, client: httpx.Client) -> None:

@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import resource
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from tests.artifacts.support import (
     error,
     eventually,
     sent_range,
+    small_files,
 )
 from tests.support.server import WITHOUT_MODELS, Server, running
 
@@ -171,7 +171,7 @@ class TestFullDisk:
         content = data(6 * MIB)
         with own.account() as client:
             upload = Uploading.open(own, client)
-            with _small_files(own, 5 * MIB // 2):
+            with small_files(own, 5 * MIB // 2):
                 error(upload.put("a.txt", content), 503, "insufficient_storage")
                 error(upload.put_part("b.txt", 4, content[:MIB]), 503, "insufficient_storage")
                 assert upload.offset("a.txt") == 2 * MIB
@@ -237,18 +237,6 @@ def _large_weights(bert: Path) -> bytes:
     tensors = load_file(bert / "model.safetensors")
     tensors["padding"] = torch.randn(1_500_000, generator=torch.Generator().manual_seed(0))
     return save(tensors, metadata={"format": "pt"})
-
-
-@contextlib.contextmanager
-def _small_files(server: Server, size: int) -> Iterator[None]:
-    """A server that can write no file longer than that."""
-    pid = server.process.pid  # type: ignore[union-attr]
-    unlimited = resource.prlimit(pid, resource.RLIMIT_FSIZE)
-    resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, unlimited[1]))
-    try:
-        yield
-    finally:
-        resource.prlimit(pid, resource.RLIMIT_FSIZE, unlimited)
 
 
 @contextlib.contextmanager

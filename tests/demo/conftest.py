@@ -7,7 +7,11 @@ from typing import Any
 
 import pytest
 
+from tests.deployments.support import bert
+from tests.support.model_hub import ModelHub, model_hub
 from tests.support.server import USERS, WITHOUT_MODELS, Server, running
+
+HUB_MODEL = "tests/tagger"
 
 
 @pytest.fixture(scope="session")
@@ -19,9 +23,18 @@ def first_state(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[st
 
 
 @pytest.fixture(scope="session")
-def demo(first_state: tuple[Path, dict[str, Any]]) -> Iterator[Server]:
+def hub() -> Iterator[ModelHub]:
+    """A hub that the demo imports from, with one model."""
+    with model_hub() as found:
+        found.put(HUB_MODEL, bert())
+        yield found
+
+
+@pytest.fixture(scope="session")
+def demo(first_state: tuple[Path, dict[str, Any]], hub: ModelHub) -> Iterator[Server]:
     """The demo in its second run, which finds everything deployed; with the usual threads."""
-    with running(first_state[0], "demo", python=USERS, STOKER_REPLICA_THREADS="0") as server:
+    env = {"STOKER_REPLICA_THREADS": "0", "STOKER_HUB_ENDPOINT": hub.endpoint}
+    with running(first_state[0], "demo", python=USERS, **env) as server:
         yield server
 
 

@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import httpx
 import jsonschema
@@ -12,11 +13,13 @@ import pytest
 from stoker.demo.examples import EXAMPLES, MEDIA_CALLS, Example
 from stoker.tasks.registry import TASKS
 from stoker.web.cors import EXPOSED
+from tests.demo.conftest import HUB_MODEL
 from tests.demo.test_demo import ROOT
 from tests.deployments.support import bert
 from tests.support import contract
 from tests.support.contract import Operation, operations
 from tests.support.deploying import push
+from tests.support.model_hub import ModelHub
 from tests.support.server import Server
 
 MEDIA = ROOT / "stoker" / "demo" / "media"
@@ -55,7 +58,9 @@ def operator(demo: Server) -> Iterator[httpx.Client]:
 
 
 @pytest.fixture(scope="module")
-def walked(demo: Server, owner: httpx.Client, operator: httpx.Client) -> set[Operation]:
+def walked(
+    demo: Server, owner: httpx.Client, operator: httpx.Client, hub: ModelHub
+) -> set[Operation]:
     """The operations that have answered with success."""
     for name, task in TASKS.items():
         for path in task.paths:
@@ -68,6 +73,7 @@ def walked(demo: Server, owner: httpx.Client, operator: httpx.Client) -> set[Ope
     generate(owner)
     make(owner)
     with demo.account("answers") as client:
+        import_model(client, hub)
         manage(client, operator)
     run_agent(owner)
     report(owner, operator)
@@ -136,6 +142,17 @@ def make(client: httpx.Client) -> None:
     good(client.delete(file))
 
 
+def import_model(client: httpx.Client, hub: ModelHub) -> None:
+    """One that takes so long that it can be cancelled."""
+    made = good(client.post("/v1/model-artifacts", json={"display_name": "imported"}))
+    artifact = f"/v1/model-artifacts/{made['id']}"
+    with mock.patch.object(hub, "pace_s", 0.5):
+        begun = good(client.post(f"{artifact}/imports", json={"repo_id": HUB_MODEL}))["artifact"]
+        assert good(client.get(artifact))["import"]["bytes_total"] > 0
+        good(client.delete(f"{artifact}/imports/{begun['import']['id']}"))
+    good(client.delete(artifact))
+
+
 def manage(client: httpx.Client, operator: httpx.Client) -> None:
     """Artifacts, deployments, keys, accounts."""
     account = good(operator.post("/v1/accounts", json={"name": "more"}))["id"]
@@ -170,6 +187,10 @@ def manage(client: httpx.Client, operator: httpx.Client) -> None:
     good(client.get("/v1/deployments"))
     good(client.get(deployment))
     good(client.patch(deployment, json={"max_queue": 7}))
+    one = {"name": "a name", "request": {"inputs": "Clara"}, "expect": {"contains": "C"}}
+    good(client.put(f"{deployment}/checks", json={"checks": [one]}))
+    assert good(client.post(f"{deployment}/checks/run"))["results"]
+    assert good(client.get(f"{deployment}/checks"))["report"]
     trials = f"{deployment}/trials"
     body = {"engines": ["torch"], "dtypes": ["float32"]}
     trial = f"{trials}/{good(client.post(trials, json=body))['id']}"

@@ -14,6 +14,7 @@ import pytest
 from stoker.demo.examples import EXAMPLES, MEDIA, MEDIA_CALLS, SHOWN
 from stoker.demo.setup import MODELS
 from stoker.tasks.registry import PIPELINES, TASKS
+from tests.demo.conftest import HUB_MODEL
 from tests.demo.sentences import FILL, NER, SENTIMENT, SIMILAR
 from tests.support.server import USERS, Server
 
@@ -130,6 +131,12 @@ class TestReadme:
         export = block.splitlines()[1]
         assert shell(f'{export}\necho "$STOKER_API_KEY"').strip() == state["account_key"]
 
+    def test_hub(self, shell: Any) -> None:
+        block = next(one for one in self.blocks("sh") if "hf:" in one)
+        shell(block.replace("org/name", HUB_MODEL))
+        assert json.loads(shell("stoker call my-model Clara --json"))
+        shell("stoker deployments delete my-model --yes")
+
     def test_curl(self, shell: Any) -> None:
         block = next(one for one in self.blocks("sh") if "curl" in one)
         answer = json.loads(shell(block.replace("curl ", "curl -s ")))
@@ -167,6 +174,12 @@ class TestReadme:
         changed = json.loads(shell("stoker deployments show tiny-ner --json"))
         assert changed["dtype"] == "bfloat16"
         shell("stoker deployments set tiny-ner --dtype auto --engine auto")
+
+    def test_checks_of_the_guide(self, shell: Any) -> None:
+        guide = (ROOT / "docs" / "guide.md").read_text()
+        blocks = re.findall(r"```sh\n(.*?)```", guide, re.DOTALL)
+        (block,) = (one for one in blocks if "stoker check tiny-ner" in one)
+        assert shell(f"{block}rm checks.json").count("passed") == 4
 
     def test_chat(self, shell: Any) -> None:
         block = next(one for one in self.blocks("sh") if "stoker chat" in one)

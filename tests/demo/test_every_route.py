@@ -4,16 +4,19 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from stoker.client.client import Client, Request
 from tests.cli.support import Cli, until
+from tests.demo.conftest import HUB_MODEL
 from tests.demo.test_answers import QUESTION, WEATHER
 from tests.deployments.routes import INFERENCE
 from tests.deployments.support import bert
 from tests.support import contract
 from tests.support.contract import Operation, operations
+from tests.support.model_hub import ModelHub
 from tests.support.server import Server
 
 FILES = "/v1/model-artifacts/{artifact_id}/uploads/{upload_id}/files/{path}"
@@ -32,7 +35,7 @@ def managing() -> list[Operation]:
 
 @pytest.fixture(scope="module")
 def called(
-    demo: Server, state: Any, tmp_path_factory: pytest.TempPathFactory
+    demo: Server, state: Any, hub: ModelHub, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[set[Operation]]:
     """The operations that the commands below have called."""
     found: set[Operation] = set()
@@ -49,6 +52,7 @@ def called(
         operator = Cli(demo.base_url, demo.operator_key)
         owner = Cli(demo.base_url, state["account_key"])
         team = accounts(operator)
+        imports(team, hub)
         artifacts(team, folder)
         keys(team)
         agents(owner, folder)
@@ -82,6 +86,19 @@ def accounts(operator: Cli) -> Cli:
     return team
 
 
+def imports(team: Cli, hub: ModelHub) -> None:
+    artifact = team.json("artifacts", "import", HUB_MODEL)
+    assert (artifact["status"], artifact["origin"]["repo_id"]) == ("ready", HUB_MODEL)
+    # One that takes so long that it can be cancelled.
+    with mock.patch.object(hub, "pace_s", 0.5):
+        begun = {"repo_id": HUB_MODEL}
+        path = f"/v1/model-artifacts/{artifact['id']}/imports"
+        Client(team.base_url, team.key).post(path, begun)
+        assert team.json("artifacts", "cancel", artifact["id"])["deleted"]
+    assert team.json("artifacts", "show", artifact["id"])["status"] == "ready"
+    assert team.json("artifacts", "delete", artifact["id"], "--yes")["deleted"]
+
+
 def artifacts(team: Cli, folder: Path) -> None:
     team.json("doctor")
     pushed = team.json("artifacts", "push", str(bert()), "--name", "first")["id"]
@@ -105,10 +122,10 @@ def artifacts(team: Cli, folder: Path) -> None:
     assert team.json("artifacts", "delete", other, "--yes")["deleted"]
 
     team.json("deploy", "renamed/tagger", pushed, "--max-queue", "9")
-    deployments(team, "renamed/tagger")
+    deployments(team, "renamed/tagger", folder)
 
 
-def deployments(team: Cli, model: str) -> None:
+def deployments(team: Cli, model: str, folder: Path) -> None:
     made = team.json("deployments", "show", model)
     changed = team.json(
         "deployments", "set", model, "--readiness", "warm", "--dtype", "bfloat16",
@@ -139,6 +156,12 @@ def deployments(team: Cli, model: str) -> None:
     tuned = team.json("tune", model, "--engine", "torch", "--dtype", "float32")
     assert [row["status"] for row in tuned["rows"]] == ["measured"]
     assert team.json("tune", model, "--last") == tuned
+
+    checks = folder / "checks.json"
+    one = {"name": "a name", "request": {"inputs": "Clara"}, "expect": {"status": 200}}
+    checks.write_text(json.dumps([one]))
+    assert team.json("check", model, "--put", str(checks))["is_passed"]
+    assert team.json("check", model, "--show")["checks"] == [one]
 
     assert model in [one["id"] for one in team.json("models")]
     assert team.json("call", model, "Clara")

@@ -21,7 +21,7 @@ from stoker.tasks.registry import TASKS
 from stoker.videos.endpoints import CREATE
 from tests.deployments.routes import INFERENCE, MADE, OPERATORS, Place, is_inference, keyed
 from tests.support.app import App, serving
-from tests.support.rows import trial, video
+from tests.support.rows import importing, trial, video
 
 MODELS = Path(stoker.demo.__file__).parent / "models"
 CANARY = "zebra"
@@ -56,6 +56,8 @@ CREATING = {
 WITHOUT_OBJECTS = {"/v1/model-artifacts"}
 """Those of a creation name none."""
 BODIES = {
+    "/v1/deployments/{deployment_id}/checks": {"checks": []},
+    "/v1/model-artifacts/{artifact_id}/imports": {"repo_id": "org/name"},
     "/v1/agent/{agent_id}/runs": {"input": "hello"},
     "/v1/agent/{agent_id}/runs/{run_id}/tool-outputs": {
         "tool_outputs": [{"tool_call_id": "call_1", "output": "sunny"}]
@@ -164,13 +166,16 @@ async def made(app: App, owner: httpx.AsyncClient) -> dict[str, str]:
     job_id = job.id
     tried = trial(account_id, deployment, examples=[{"prompt": CANARY}], **failed)
     tried_id = tried.id
+    fetched = importing(account_id, artifact, upload, repo_id=CANARY, **failed)
+    fetched_id = fetched.id
     async with app.services.platform.database.transaction() as session:
-        session.add_all([job, tried])
+        session.add_all([job, tried, fetched])
     return {
         "deployment_id": deployment,
         "model": model,
         "artifact_id": artifact,
         "upload_id": upload,
+        "import_id": fetched_id,
         "path": f"{CANARY}.json",
         "number": "1",
         "agent_id": agent,
@@ -193,8 +198,9 @@ async def ask(client: httpx.AsyncClient, place: Place, ids: Mapping[str, str]) -
     body: Any = None
     if place.method in {"POST", "PATCH"}:
         body = BODIES.get(place.path, {} if place.parameters else None)
-    content = b"{}" if place.method == "PUT" else None
-    return await client.request(place.method, place.url(ids), json=body, content=content)
+    if place.method == "PUT":
+        body = BODIES.get(place.path, {})
+    return await client.request(place.method, place.url(ids), json=body)
 
 
 def check_refused(place: Place, response: httpx.Response) -> None:
@@ -331,7 +337,7 @@ class TestMatrix:
                 url = place.url(world.ids)
                 for client, status in ((world.stranger, 404), (world.strangers_caller, 401)):
                     body = {"json": BODIES.get(place.path, {})}
-                    given = body if place.method in {"POST", "PATCH"} else {}
+                    given = body if place.method in {"POST", "PATCH", "PUT"} else {}
                     answer = await client.request(place.method, url, headers=headers, **given)
                     assert answer.status_code == status, (str(place), answer.text)
         body = {"scope": "account", "account_id": world.ids["account_id"]}

@@ -39,7 +39,10 @@ LIMITED_BY_SETTINGS = {
 
 SCHEMA = "its size and depth are limited (stoker/wire/schema_limits.py)"
 CHECKED_OTHERWISE = {
+    "Check.request": "it is checked as a body of the endpoint that it is for",
     "CompletionRequest.prompt": "its validator bounds tokens, and the body's limit how many",
+    "Expect.equal": "the body's limit",
+    "Expect.json_schema": "it is compiled as one",
     "FunctionDefinition.parameters": SCHEMA,
     "FunctionTool.parameters": SCHEMA,
     "JsonSchema.schema_": SCHEMA,

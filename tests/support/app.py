@@ -16,6 +16,7 @@ from stoker.server.app import create_app
 from stoker.server.services import Services, running
 from stoker.web.principal import Scope
 from tests.support.contract import check
+from tests.support.server import NO_HUB
 
 
 @dataclass
@@ -47,7 +48,11 @@ class App:
 @contextlib.asynccontextmanager
 async def serving(data_dir: Path, **settings: Any) -> AsyncIterator[App]:
     """It has a runtime of the tests' own, and loads no model until one is called."""
-    chosen = {"runtime": "tests.runtime.in_process:InProcessRuntime", **settings}
+    chosen = {
+        "runtime": "tests.runtime.in_process:InProcessRuntime",
+        "hub_endpoint": NO_HUB["STOKER_HUB_ENDPOINT"],
+        **settings,
+    }
     app = create_app(Settings(data_dir=data_dir, **chosen))
     services: Services = app.state.services
     async with running(services):

@@ -27,6 +27,10 @@ STEP_LIMIT = {"STOKER_LOOP_STEP_LIMIT_MS": "100"}
 """Processor time that a step of the event loop may take."""
 
 
+NO_HUB = {"STOKER_HUB_ENDPOINT": "http://127.0.0.1:9"}
+"""Where nobody listens: no test leaves this machine."""
+
+
 class Server:
     started: ClassVar[list["Server"]] = []
     """All of this process."""
@@ -75,7 +79,7 @@ class Server:
                 [self._python, "-m", "stoker", *arguments],
                 stdout=log,
                 stderr=log,
-                env={**os.environ, **ONE_THREAD, **STEP_LIMIT, **self._env},
+                env={**os.environ, **ONE_THREAD, **STEP_LIMIT, **NO_HUB, **self._env},
             )
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:

@@ -49,6 +49,8 @@ class Artifact(Base):
     # The session that is open or ingesting.
     open_upload_id: Mapped[str | None] = mapped_column(String(40))
     inspection: Mapped[dict[str, Any] | None] = mapped_column(JSON)
+    origin: Mapped[dict[str, Any] | None] = mapped_column(JSON)
+    """Where the live files come from: `hub`, `repo_id`, `revision`, `commit`; None: an upload."""
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
@@ -67,6 +69,8 @@ class Upload(Base):
     # Files begun so far, the number in the next one's blob key: no key is ever used twice, so that
     # a late writer to a file that was replaced harms nothing.
     files_begun: Mapped[int] = mapped_column(default=0)
+    origin: Mapped[dict[str, Any] | None] = mapped_column(JSON)
+    """What becomes the artifact's, once these are its files."""
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime)
     completed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)

@@ -4,9 +4,11 @@ from stoker.store.db import Base
 from stoker.store.tables.accounts import Account
 from stoker.store.tables.agents import Agent, Run, RunEvent
 from stoker.store.tables.artifacts import Artifact, Upload, UploadFile, UploadPart
+from stoker.store.tables.checks import DeploymentChecks
 from stoker.store.tables.deployments import Deployment, DeploymentEvent
 from stoker.store.tables.files import File
 from stoker.store.tables.idempotency import IdempotencyRecord
+from stoker.store.tables.imports import Import
 from stoker.store.tables.keys import ApiKey
 from stoker.store.tables.trials import Trial
 from stoker.store.tables.usage import Book, Holding, Price, Transfer, UsageCount
@@ -19,10 +21,12 @@ TABLES: tuple[type[Base], ...] = (
     Artifact,
     Book,
     Deployment,
+    DeploymentChecks,
     DeploymentEvent,
     File,
     Holding,
     IdempotencyRecord,
+    Import,
     Price,
     Run,
     RunEvent,

@@ -45,12 +45,18 @@ def path_of(pipeline: str) -> str:
     return path
 
 
-def check(pipeline: str, examples: Sequence[Mapping[str, Any]]) -> None:
-    """Raise `InvalidRequestError` for an example that the endpoint would refuse."""
+def check(
+    pipeline: str, examples: Sequence[Mapping[str, Any]], places: Sequence[str] | None = None
+) -> None:
+    """Raise `InvalidRequestError` for an example that the endpoint would refuse.
+
+    Args:
+        places: where each stands in what was given; by default, in its `examples`.
+    """
     path = path_of(pipeline)
     model = SHAPES[path].request
     for index, example in enumerate(examples):
-        place = f"examples[{index}]"
+        place = places[index] if places else f"examples[{index}]"
         for name in ("model", "stream"):
             if name in example:
                 raise InvalidRequestError(f"'{place}' has '{name}': leave it out.", param=place)

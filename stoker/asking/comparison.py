@@ -14,7 +14,7 @@ precisions rank in another order, which is often no worse."""
 _LABELS = ("label", "entity", "entity_group", "token_str")
 _PLACES = frozenset({"start", "index", "box", "mask", "timestamp"})
 """Labels with one of these are of a part of the input; others are ranked, the likeliest first."""
-_UNCOMPARED = frozenset(
+EACH_TIME = frozenset(
     {
         "id",
         "created",
@@ -25,9 +25,10 @@ _UNCOMPARED = frozenset(
         "object",
         "system_fingerprint",
     }
-    | {"start", "end", "index", "token", "role", "type", "finish_reason"}
 )
-"""Of an answer, and not of what the model said; and what follows from a text beside it."""
+"""Of an answer, and not of what the model said."""
+UNCOMPARED = EACH_TIME | {"start", "end", "index", "token", "role", "type", "finish_reason"}
+"""Those, and what follows from a text beside it."""
 
 
 @dataclass
@@ -79,7 +80,7 @@ class Comparison:
         self._walk(*pair)
 
     def _walk(self, ours: Any, theirs: Any) -> None:
-        if _is_number(ours) and _is_number(theirs):
+        if is_number(ours) and is_number(theirs):
             self._number(ours, theirs)
         elif isinstance(ours, str):
             self.texts.append(ours == theirs)
@@ -97,12 +98,12 @@ class Comparison:
 
     def _lists(self, ours: list[Any], theirs: Any) -> None:
         others = cast("list[Any]", theirs) if isinstance(theirs, list) else []
-        if len(ours) > 1 and all(map(_is_number, [*ours, *others])):
+        if len(ours) > 1 and all(map(is_number, [*ours, *others])):
             for pair in zip(ours, others, strict=False):
                 self._number(*pair)
-            self.cosines.append(_cosine(ours, others))
+            self.cosines.append(cosine(ours, others))
             return
-        if ours and all(_label(one) is not None for one in ours):
+        if ours and all(label_of(one) is not None for one in ours):
             self._labelled(ours, others)
             return
         if len(ours) != len(others):
@@ -112,36 +113,38 @@ class Comparison:
 
     def _labelled(self, ours: list[dict[str, Any]], theirs: list[Any]) -> None:
         """Ranked labels, or the labels of a text's or an image's parts."""
-        labels = [_label(one) for one in theirs]
+        labels = [label_of(one) for one in theirs]
         if not _PLACES & ours[0].keys() or "relevance_score" in ours[0]:
-            self.labels.append(bool(labels) and labels[0] == _label(ours[0]))
-            scores: dict[str | None, Any] = {_label(one): one for one in theirs}
+            self.labels.append(bool(labels) and labels[0] == label_of(ours[0]))
+            scores: dict[str | None, Any] = {label_of(one): one for one in theirs}
             for one in ours:
-                self._scores(one, scores.get(_label(one), {}))
+                self._scores(one, scores.get(label_of(one), {}))
             return
         for at, one in enumerate(ours):
-            self.labels.append(at < len(labels) and labels[at] == _label(one))
+            self.labels.append(at < len(labels) and labels[at] == label_of(one))
             if self.labels[-1]:
                 self._scores(one, theirs[at])
         self.labels += [False] * (len(theirs) - len(ours))
 
     def _scores(self, ours: dict[str, Any], theirs: Any) -> None:
         for name in ("score", "relevance_score"):
-            if _is_number(ours.get(name)) and _is_number(theirs.get(name)):
+            if is_number(ours.get(name)) and is_number(theirs.get(name)):
                 self._number(ours[name], theirs[name])
 
     def _objects(self, ours: dict[str, Any], theirs: Any) -> None:
         others = cast("dict[str, Any]", theirs) if isinstance(theirs, dict) else {}
         for name in ours.keys() | others.keys():
-            if name not in _UNCOMPARED:
+            if name not in UNCOMPARED:
                 self._walk(ours.get(name), others.get(name))
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Of JSON: true and false are none."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _label(value: Any) -> str | None:
+def label_of(value: Any) -> str | None:
+    """The label of an entry of an answer; None where it has none."""
     if not isinstance(value, dict):
         return None
     found = cast("dict[str, Any]", value)
@@ -150,7 +153,7 @@ def _label(value: Any) -> str | None:
     return next((found[name] for name in _LABELS if isinstance(found.get(name), str)), None)
 
 
-def _cosine(ours: Sequence[float], theirs: Sequence[float]) -> float:
+def cosine(ours: Sequence[float], theirs: Sequence[float]) -> float:
     """0 for vectors of other lengths, and for a zero beside what is none."""
     if len(ours) != len(theirs):
         return 0.0

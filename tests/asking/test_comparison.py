@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stoker.trials.comparison import Comparison
+from stoker.asking.comparison import Comparison
 
 
 def compared(*pairs: tuple[Any, Any]) -> Comparison:

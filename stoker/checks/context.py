@@ -1,0 +1,13 @@
+from dataclasses import dataclass
+from typing import Annotated
+
+from stoker.inference.call import Calls
+from stoker.web.context import Platform, part
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckContext(Platform):
+    calls: Calls
+
+
+ContextDep = Annotated[CheckContext, part(CheckContext)]

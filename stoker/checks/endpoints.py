@@ -1,0 +1,49 @@
+import asyncio
+
+from fastapi import APIRouter, Depends
+
+from stoker.checks import service
+from stoker.checks.context import ContextDep
+from stoker.checks.schemas import Checks, ChecksUpdate, Report
+from stoker.deployments import service as deployments
+from stoker.errors import (
+    ConflictError,
+    InsufficientCreditsError,
+    NotFoundError,
+    responses,
+)
+from stoker.keys.auth import AccountId, KeyedRoute
+from stoker.usage.funding import funded
+from stoker.web.context import ReadSession
+
+router = APIRouter(
+    prefix="/v1/deployments/{deployment_id}/checks", tags=["Checks"], route_class=KeyedRoute
+)
+
+
+@router.put("", responses=responses(NotFoundError))
+async def put_checks(
+    deployment_id: str, body: ChecksUpdate, account_id: AccountId, context: ContextDep
+) -> Checks:
+    """Say what a deployment is expected to answer, in place of what was said before."""
+    async with context.database.reading() as session:
+        row = await deployments.get(session, account_id, deployment_id)
+    await asyncio.to_thread(service.check, row.pipeline, body.checks)
+    async with context.database.transaction() as session:
+        return await service.put(session, account_id, deployment_id, body.checks)
+
+
+@router.get("", responses=responses(NotFoundError))
+async def get_checks(deployment_id: str, account_id: AccountId, session: ReadSession) -> Checks:
+    """Get a deployment's checks, and the report of their last run."""
+    return await service.get(session, account_id, deployment_id)
+
+
+@router.post(
+    "/run",
+    responses=responses(NotFoundError, ConflictError, InsufficientCreditsError),
+    dependencies=[Depends(funded)],
+)
+async def run_checks(deployment_id: str, account_id: AccountId, context: ContextDep) -> Report:
+    """Ask all of a deployment's checks now; a model that is not loaded is waited for."""
+    return await service.run(context, account_id, deployment_id)

@@ -1,0 +1,81 @@
+"""`stoker check`: does a deployment answer what is expected of it?"""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import typer
+
+from stoker.cli import output
+from stoker.cli.context import client
+from stoker.cli.deployments import path_of
+from stoker.cli.output import AsJson
+from stoker.client.client import JsonObject, Request
+from stoker.client.errors import WrongUseError
+
+STYLES = {"passed": "green", "failed": "bold red"}
+
+
+def check(
+    ctx: typer.Context,
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="A deployment's id (dep_…) or model id.")
+    ],
+    *,
+    put: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            help="Keep the checks of this file first, a JSON list of {name, request, expect}, in "
+            "place of those that there were.",
+        ),
+    ] = None,
+    show: Annotated[
+        bool, typer.Option("--show", help="Show the checks that are kept, and ask nothing.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Ask what is kept of checks, and say what is not as expected. Exits with 1 where one fails."""
+    server = client(ctx)
+    path = f"{path_of(server, model)}/checks"
+    if put:
+        server.json(Request(method="PUT", path=path, json={"checks": _read(put)}))
+    if show:
+        kept = server.get(path)
+        if as_json:
+            output.print_json(kept)
+        else:
+            output.print_table(["check", "expects"], [_shown(one) for one in kept["checks"]])
+        return
+    with output.spinner("Checking …"):
+        report = server.post(f"{path}/run")
+    if as_json:
+        output.print_json(report)
+    else:
+        rows = [_row(one) for one in report["results"]]
+        output.print_table(["", "check", "took", "message"], rows, STYLES)
+    if not report["is_passed"]:
+        raise typer.Exit(1)
+
+
+def _row(result: JsonObject) -> list[Any]:
+    word = "passed" if result["is_passed"] else "failed"
+    return [word, result["name"], f"{result['ms']:.4g} ms", result["message"]]
+
+
+def _shown(one: JsonObject) -> list[Any]:
+    return [one["name"], json.dumps(one["expect"], ensure_ascii=False)]
+
+
+def _read(file: Path) -> list[Any]:
+    try:
+        found: Any = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise WrongUseError(f"'{file}' is no JSON: {error}.") from error
+    checks: Any = found
+    if isinstance(found, dict):
+        checks = cast("JsonObject", found).get("checks")
+    if not isinstance(checks, list):
+        raise WrongUseError(f"'{file}' holds no list of checks.")
+    return cast("list[Any]", checks)

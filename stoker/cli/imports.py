@@ -1,0 +1,158 @@
+"""Importing a model from a hub: begun, followed, and cancelled where it is interrupted."""
+
+import os
+import re
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from stoker.cli import output
+from stoker.client.client import Client, JsonObject, Retry, quoted
+from stoker.client.errors import ApiError, CliError, WrongUseError
+from stoker.client.upload_session import ARTIFACTS
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+SCHEME = "hf:"
+POLL_S = 0.5
+_REFERENCE = re.compile(r"(?P<repo>[^@\s]+?)(@(?P<revision>[^@\s]+))?")
+_RUNNING = ("queued", "in_progress")
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A model on a hub, as `hf:org/name@revision` writes it."""
+
+    repo_id: str
+    revision: str | None
+
+    @classmethod
+    def parse(cls, text: str) -> "Reference":
+        """Raises `WrongUseError`."""
+        match = _REFERENCE.fullmatch(text.removeprefix(SCHEME))
+        if match is None:
+            raise WrongUseError(
+                f"'{text}' is not a model on a hub.", hint="Write hf:org/name or hf:org/name@main."
+            )
+        return cls(match["repo"], match["revision"])
+
+    @property
+    def name(self) -> str:
+        """What the model is called without its owner."""
+        return self.repo_id.rpartition("/")[2]
+
+
+def token_from(variable: str | None) -> str | None:
+    """The token that an environment variable holds. Raises `WrongUseError` where there is none."""
+    if variable is None:
+        return None
+    if token := os.environ.get(variable):
+        return token
+    raise WrongUseError(f"The environment variable {variable} is not set.")
+
+
+def import_new(
+    server: Client,
+    reference: Reference,
+    *,
+    name: str | None = None,
+    pipeline: str | None = None,
+    token: str | None = None,
+    gguf: str | None = None,
+) -> JsonObject:
+    """Import into a new artifact, which is not left behind where that cannot even begin."""
+    wish = {"display_name": name or reference.repo_id}
+    made = server.create(ARTIFACTS, wish | ({"pipeline": pipeline} if pipeline else {}))
+    try:
+        begun = _begun(server, made["id"], reference, token, gguf)
+    except ApiError:
+        server.delete(f"{ARTIFACTS}/{quoted(made['id'])}")
+        raise
+    return _followed(server, begun)
+
+
+def imported(
+    server: Client,
+    artifact_id: str,
+    reference: Reference,
+    *,
+    token: str | None = None,
+    gguf: str | None = None,
+) -> JsonObject:
+    """Import into an artifact; the artifact once that is done.
+
+    Raises `CliError` where it fails.
+    """
+    return _followed(server, _begun(server, artifact_id, reference, token, gguf))
+
+
+def _begun(
+    server: Client, artifact_id: str, reference: Reference, token: str | None, gguf: str | None
+) -> JsonObject:
+    """The artifact, whose import has begun."""
+    given = {
+        "repo_id": reference.repo_id,
+        "revision": reference.revision,
+        "token": token,
+        "gguf": gguf,
+    }
+    wish = {name: value for name, value in given.items() if value is not None}
+    return server.create(f"{ARTIFACTS}/{quoted(artifact_id)}/imports", wish)["artifact"]
+
+
+def _followed(server: Client, artifact: JsonObject) -> JsonObject:
+    """The artifact once its import has ended. Raises `CliError` where that fails."""
+    artifact_id, begun = artifact["id"], artifact["import"]
+    path = f"{ARTIFACTS}/{quoted(artifact_id)}"
+    output.say(f"Importing {begun['repo_id']}, commit {begun['commit'][:12]}.")
+    retry = Retry()
+    with _bar(begun["bytes_total"]) as progress:
+        try:
+            while _is_running(artifact, begun["id"]):
+                time.sleep(POLL_S)
+                artifact = retry.run(lambda: server.get(path))
+                if artifact["import"]:
+                    progress.update(progress.task_ids[0], completed=artifact["import"]["bytes"])
+        except KeyboardInterrupt:
+            progress.console.print(
+                f"The server goes on importing; 'stoker artifacts show {artifact_id}' tells how "
+                f"far it is, 'stoker artifacts cancel {artifact_id}' ends it.",
+                style="yellow",
+                soft_wrap=True,
+            )
+            raise
+    _refuse_failed(artifact, begun["id"])
+    return artifact
+
+
+def _is_running(artifact: JsonObject, import_id: str) -> bool:
+    found = artifact["import"]
+    return bool(found) and found["id"] == import_id and found["status"] in _RUNNING
+
+
+def _refuse_failed(artifact: JsonObject, import_id: str) -> None:
+    found = artifact["import"]
+    if not found or found["id"] != import_id:
+        raise CliError("The import was cancelled, or another one was begun.")
+    if found["status"] == "failed":
+        error = found["error"]
+        raise CliError(f"The import failed: {error['message']} ({error['code']})")
+
+
+@contextmanager
+def _bar(total: int) -> Generator["Progress", None, None]:
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=output.console(stderr=True)) as bar:
+        bar.add_task("", total=total)
+        yield bar

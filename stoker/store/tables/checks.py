@@ -1,0 +1,22 @@
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import JSON, ForeignKey, String
+from sqlalchemy.orm import Mapped, mapped_column
+
+from stoker.store.db import Base, UtcDateTime
+
+
+class DeploymentChecks(Base):
+    """What a deployment's owner expects it to answer."""
+
+    __tablename__ = "deployment_checks"
+
+    deployment_id: Mapped[str] = mapped_column(
+        String(40), ForeignKey("deployments.id", ondelete="CASCADE"), primary_key=True
+    )
+    checks: Mapped[list[dict[str, Any]]] = mapped_column(JSON)
+    report: Mapped[dict[str, Any] | None] = mapped_column(JSON)
+    """Of the last run of these checks."""
+    updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    """When they were given."""
