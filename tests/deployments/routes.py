@@ -32,6 +32,15 @@ INFERENCE = {
 """The paths that a deployment's key may call."""
 MADE = ("/v1/files", "/v1/videos")
 """Below these, it reaches what its deployments made."""
+BODIES = {
+    "/v1/deployments/{deployment_id}/checks": {"checks": []},
+    "/v1/model-artifacts/{artifact_id}/imports": {"repo_id": "org/name"},
+    "/v1/agent/{agent_id}/runs": {"input": "hello"},
+    "/v1/agent/{agent_id}/runs/{run_id}/tool-outputs": {
+        "tool_outputs": [{"tool_call_id": "call_1", "output": "sunny"}]
+    },
+}
+"""Of requests on an object that cannot be empty."""
 
 
 def is_inference(path: str) -> bool:

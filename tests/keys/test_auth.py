@@ -13,7 +13,7 @@ import pytest
 import stoker.demo
 from stoker.errors import InvalidAPIKeyError
 from tests.artifacts.support import Uploading
-from tests.deployments.routes import OPEN, OPERATORS, Place, is_inference, keyed, places
+from tests.deployments.routes import BODIES, OPEN, OPERATORS, Place, is_inference, keyed, places
 from tests.deployments.support import deploy, key_for, upload
 from tests.support.deploying import deploy as deploy_folder
 from tests.support.server import Server
@@ -162,15 +162,6 @@ class TestRouteTable:
             assert response.status_code in {307, 401, 404, 405}, str(place)
 
 
-BODIES = {
-    "/v1/agent/{agent_id}/runs": {"input": "hello"},
-    "/v1/agent/{agent_id}/runs/{run_id}/tool-outputs": {
-        "tool_outputs": [{"tool_call_id": "call_1", "output": "sunny"}]
-    },
-}
-"""Of requests that cannot be empty. Agents that there are, tests/agents/test_agents.py hides."""
-
-
 @pytest.mark.case(24)
 class TestOtherAccounts:
     """Objects of another account are answered for as if they were not there."""
@@ -181,7 +172,8 @@ class TestOtherAccounts:
         ids=str,
     )
     def test_every_object_is_hidden(self, place: Place, tenant: Tenant, stranger: httpx.Client):
-        body = {"json": BODIES.get(place.path, {})} if place.method in {"PATCH", "POST"} else {}
+        has_body = place.method in {"PATCH", "POST", "PUT"}
+        body = {"json": BODIES.get(place.path, {})} if has_body else {}
         theirs, nobodys = (
             stranger.request(place.method, place.url(ids), **body)
             for ids in (tenant.ids, {name: f"{value}0" for name, value in tenant.ids.items()})

@@ -19,7 +19,7 @@ from stoker.store import db
 from stoker.store.tables.files import Purpose
 from stoker.tasks.registry import TASKS
 from stoker.videos.endpoints import CREATE
-from tests.deployments.routes import INFERENCE, MADE, OPERATORS, Place, is_inference, keyed
+from tests.deployments.routes import BODIES, INFERENCE, MADE, OPERATORS, Place, is_inference, keyed
 from tests.support.app import App, serving
 from tests.support.rows import importing, trial, video
 
@@ -55,15 +55,6 @@ CREATING = {
 """Bodies that name an object of the other account."""
 WITHOUT_OBJECTS = {"/v1/model-artifacts"}
 """Those of a creation name none."""
-BODIES = {
-    "/v1/deployments/{deployment_id}/checks": {"checks": []},
-    "/v1/model-artifacts/{artifact_id}/imports": {"repo_id": "org/name"},
-    "/v1/agent/{agent_id}/runs": {"input": "hello"},
-    "/v1/agent/{agent_id}/runs/{run_id}/tool-outputs": {
-        "tool_outputs": [{"tool_call_id": "call_1", "output": "sunny"}]
-    },
-}
-"""Of requests on an object that cannot be empty."""
 
 
 @dataclass
