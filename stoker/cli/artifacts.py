@@ -19,6 +19,11 @@ from stoker.client.upload_session import ARTIFACTS, Session, session_path
 app = typer.Typer(no_args_is_help=True, help="Push models to the server, and look after them.")
 
 ArtifactId = Annotated[str, typer.Argument(metavar="ID", help="The artifact's id (art_…).")]
+Pipeline = Annotated[
+    str | None,
+    typer.Option(help="The task, as in text-classification; found from the files by default."),
+]
+Replaced = Annotated[str | None, typer.Option(help="Replace the files of this artifact, by id.")]
 Gguf = Annotated[
     str | None,
     typer.Option(
@@ -153,20 +158,14 @@ def import_model(
     name: Annotated[
         str | None, typer.Option(help="The artifact's display name; the model's id by default.")
     ] = None,
-    pipeline: Annotated[
-        str | None,
-        typer.Option(help="The task, as in text-classification; found from the files by default."),
-    ] = None,
-    artifact: Annotated[
-        str | None, typer.Option(help="Replace the files of this artifact, by id.")
-    ] = None,
+    pipeline: Pipeline = None,
+    artifact: Replaced = None,
     gguf: Gguf = None,
     token_variable: TokenVariable = None,
     as_json: AsJson = False,
 ) -> None:
     """Have the server fetch a model from a hub as an artifact, and wait until it is ready."""
-    if artifact and (name or pipeline):
-        raise WrongUseError("--name and --pipeline are for a new artifact, not for --artifact.")
+    _refuse_both(artifact, name, pipeline)
     server = client(ctx)
     reference, token = Reference.parse(model), token_from(token_variable)
     if artifact:
@@ -204,13 +203,8 @@ def push(
     name: Annotated[
         str | None, typer.Option(help="The artifact's display name; that of PATH by default.")
     ] = None,
-    pipeline: Annotated[
-        str | None,
-        typer.Option(help="The task, as in text-classification; found from the files by default."),
-    ] = None,
-    artifact: Annotated[
-        str | None, typer.Option(help="Replace the files of this artifact, by id.")
-    ] = None,
+    pipeline: Pipeline = None,
+    artifact: Replaced = None,
     parallel: Annotated[int, typer.Option(min=1, max=32, help="Parts sent at once.")] = 4,
     deploy: Annotated[
         str | None, typer.Option(metavar="MODEL_ID", help="Deploy it afterwards as this model id.")
@@ -224,8 +218,7 @@ def push(
 
     Interrupted, the same command goes on where it was.
     """
-    if artifact and (name or pipeline):
-        raise WrongUseError("--name and --pipeline are for a new artifact, not for --artifact.")
+    _refuse_both(artifact, name, pipeline)
     server = context(ctx).client(connections=parallel)
     selection = select(source)
     _tell_selection(selection)
@@ -242,6 +235,11 @@ def push(
     else:
         output.say(f"Deploy it with: stoker deploy MODEL_ID {pushed['id']}", style="dim")
     output.show_object(pushed, DETAILS, as_json=as_json)
+
+
+def _refuse_both(artifact: str | None, name: str | None, pipeline: str | None) -> None:
+    if artifact and (name or pipeline):
+        raise WrongUseError("--name and --pipeline are for a new artifact, not for --artifact.")
 
 
 def _push(

@@ -2,54 +2,39 @@
 
 Two requests of that protocol are all that is needed, as the hub's OpenAPI document has them:
 `GET /api/models/{repo}/revision/{revision}?blobs=true` and `GET /{repo}/resolve/{commit}/{path}`.
-Sockets are opened by the rules of `media.hosts`, redirects followed by hand.
 """
 
 import asyncio
 import contextlib
 import logging
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import quote
 
 import httpcore2
-import httpx2
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from stoker.errors import (
     CapacityError,
     ForbiddenError,
     HubError,
-    InvalidMediaError,
     NotFoundError,
     StokerError,
 )
-from stoker.media.fetch import REDIRECTS, checked_url, redirected
-from stoker.media.hosts import (
-    UNREACHABLE,
-    CheckedBackend,
-    HostRefusedError,
-    Resolve,
-    Resolver,
-    trusted,
-)
+from stoker.hub.connections import RETRY_AFTER_S, Answer, Connections, unavailable
+from stoker.media.hosts import Resolve
 from stoker.turns import PARTY, Slots
 
-MAX_REDIRECTS = 5
 LISTING_BYTES = 4 * 1024 * 1024
 """What a repository's list of files may take."""
 ANSWER_S = 20.0
 """Within which a list has to be there, and a connection made."""
 SILENCE_S = 30.0
 """The longest pause between two pieces of a file."""
-READ_BYTES = 1024 * 1024
-RETRY_AFTER_S = 10.0
 MOST_RETRY_AFTER_S = 120.0
 _TOLD_CHARS = 300
-_DRAINED_DIGITS = 5
-"""Of a length: less than 100,000 bytes."""
 _ERROR_CODE = b"x-error-code"
 _GATED = b"GatedRepo"
 _NO_REVISION = b"RevisionNotFound"
@@ -96,60 +81,11 @@ class Snapshot:
     files: list[HubFile]
 
 
-class _Stream(httpcore2.AsyncNetworkStream):
-    """A stream that reads all that is there: its client asks for 64 KiB at a time, and what it does
-    for each takes longer than the bytes."""
-
-    def __init__(self, stream: httpcore2.AsyncNetworkStream) -> None:
-        self._stream = stream
-
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109
-        return await self._stream.read(max(max_bytes, READ_BYTES), timeout)
-
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        await self._stream.write(buffer, timeout)
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-    async def start_tls(
-        self,
-        ssl_context: ssl.SSLContext,
-        server_hostname: str | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109
-    ) -> httpcore2.AsyncNetworkStream:
-        return _Stream(await self._stream.start_tls(ssl_context, server_hostname, timeout))
-
-    def get_extra_info(self, info: str) -> Any:
-        return self._stream.get_extra_info(info)
-
-
-class _Backend(CheckedBackend):
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,  # noqa: ASYNC109 — the base class has it
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
-    ) -> httpcore2.AsyncNetworkStream:
-        found = await super().connect_tcp(host, port, timeout, local_address, socket_options)
-        return _Stream(found)
-
-
-@dataclass(frozen=True)
-class _Answer:
-    status: int
-    headers: Mapping[bytes, bytes]
-    response: httpcore2.Response
-    is_own: bool
-    """The hub's, and not of a host that it redirects to."""
-
-
 class Hub:
     """
     Args:
         endpoint: its address, without a path or with one.
+        token: the operator's, for requests that bring none of their own.
         private_hosts: whose addresses need not be global, beside the endpoint's own; see
             `HostRule`.
         concurrency: most lists that are asked for at once, shared out by account; further ones
@@ -161,6 +97,7 @@ class Hub:
         self,
         endpoint: str,
         *,
+        token: str | None = None,
         private_hosts: Sequence[str] = (),
         concurrency: int = 16,
         answer_s: float = ANSWER_S,
@@ -170,23 +107,17 @@ class Hub:
     ) -> None:
         """Raises ValueError for a host entry that is malformed, or an address that is none."""
         self.endpoint = endpoint.rstrip("/")
-        try:
-            own = checked_url(self.endpoint)
-        except InvalidMediaError as error:
-            raise ValueError(f"'{endpoint}' is not the address of a hub") from error
-        self._origin = _origin(own)
+        self._token = token
         self._answer_s = answer_s
-        self._silence_s = silence_s
         self._slots = Slots(concurrency)
-        self._resolver = Resolver(concurrency)
-        # Whoever names a hub inside means it.
-        private = [own.netloc.decode("ascii"), *private_hosts]
-        self._pool = httpcore2.AsyncConnectionPool(
-            ssl_context=ssl_context or trusted(),
-            max_connections=None,
-            max_keepalive_connections=concurrency,
-            keepalive_expiry=answer_s,
-            network_backend=_Backend(resolve or self._resolver, (), private),
+        self._connections = Connections(
+            self.endpoint,
+            private_hosts=private_hosts,
+            kept=concurrency,
+            answer_s=answer_s,
+            silence_s=silence_s,
+            resolve=resolve,
+            ssl_context=ssl_context,
         )
 
     async def snapshot(self, repo_id: str, revision: str, token: str | None) -> Snapshot:
@@ -195,18 +126,19 @@ class Hub:
         Raises `NotFoundError`, `ForbiddenError`, `CapacityError` where it may go better later, and
         `HubError`.
         """
+        token = token or self._token
         path = f"/api/models/{quote(repo_id)}/revision/{quote(revision, safe='')}?blobs=true"
         try:
             async with (
                 asyncio.timeout(self._answer_s),
                 self._slots.hold(PARTY.get().account),
-                self._get(path, token) as answer,
+                self._connections.get(path, token) as answer,
             ):
                 if answer.status != 200:
                     raise self._refused(answer, repo_id, revision, has_token=token is not None)
                 content = await _whole(answer)
         except TimeoutError as error:
-            raise _unavailable("did not answer in time") from error
+            raise unavailable("did not answer in time") from error
         try:
             found = await asyncio.to_thread(_Listing.model_validate_json, content)
         except ValidationError as error:
@@ -232,91 +164,21 @@ class Hub:
 
         Raises as `snapshot`, also where the hub sends other bytes than were asked for.
         """
+        token = token or self._token
         is_whole = (start, end) == (0, file.size)
         extra = [] if is_whole else [("Range", f"bytes={start}-{end - 1}")]
         path = f"/{quote(repo_id)}/resolve/{commit}/{quote(file.path)}"
-        async with self._get(path, token, extra, commit=commit) as answer:
+        async with self._connections.get(path, token, extra, commit=commit) as answer:
             if answer.status not in (200, 206):
                 raise self._refused(answer, repo_id, commit, has_token=token is not None)
             _check_range(answer, file, start, end)
             yield _counted(answer.response, file.path, end - start)
 
     async def close(self) -> None:
-        await self._pool.aclose()
-        self._resolver.close()
-
-    @contextlib.asynccontextmanager
-    async def _get(
-        self,
-        path: str,
-        token: str | None,
-        extra: Sequence[tuple[str, str]] = (),
-        *,
-        commit: str | None = None,
-    ) -> AsyncGenerator[_Answer]:
-        """What a path of the hub answers at the end of its redirects."""
-        try:
-            url = checked_url(f"{self.endpoint}{path}")
-            for _ in range(MAX_REDIRECTS + 1):
-                is_own = _origin(url) == self._origin
-                # Whoever the hub sends us to is told no secret of it.
-                secret = [("Authorization", f"Bearer {token}")] if token and is_own else []
-                async with self._stream(url, [*secret, *extra]) as (response, headers):
-                    answer = _Answer(response.status, headers, response, is_own)
-                    if commit and is_own:
-                        _check_commit(answer, commit)
-                    location = answer.headers.get(b"location")
-                    if answer.status not in REDIRECTS or location is None:
-                        yield answer
-                        return
-                    await _drain(answer)
-                target = redirected(url, location)
-                if url.scheme == "https" and target.scheme == "http":
-                    raise HubError("The hub redirects from https to http.")
-                url = target
-            raise HubError(f"The hub redirects more than {MAX_REDIRECTS} times.")
-        except InvalidMediaError as error:
-            raise HubError("The hub redirects to an address that is not valid.") from error
-        except HostRefusedError as error:
-            raise HubError(
-                "The hub, or a host that it redirects to, does not resolve to public addresses "
-                "only. Internal hosts have to be named in the server's setting hub_private_hosts."
-            ) from error
-        except UNREACHABLE as error:
-            log.info("a hub was not reached", extra={"cause": repr(error)})
-            raise _unavailable(
-                "cannot be reached, has no valid certificate, or broke off"
-            ) from error
-
-    @contextlib.asynccontextmanager
-    async def _stream(
-        self, url: httpx2.URL, extra: Sequence[tuple[str, str]]
-    ) -> AsyncGenerator[tuple[httpcore2.Response, Mapping[bytes, bytes]]]:
-        target = httpcore2.URL(
-            scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path
-        )
-        headers = [
-            ("Host", url.netloc.decode("ascii")),
-            ("User-Agent", "stoker"),
-            ("Accept", "*/*"),
-            # An answer that is decompressed could grow past every limit.
-            ("Accept-Encoding", "identity"),
-            *extra,
-        ]
-        timeouts = {"connect": self._answer_s, "read": self._silence_s, "write": self._silence_s}
-        async with self._pool.stream(
-            "GET", target, headers=headers, extensions={"timeout": timeouts}
-        ) as response:
-            found = {name.lower(): value for name, value in response.headers}
-            if found.get(b"content-encoding", b"identity").strip().lower() not in (
-                b"identity",
-                b"",
-            ):
-                raise HubError("The hub sends encoded bodies. It has to send files as they are.")
-            yield response, found
+        await self._connections.close()
 
     def _refused(
-        self, answer: _Answer, repo_id: str, revision: str, *, has_token: bool
+        self, answer: Answer, repo_id: str, revision: str, *, has_token: bool
     ) -> StokerError:
         """What an answer says that is none of the bytes asked for."""
         status, code = answer.status, answer.headers.get(_ERROR_CODE, b"")
@@ -354,41 +216,31 @@ class Hub:
         return HubError(f"The hub answered with status {status}.")
 
 
-def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
-    return url.scheme, url.host, url.port
-
-
 def _file(one: _Sibling) -> HubFile:
     if one.lfs:
         return HubFile(path=one.rfilename, size=one.lfs.size, sha256=one.lfs.sha256, git_sha1=None)
     return HubFile(path=one.rfilename, size=one.size, sha256=None, git_sha1=one.blob_id)
 
 
-def _unavailable(what: str, retry_after_s: float = RETRY_AFTER_S) -> CapacityError:
-    return CapacityError(
-        f"The hub {what}. Try again later.", code="hub_unavailable", retry_after_s=retry_after_s
-    )
-
-
-def _passing(answer: _Answer) -> CapacityError | None:
+def _passing(answer: Answer) -> CapacityError | None:
     """What may go better later."""
     status = answer.status
     if status == 429 or status >= 500:
-        return _unavailable(f"answers {status}", _retry_after(answer))
+        return unavailable(f"answers {status}", _retry_after(answer))
     if not answer.is_own:
         # Its signature may have run out: the next one is new.
-        return _unavailable(f"redirects to a host that answers {status}")
+        return unavailable(f"redirects to a host that answers {status}")
     return None
 
 
-def _retry_after(answer: _Answer) -> float:
+def _retry_after(answer: Answer) -> float:
     given = answer.headers.get(b"retry-after", b"")
     if given.isdigit() and len(given) < 6:
         return min(float(given), MOST_RETRY_AFTER_S)
     return RETRY_AFTER_S
 
 
-async def _whole(answer: _Answer) -> bytes:
+async def _whole(answer: Answer) -> bytes:
     body = bytearray()
     async for chunk in answer.response.aiter_stream():
         body += chunk
@@ -397,23 +249,7 @@ async def _whole(answer: _Answer) -> bytes:
     return bytes(body)
 
 
-async def _drain(answer: _Answer) -> None:
-    """Read the body of a redirection, where it is short: else its connection could not be kept."""
-    told = answer.headers.get(b"content-length", b"")
-    if told.isdigit() and len(told) <= _DRAINED_DIGITS:
-        await answer.response.aread()
-
-
-def _check_commit(answer: _Answer, commit: str) -> None:
-    found = answer.headers.get(b"x-repo-commit", b"")
-    if found and found != commit.encode():
-        raise HubError(
-            f"The hub was asked for the commit {commit} and answers with another one. "
-            "Begin the import again."
-        )
-
-
-def _check_range(answer: _Answer, file: HubFile, start: int, end: int) -> None:
+def _check_range(answer: Answer, file: HubFile, start: int, end: int) -> None:
     """Refuse an answer that is not of these bytes of a file of this size."""
     headers = answer.headers
     if answer.status == 206:
@@ -435,7 +271,7 @@ async def _counted(response: httpcore2.Response, path: str, expected: int) -> As
             raise _lied(path)
         yield chunk
     if received < expected:
-        raise _unavailable(f"broke off in {_shown(path)}")
+        raise unavailable(f"broke off in {_shown(path)}")
 
 
 def _lied(path: str) -> HubError:

@@ -147,7 +147,11 @@ def build_services(settings: Settings) -> Services:
         calls=calls,
         imports=ImportContext(
             **vars(platform),
-            hub=Hub(settings.hub_endpoint, private_hosts=settings.hub_private_hosts),
+            hub=Hub(
+                settings.hub_endpoint,
+                token=settings.hub_token.get_secret_value() if settings.hub_token else None,
+                private_hosts=settings.hub_private_hosts,
+            ),
             jobs=Runner(
                 database,
                 lease_s=settings.job_lease_s,

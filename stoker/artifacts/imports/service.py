@@ -33,7 +33,8 @@ async def look(context: ImportContext, body: ImportCreate) -> Snapshot:
 
     Raises as `Hub.snapshot` and `chosen` do, and `PayloadTooLargeError`.
     """
-    found = await context.hub.snapshot(body.repo_id, body.revision, token_of(context, body))
+    token = body.token.get_secret_value() if body.token else None
+    found = await context.hub.snapshot(body.repo_id, body.revision, token)
     # There may be ten thousand.
     files = await asyncio.to_thread(chosen, found.files, body.gguf)
     if len(files) > context.settings.artifact_files_limit:
@@ -42,14 +43,6 @@ async def look(context: ImportContext, body: ImportCreate) -> Snapshot:
     if sum(file.size for file in files) > session_limit(context.settings):
         raise too_large(session_limit(context.settings))
     return Snapshot(found.commit, files)
-
-
-def token_of(context: ImportContext, body: ImportCreate) -> str | None:
-    """The caller's, else the operator's."""
-    if body.token is not None:
-        return body.token.get_secret_value()
-    own = context.settings.hub_token
-    return own.get_secret_value() if own else None
 
 
 async def create(
