@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -87,7 +87,7 @@ def _serve(spec: ReplicaSpec, link: Link, passes: Passes) -> int:
     link.send_now(Loaded(seconds, worker.convertible, worker.sharing, _note(spec)))
     next_beat = 0.0
     scales, stalls = Scales(), Stalls()
-    stopping: threading.Thread | None = None
+    stopping: Stopping | None = None
     while True:
         for message in link.receive(timeout_s=max(0.0, next_beat - time.monotonic())):
             match message:
@@ -98,8 +98,10 @@ def _serve(spec: ReplicaSpec, link: Link, passes: Passes) -> int:
                 case Adopt():
                     worker.adopt(message.execution)
                 case Shutdown():
-                    stopping = stopping or _stopping(worker, link)
-        if stopping and not stopping.is_alive():
+                    if not stopping:
+                        stopping = Stopping(worker, link.wake)
+                        stopping.start()
+        if stopping and stopping.is_done:
             link.flush()
             link.send_now(_heartbeat(worker, scales.weight, 0.0))
             return 0
@@ -116,16 +118,20 @@ def _serve(spec: ReplicaSpec, link: Link, passes: Passes) -> int:
                 link.send_now(Calibrated(*news))
 
 
-def _stopping(worker: Serving, link: Link) -> threading.Thread:
-    """Stop beside the loop: what hangs while it stops is to be noticed as ever."""
+class Stopping(threading.Thread):
+    """Stops the worker beside the loop: what hangs while it stops is to be noticed as ever."""
 
-    def stop() -> None:
-        worker.stop()
-        link.wake()
+    def __init__(self, worker: Serving, wake: Callable[[], None]) -> None:
+        super().__init__(name="stop", daemon=True)
+        self._worker = worker
+        self._wake = wake
+        self.is_done = False
 
-    thread = threading.Thread(target=stop, name="stop", daemon=True)
-    thread.start()
-    return thread
+    def run(self) -> None:
+        self._worker.stop()
+        # Not `is_alive`: whom this wakes looks once, while this thread lives a little on.
+        self.is_done = True
+        self._wake()
 
 
 def _heartbeat(worker: Serving, memory: "Weight", stuck_s: float) -> Heartbeat:

@@ -42,7 +42,7 @@ class Dialect:
             chat_template = named.get("tool_use") or next(iter(named.values()), "")
         self.format: Format | None = format_of(chat_template)
         own: Any = getattr(tokenizer, "response_template", None)
-        self._end_of_reasoning: int | None = tokenizer.get_vocab().get(_END_MARK)
+        self._end_of_reasoning: int | None = tokenizer.backend_tokenizer.token_to_id(_END_MARK)
         self._reasons = _END_MARK in chat_template or self._end_of_reasoning is not None
         template: Template = own or response_template(None)
         self._own = own is not None and self.format is None
