@@ -256,6 +256,7 @@ ALWAYS: tuple[type[StokerError], ...] = (
 )
 CALLING: tuple[type[StokerError], ...] = (
     EndpointNotSupportedError,
+    ForbiddenError,
     InsufficientCreditsError,
     ModelNotFoundError,
     # `deployment_stopped`.

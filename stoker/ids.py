@@ -14,6 +14,7 @@ class Prefix(StrEnum):
     UPLOAD = "upl"
     IMPORT = "imp"
     DEPLOYMENT = "dep"
+    VERSION = "ver"
     REPLICA = "rep"
     VIDEO = "video"
     TRIAL = "trial"

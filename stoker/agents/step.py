@@ -14,6 +14,7 @@ import orjson
 from pydantic import ValidationError
 
 from stoker.agents.context import AgentContext
+from stoker.deployments import traffic
 from stoker.errors import InferenceError, from_validation
 from stoker.openai.chat import ChatRequest
 from stoker.openai.generation import CHAT, prepare
@@ -31,7 +32,7 @@ OnText = Callable[[bool, str], None]
 class Answer:
     """An assistant's message, as the chunks of a stream add up to it."""
 
-    deployment_id: str
+    version_id: str
     text: list[str] = field(default_factory=list[str])
     reasoning: list[str] = field(default_factory=list[str])
     calls: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
@@ -100,14 +101,16 @@ async def ask(
     entry = context.calls.target(caller, request.model, GENERATING)
     generation = prepare(entry, CHAT, request)
     await context.media.collect(generation)
+    wait_s = await context.calls.until_released(entry, context.settings.load_timeout_s)
+    version_id = traffic.picked(entry, caller.key_id)
     parts = context.runtime.stream(
-        entry.deployment_id,
+        version_id,
         generation,
-        wait_s=context.settings.load_timeout_s,
+        wait_s=wait_s,
         timeout_s=context.settings.inference_timeout_s,
         keep_alive=b"",
     )
-    answer = Answer(entry.deployment_id)
+    answer = Answer(version_id)
     async with aclosing(parts):
         async for part in parts:
             for chunk in _chunks(part):

@@ -179,7 +179,7 @@ class Turn:
         row = self._row
         row.prompt_tokens += answer.usage.get("prompt_tokens", 0)
         row.completion_tokens += answer.usage.get("completion_tokens", 0)
-        stats = self._context.runtime.stats(answer.deployment_id)
+        stats = self._context.runtime.stats(answer.version_id)
         held = -(-stats.memory_bytes // MIB) * round(seconds * 1000) if stats else 0
         charge(row, held, self._price)
 

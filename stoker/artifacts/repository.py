@@ -13,7 +13,7 @@ from stoker.store.tables.artifacts import (
     UploadPart,
     UploadStatus,
 )
-from stoker.store.tables.deployments import Deployment
+from stoker.store.tables.deployments import Deployment, DeploymentVersion
 from stoker.store.tables.imports import Import
 from stoker.web.lists import Page, PageQuery, fetch_page
 
@@ -244,7 +244,8 @@ async def blob_keys(session: Session) -> set[str]:
 
 
 async def users(session: Session, artifact_id: str) -> Sequence[str]:
-    """Model ids of the deployments that use an artifact."""
-    return (
-        await session.scalars(select(Deployment.model).where(Deployment.artifact_id == artifact_id))
-    ).all()
+    """Model ids of the deployments of which a version uses an artifact."""
+    using = select(DeploymentVersion.deployment_id).where(
+        DeploymentVersion.artifact_id == artifact_id
+    )
+    return (await session.scalars(select(Deployment.model).where(Deployment.id.in_(using)))).all()

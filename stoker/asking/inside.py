@@ -19,9 +19,11 @@ class Inside:
     """
     Args:
         entry: what is called; nothing else can be.
+        version_id: which version of it, whatever its traffic is.
     """
 
-    def __init__(self, calls: Calls, entry: Entry) -> None:
+    def __init__(self, calls: Calls, entry: Entry, version_id: str) -> None:
+        entry = replace(entry, version_id=version_id, callable_versions=frozenset(), shares=())
         directory = Directory()
         directory.put(entry)
         self._calls = replace(calls, directory=directory)

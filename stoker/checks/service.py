@@ -66,7 +66,9 @@ async def run(context: CheckContext, account_id: str, deployment_id: str) -> sch
         raise NotFoundError("Deployment not found", code="deployment_not_found")
     PARTY.set(Party(account_id))
     results = await results_of(
-        Inside(context.calls, entry), entry.pipeline, [schemas.Check(**one) for one in kept.checks]
+        Inside(context.calls, entry, entry.version_id),
+        entry.pipeline,
+        [schemas.Check.model_validate(one) for one in kept.checks],
     )
     report = schemas.Report(
         deployment_id=deployment_id,

@@ -10,6 +10,7 @@ from stoker.cli.context import client, context
 from stoker.cli.imports import Reference, import_new, imported, token_from
 from stoker.cli.output import AsJson, Columns
 from stoker.cli.progress import push_progress
+from stoker.cli.update import update
 from stoker.client.client import Client, JsonObject, Request, quoted
 from stoker.client.errors import CliError, WrongUseError
 from stoker.client.push import Uploader
@@ -174,6 +175,9 @@ def import_model(
         found = import_new(server, reference, name=name, pipeline=pipeline, token=token, gguf=gguf)
     output.say(f"Artifact {found['id']} is ready.", style="green")
     output.show_object(found, DETAILS, as_json=as_json)
+
+
+app.command()(update)
 
 
 @app.command()

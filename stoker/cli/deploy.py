@@ -11,6 +11,7 @@ from stoker.cli.context import client
 from stoker.cli.deployments import DETAILS, Readiness, Which, app, create, path_of, settled
 from stoker.cli.imports import SCHEME, Reference, import_new, token_from
 from stoker.cli.output import AsJson
+from stoker.cli.versions import changed
 from stoker.client.client import JsonObject, Request
 from stoker.client.errors import WrongUseError
 
@@ -153,8 +154,11 @@ def set_deployment(
     if not changes:
         raise WrongUseError("There is nothing to change.", hint="Name what, as in --readiness hot.")
     server = client(ctx)
-    request = Request(method="PATCH", path=path_of(server, which), json=changes)
-    deployment = server.json(request)
+    path = path_of(server, which)
+    if wait is False:
+        deployment = server.json(Request(method="PATCH", path=path, json=changes))
+    else:
+        deployment = changed(server, path, changes)
     if wait or (wait is None and deployment["readiness"] != "cold"):
         deployment = settled(server, deployment)
     output.show_object(deployment, DETAILS, as_json=as_json)

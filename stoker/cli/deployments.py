@@ -37,6 +37,12 @@ def _workers(deployment: JsonObject) -> str:
     return "; ".join(_worker(worker) for worker in deployment["workers"])
 
 
+def _traffic(deployment: JsonObject) -> str:
+    traffic: JsonObject = deployment["traffic"] or {}
+    weights: JsonObject = traffic.get("weights", {})
+    return ", ".join(f"{one} {percent} %" for one, percent in weights.items())
+
+
 def _worker(worker: JsonObject) -> str:
     # Not every runtime has processes here, nor has one that is only about to be forked.
     pid = f" pid {worker['pid']}," if worker["pid"] is not None else ""
@@ -72,6 +78,8 @@ DETAILS: Columns = {
     "artifact": lambda d: d["artifact_id"],
     "source": lambda d: d["source"],
     "readiness": lambda d: d["readiness"],
+    "version": lambda d: d["version_id"],
+    "traffic": _traffic,
     "engine": lambda d: f"{d['engine']} on {d['device']}, {d['dtype']}",
     "replicas": _replicas,
     "idle timeout": lambda d: f"{d['idle_timeout_s']:g} s",

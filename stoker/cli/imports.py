@@ -63,14 +63,30 @@ def import_new(
     token: str | None = None,
     gguf: str | None = None,
 ) -> JsonObject:
-    """Import into a new artifact, which is not left behind where that cannot even begin."""
+    """Import into a new artifact."""
     wish = {"display_name": name or reference.repo_id}
-    made = server.create(ARTIFACTS, wish | ({"pipeline": pipeline} if pipeline else {}))
-    try:
-        begun = _begun(server, made["id"], reference, token, gguf)
-    except ApiError:
-        server.delete(f"{ARTIFACTS}/{quoted(made['id'])}")
-        raise
+    wish |= {"pipeline": pipeline} if pipeline else {}
+    return _followed(server, _begun_new(server, wish, reference, token, gguf))
+
+
+def import_newer(
+    server: Client,
+    reference: Reference,
+    artifact: JsonObject,
+    *,
+    token: str | None = None,
+    gguf: str | None = None,
+) -> JsonObject | None:
+    """Import what a hub has now in place of an artifact's files, as another artifact; none where
+    it is the same commit.
+    """
+    wish = {"display_name": artifact["display_name"], "pipeline": artifact["pipeline"]}
+    begun = _begun_new(server, wish, reference, token, gguf)
+    found, path = begun["import"], f"{ARTIFACTS}/{quoted(begun['id'])}"
+    if found["commit"] == artifact["origin"]["commit"]:
+        server.delete(f"{path}/imports/{quoted(found['id'])}")
+        server.delete(path)
+        return None
     return _followed(server, begun)
 
 
@@ -87,6 +103,18 @@ def imported(
     Raises `CliError` where it fails.
     """
     return _followed(server, _begun(server, artifact_id, reference, token, gguf))
+
+
+def _begun_new(
+    server: Client, wish: JsonObject, reference: Reference, token: str | None, gguf: str | None
+) -> JsonObject:
+    """A new artifact whose import has begun; it is not left behind where that cannot be."""
+    made = server.create(ARTIFACTS, wish)
+    try:
+        return _begun(server, made["id"], reference, token, gguf)
+    except ApiError:
+        server.delete(f"{ARTIFACTS}/{quoted(made['id'])}")
+        raise
 
 
 def _begun(

@@ -28,6 +28,7 @@ from stoker.cli import (
     output,
     tune,
     usage,
+    versions,
     videos,
 )
 from stoker.cli.context import DEFAULT_BASE_URL, Context
@@ -111,6 +112,7 @@ app.command()(deploy.deploy)
 app.command()(tune.tune)
 app.command()(check.check)
 app.add_typer(deployments.app, name="deployments")
+app.add_typer(versions.app, name="versions")
 app.add_typer(videos.app, name="videos")
 app.add_typer(files.app, name="files")
 app.add_typer(agents.app, name="agents")

@@ -13,7 +13,8 @@ from stoker.cli.call import MODELS
 from stoker.cli.context import client
 from stoker.cli.deployments import DEPLOYMENTS, find, settled
 from stoker.cli.output import AsJson, Columns
-from stoker.client.client import Client, JsonObject, Request, quoted
+from stoker.cli.versions import changed
+from stoker.client.client import Client, JsonObject, quoted
 from stoker.client.errors import CliError, WrongUseError
 
 POLL_S = 0.5
@@ -183,8 +184,8 @@ def _apply(server: Client, deployment: JsonObject, row: JsonObject) -> None:
     if row["weight_format"] or deployment["config"].get("weight_format"):
         changes["config"] = {"weight_format": row["weight_format"]}
     path = f"{DEPLOYMENTS}/{deployment['id']}"
-    changed = server.json(Request(method="PATCH", path=path, json=changes))
-    if changed["readiness"] != "cold":
-        changed = settled(server, changed)
+    found = changed(server, path, changes)
+    if found["readiness"] != "cold":
+        settled(server, found)
     weights = f", weights in {row['weight_format']}" if row["weight_format"] else ""
     output.say(f"{deployment['model']} runs on {row['engine']} in {row['dtype']}{weights} now.")

@@ -1,8 +1,9 @@
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from stoker.deployments.directory import Directory
 from stoker.deployments.folders import ModelFolders
+from stoker.jobs.runner import Runner
 from stoker.web.context import Platform, part
 
 
@@ -10,6 +11,8 @@ from stoker.web.context import Platform, part
 class DeploymentContext(Platform):
     directory: Directory
     folders: ModelFolders
+    preparing: Runner[Any, Any]
+    """Of versions that may take over."""
 
 
 ContextDep = Annotated[DeploymentContext, part(DeploymentContext)]

@@ -1,5 +1,6 @@
 """The deployments that calls can name, in memory: the warm path reads no database."""
 
+import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,9 +9,17 @@ from stoker.errors import InvalidAPIKeyError, InvalidRequestError, ModelNotFound
 from stoker.web.principal import Principal, Scope
 
 
+@dataclass(frozen=True)
+class Share:
+    version_id: str
+    percent: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class Entry:
     deployment_id: str
+    version_id: str
+    """The live one."""
     account_id: str
     model: str
     pipeline: str
@@ -18,11 +27,18 @@ class Entry:
     source: str
     """As `DeploymentSpec` names it."""
     created_at: datetime
+    callable_versions: frozenset[str] = frozenset()
+    """Those that a call can be pinned to, the live one among them."""
+    shares: tuple[Share, ...] = ()
+    """Of the calls; empty: all are the live version's."""
+    sticky: str = "none"
+    """Whose calls all go to the same version; see `traffic.picked`."""
 
 
 class Directory:
     def __init__(self) -> None:
         self._by_id: dict[str, Entry] = {}
+        self._held: dict[str, asyncio.Event] = {}
         self._by_model: dict[tuple[str, str], Entry] = {}
 
     def put(self, entry: Entry) -> None:
@@ -40,12 +56,30 @@ class Directory:
     def find(self, deployment_id: str) -> Entry | None:
         return self._by_id.get(deployment_id)
 
-    def sources(self) -> set[str]:
-        """Of all deployments."""
-        return {entry.source for entry in self._by_id.values()}
+    def live(self, deployment_id: str) -> str:
+        """What the runtime knows a deployment's live version by; of one that is not known, its id,
+        by which the runtime knows nothing.
+        """
+        entry = self._by_id.get(deployment_id)
+        return entry.version_id if entry else deployment_id
+
+    def hold(self, deployment_id: str) -> None:
+        """Have a deployment's calls wait until `release`: one version makes room for another."""
+        self._held.setdefault(deployment_id, asyncio.Event())
+
+    def release(self, deployment_id: str) -> None:
+        if held := self._held.pop(deployment_id, None):
+            held.set()
+
+    def held(self, deployment_id: str) -> asyncio.Event | None:
+        """What is set once a deployment's calls need not wait any more; None: they need not."""
+        return self._held.get(deployment_id)
 
     def __len__(self) -> int:
         return len(self._by_id)
+
+    def entries(self) -> list[Entry]:
+        return list(self._by_id.values())
 
     def visible(self, caller: Principal) -> list[Entry]:
         """The deployments that a key may call, oldest first."""

@@ -2,7 +2,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from stoker.deployments import repository, service
+from stoker.deployments import repository, service, versions
 from stoker.deployments.context import ContextDep
 from stoker.deployments.schemas import (
     Deployment,
@@ -76,7 +76,8 @@ async def update_deployment(
     account_id: AccountId,
     context: ContextDep,
 ) -> Deployment:
-    """Change a deployment; a new engine, device, dtype or config is swapped in live."""
+    """Change a deployment. Another engine, device, dtype or config makes a version, which takes
+    over between two requests once it was found right; at once where nothing is loaded."""
     folder = await service.folder_again(context, account_id, deployment_id, body)
     async with context.database.transaction() as session:
         row = await service.update(session, context, account_id, deployment_id, body, folder=folder)
@@ -89,9 +90,9 @@ async def delete_deployment(
 ) -> Deleted:
     """Delete a deployment: work in flight finishes, then its replicas end."""
     async with context.database.transaction() as session:
-        row = await service.delete(session, context, account_id, deployment_id)
-    await service.end(context, row)
-    return Deleted(id=row.id, object="deployment.deleted")
+        removed = await service.delete(session, context, account_id, deployment_id)
+    await versions.end(context, removed)
+    return Deleted(id=deployment_id, object="deployment.deleted")
 
 
 @router.post(

@@ -8,7 +8,7 @@ from functools import partial
 
 from sqlalchemy.exc import IntegrityError
 
-from stoker.deployments import repository
+from stoker.deployments import versions
 from stoker.ids import Prefix, new_id
 from stoker.runtime.interface import DeploymentSpec, Reason, RuntimeListener, Status
 from stoker.store import db
@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class _Change:
     deployment_id: str
+    version_id: str
     status: Status
     reason: Reason
     message: str
@@ -34,7 +35,7 @@ class _Measured:
 
     @property
     def deployment_id(self) -> str:
-        return self.spec.id
+        return self.spec.deployment
 
 
 class EventLog(RuntimeListener):
@@ -44,8 +45,8 @@ class EventLog(RuntimeListener):
         self._database = database
         self._observed: asyncio.Queue[_Change | _Measured] = asyncio.Queue(maxsize=10_000)
 
-    def changed(self, deployment_id: str, status: Status, reason: Reason, message: str) -> None:
-        self._put(_Change(deployment_id, status, reason, message, db.now()))
+    def changed(self, spec: DeploymentSpec, status: Status, reason: Reason, message: str) -> None:
+        self._put(_Change(spec.deployment, spec.id, status, reason, message, db.now()))
 
     def measured(self, spec: DeploymentSpec) -> None:
         self._put(_Measured(spec))
@@ -72,12 +73,13 @@ class EventLog(RuntimeListener):
     async def _write(self, observed: "_Change | _Measured") -> None:
         async with self._database.transaction() as session:
             if isinstance(observed, _Measured):
-                await repository.weighed(session, observed.spec)
+                await versions.weighed(session, observed.spec)
             else:
                 session.add(
                     DeploymentEvent(
                         id=new_id(Prefix.EVENT),
                         deployment_id=observed.deployment_id,
+                        version_id=observed.version_id,
                         status=observed.status.value,
                         reason=observed.reason.value,
                         message=observed.message,

@@ -1,8 +1,7 @@
 from collections.abc import Sequence
 
-from sqlalchemy import select, update
+from sqlalchemy import select
 
-from stoker.runtime.interface import DeploymentSpec
 from stoker.store.db import Session
 from stoker.store.tables.deployments import Deployment, DeploymentEvent
 from stoker.web.lists import Page, PageQuery, fetch_page
@@ -27,20 +26,6 @@ async def by_model(session: Session, account_id: str, model: str) -> Deployment 
 
 async def everything(session: Session) -> Sequence[Deployment]:
     return (await session.scalars(select(Deployment))).all()
-
-
-async def weighed(session: Session, spec: DeploymentSpec) -> None:
-    """Keep what one replica was found to need, unless it is to run in another way by now."""
-    await session.execute(
-        update(Deployment)
-        .where(
-            Deployment.id == spec.id,
-            Deployment.engine == spec.engine,
-            Deployment.device == spec.device,
-            Deployment.dtype == spec.dtype,
-        )
-        .values(memory_bytes=spec.memory_bytes, is_measured=True)
-    )
 
 
 async def page(session: Session, account_id: str, query: PageQuery) -> Page[Deployment]:

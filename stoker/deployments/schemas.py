@@ -6,7 +6,7 @@ from stoker.engines.catalogue import ENGINES
 from stoker.engines.record import AUTO
 from stoker.runtime.interface import Readiness, Reason, Status
 from stoker.store.db import NO_CONTROL
-from stoker.store.tables.deployments import Desired
+from stoker.store.tables.deployments import KEEP_S, Desired
 from stoker.web.schemas import RequestModel, ResponseModel, UtcString
 
 # A path segment or several: ids such as `team/ner` are as common as `ner`.
@@ -47,6 +47,17 @@ IdleTimeout = Annotated[
 ]
 MaxQueue = Annotated[
     int, Field(ge=1, le=100_000, description="Most requests waiting or running; then 429.")
+]
+
+
+KeepS = Annotated[
+    float,
+    Field(
+        ge=0,
+        le=24 * 3600,
+        description="How long a version that is live no more stays loaded without a call, seconds, "
+        "where memory allows.",
+    ),
 ]
 
 
@@ -102,6 +113,7 @@ class DeploymentCreate(RequestModel):
     replicas: Replicas = Replicas()
     idle_timeout_s: IdleTimeout = 300
     max_queue: MaxQueue = 256
+    keep_s: KeepS = KEEP_S
     config: Config = Config()
 
     @model_validator(mode="after")
@@ -126,9 +138,35 @@ class DeploymentUpdate(RequestModel):
     replicas: ReplicasUpdate | None = None
     idle_timeout_s: IdleTimeout | None = None
     max_queue: MaxQueue | None = None
+    keep_s: KeepS | None = None
     config: Config | None = Field(
         default=None, description="Options that are not in it stay; null takes one back."
     )
+
+
+Percent = Annotated[int, Field(ge=0, le=100)]
+VersionId = Annotated[str, Field(max_length=64, pattern=r"^ver_[0-9a-z]+$")]
+
+
+class Traffic(RequestModel):
+    weights: dict[VersionId, Percent] = Field(
+        min_length=1,
+        max_length=16,
+        description="What each version gets of the calls, whole percents that add up to 100.",
+    )
+    sticky: str = Field(
+        "none",
+        max_length=80,
+        pattern=r"^(none|key|user|header:[A-Za-z0-9-]{1,64})$",
+        description="Whose calls all go to the same version: `key`, of an API key; `user`, of a "
+        "request's `user`; `header:<name>`, of that header's value. `none`: chance decides.",
+    )
+
+    @model_validator(mode="after")
+    def _whole(self) -> "Traffic":
+        if sum(self.weights.values()) != 100:
+            raise ValueError("weights have to add up to 100")
+        return self
 
 
 class Worker(ResponseModel):
@@ -165,7 +203,10 @@ class Deployment(ResponseModel):
     replicas: Replicas
     idle_timeout_s: float
     max_queue: int
+    keep_s: float
     config: dict[str, Any]
+    version_id: str = Field(description="The live one, whose artifact, engine and so on these are.")
+    traffic: Traffic | None = Field(description="Null: all calls are the live version's.")
     desired: Desired = Field(description="What its owner wants.")
     status: Status = Field(description="What is observed.")
     reason: Reason
@@ -179,6 +220,7 @@ class Deployment(ResponseModel):
 class Event(ResponseModel):
     id: str
     object: Literal["deployment.event"] = "deployment.event"
+    version_id: str | None = Field(description="Of which version.")
     status: Status
     reason: Reason
     message: str

@@ -1,67 +1,33 @@
 """Deployments: what is wanted is a row; what is observed comes from the runtime."""
 
 import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol
 
 from sqlalchemy.exc import IntegrityError
 
 from stoker.artifacts import repository as artifacts
-from stoker.deployments import engines, estimates, repository, schemas
+from stoker.deployments import engines, estimates, repository, schemas, versions
 from stoker.deployments.context import DeploymentContext
-from stoker.deployments.directory import Entry
 from stoker.deployments.estimates import SourceFolder
-from stoker.deployments.folders import FOLDER
-from stoker.errors import ConflictError, InvalidRequestError, NotFoundError
+from stoker.deployments.specs import spec_of
+from stoker.errors import CapacityError, ConflictError, InvalidRequestError, NotFoundError
 from stoker.ids import Prefix, new_id
 from stoker.quotas.limits import Quota
-from stoker.runtime.interface import DeploymentSpec, DeploymentStats, Readiness, Reason, Status
+from stoker.runtime.interface import DeploymentStats, Readiness, Reason, Status
 from stoker.store import db
 from stoker.store.db import Session
 from stoker.store.tables.artifacts import Artifact, ArtifactStatus
-from stoker.store.tables.deployments import Deployment, Desired
+from stoker.store.tables.deployments import Deployment, DeploymentVersion, Desired
 from stoker.tasks.architectures import matching
 from stoker.tasks.registry import PIPELINES
 
 log = logging.getLogger(__name__)
 
 
-def spec_of(row: Deployment) -> DeploymentSpec:
-    return DeploymentSpec(
-        id=row.id,
-        account_id=row.account_id,
-        model=row.model,
-        pipeline=row.pipeline,
-        source=_source(row),
-        readiness=Readiness(row.readiness),
-        engine=row.engine,
-        device=row.device,
-        dtype=row.dtype,
-        min_replicas=row.min_replicas,
-        max_replicas=row.max_replicas,
-        idle_timeout_s=row.idle_timeout_s,
-        max_queue=row.max_queue,
-        memory_bytes=row.memory_bytes or 0,
-        config=row.config,
-    )
-
-
-def _source(row: Deployment) -> str:
-    return row.upload_id or f"{FOLDER}{row.source}"
-
-
-def entry_of(row: Deployment) -> Entry:
-    return Entry(
-        deployment_id=row.id,
-        account_id=row.account_id,
-        model=row.model,
-        pipeline=row.pipeline,
-        readiness=row.readiness,
-        source=_source(row),
-        created_at=row.created_at,
-    )
-
-
 def response(context: DeploymentContext, row: Deployment) -> schemas.Deployment:
-    stats = context.runtime.stats(row.id) or DeploymentStats(
+    stats = context.runtime.stats(row.live_version_id) or DeploymentStats(
         status=Status.IDLE if row.desired == Desired.RUNNING else Status.STOPPED,
         reason=Reason.CREATED,
         message="Waiting for its first request." if row.desired == Desired.RUNNING else "Stopped.",
@@ -79,7 +45,10 @@ def response(context: DeploymentContext, row: Deployment) -> schemas.Deployment:
         replicas=schemas.Replicas(min=row.min_replicas, max=row.max_replicas),
         idle_timeout_s=row.idle_timeout_s,
         max_queue=row.max_queue,
+        keep_s=row.keep_s,
         config=row.config,
+        version_id=row.live_version_id,
+        traffic=schemas.Traffic.model_validate(row.traffic) if row.traffic else None,
         desired=Desired(row.desired),
         status=stats.status,
         reason=stats.reason,
@@ -116,6 +85,7 @@ async def create(
         raise _model_exists(request.model)
     row = Deployment(
         id=new_id(Prefix.DEPLOYMENT),
+        live_version_id="",
         account_id=account_id,
         model=request.model,
         readiness=request.readiness.value,
@@ -126,7 +96,9 @@ async def create(
         max_replicas=request.replicas.max,
         idle_timeout_s=request.idle_timeout_s,
         max_queue=request.max_queue,
+        keep_s=request.keep_s,
         config=request.config.model_dump(),
+        is_measured=False,
         desired=Desired.RUNNING.value,
         created_at=db.now(),
         updated_at=db.now(),
@@ -148,7 +120,8 @@ async def create(
     except IntegrityError as error:
         # On PostgreSQL another transaction may have taken the model id meanwhile.
         raise _model_exists(request.model) from error
-    _publish(session, context, row)
+    await versions.add(session, row, row, is_live=True)
+    await versions.publish(session, context, row)
     return row
 
 
@@ -170,6 +143,16 @@ async def _ready_artifact(session: Session, account_id: str, artifact_id: str) -
             code="artifact_not_ready",
             param="artifact_id",
         )
+    return artifact
+
+
+async def artifact_for(session: Session, row: Deployment, artifact_id: str) -> Artifact:
+    """A ready artifact that can serve a deployment's pipeline."""
+    artifact = await _ready_artifact(session, row.account_id, artifact_id)
+    try:
+        _pipeline(row.pipeline, artifact)
+    except InvalidRequestError as error:
+        raise InvalidRequestError(error.message, param="artifact_id") from error
     return artifact
 
 
@@ -227,23 +210,68 @@ async def update(
     *,
     folder: SourceFolder | None,
 ) -> Deployment:
+    """Change a deployment. What describes how it runs makes a version, which takes over at once
+    where nothing is loaded, and else when it was found right.
+    """
     row = await get(session, account_id, deployment_id, lock=True)
-    before = spec_of(row)
-    given = request.model_dump(exclude_none=True, exclude={"replicas", "config"})
-    for name, value in given.items():
-        setattr(row, name, value)
-    if request.config:
-        row.config = row.config | request.config.model_dump(exclude_unset=True)
-    engines.check(context.settings, row)
+    for name in ("readiness", "idle_timeout_s", "max_queue", "keep_s"):
+        if (value := getattr(request, name)) is not None:
+            setattr(row, name, value)
     if request.replicas:
         _set_replicas(row, request.replicas)
-    if not before.runs_like(spec_of(row)):
-        row.memory_bytes = await estimates.again(session, row, folder)
-        row.is_measured = False
+    changed = changed_variant(row, request)
+    engines.check(context.settings, changed)
     context.runtime.check_fits(spec_of(row))
+    if not spec_of(row).runs_like(spec_of(changed)):
+        changed.memory_bytes = await estimates.again(session, changed, folder)
+        changed.is_measured = False
+        await _version(session, context, row, changed)
     row.updated_at = db.now()
-    _publish(session, context, row)
+    await versions.publish(session, context, row)
     return row
+
+
+class Changes(Protocol):
+    """What a request says of how a deployment is to run; None: as it does."""
+
+    engine: str | None
+    device: str | None
+    dtype: Any
+    config: schemas.Config | None
+
+
+def changed_variant(row: Deployment, request: Changes) -> Deployment:
+    """The deployment as it would run, apart from the database."""
+    given = {name: getattr(request, name) for name in ("engine", "device", "dtype")}
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if request.config:
+        changes["config"] = row.config | request.config.model_dump(exclude_unset=True)
+    return applied(row, changes)
+
+
+def applied(row: Deployment, changes: Mapping[str, Any]) -> Deployment:
+    """A copy of a deployment with other values, apart from the database."""
+    return Deployment(
+        **{column.key: getattr(row, column.key) for column in Deployment.__table__.columns}
+        | dict(changes)
+    )
+
+
+async def _version(
+    session: Session, context: DeploymentContext, row: Deployment, changed: Deployment
+) -> None:
+    stats = context.runtime.stats(row.live_version_id)
+    is_live = row.desired == Desired.STOPPED or not (stats and stats.replicas)
+    strategy = "beside"
+    if is_live:
+        context.runtime.check_fits(spec_of(changed))
+    else:
+        try:
+            context.runtime.check_beside(spec_of(changed), row.live_version_id)
+        except CapacityError:
+            strategy = "in_place"
+    await versions.add(session, row, changed, strategy=strategy, is_live=is_live)
+    session.after_commit(context.preparing.wake)
 
 
 def _set_replicas(row: Deployment, wanted: schemas.ReplicasUpdate) -> None:
@@ -269,35 +297,21 @@ async def set_desired(
     row = await get(session, account_id, deployment_id, lock=True)
     row.desired = desired.value
     row.updated_at = db.now()
-    _publish(session, context, row)
+    await versions.publish(session, context, row)
     return row
 
 
 async def delete(
     session: Session, context: DeploymentContext, account_id: str, deployment_id: str
-) -> Deployment:
+) -> Sequence[DeploymentVersion]:
+    """Forget a deployment. Returns its versions, for `versions.end` once it is committed."""
     row = await get(session, account_id, deployment_id, lock=True)
+    found = await versions.all_of(session, row.id)
     await session.delete(row)
     session.after_commit(lambda: context.directory.drop(row.id))
-    return row
-
-
-async def end(context: DeploymentContext, row: Deployment) -> None:
-    """Clear up after a deployment that was deleted; waits for the end of its replicas."""
-    await context.runtime.remove(row.id)
-    source = _source(row)
-    if source not in context.directory.sources():
-        await context.folders.drop(source)
-
-
-def _publish(session: Session, context: DeploymentContext, row: Deployment) -> None:
-    """Once committed, let the directory and the runtime know."""
-    session.after_commit(lambda: publish(context, row))
-
-
-def publish(context: DeploymentContext, row: Deployment) -> None:
-    context.directory.put(entry_of(row))
-    context.runtime.apply(spec_of(row), running=row.desired == Desired.RUNNING)
+    for one in found:
+        session.after_commit(partial(context.preparing.cancel, one.id))
+    return found
 
 
 async def restore(context: DeploymentContext) -> None:
@@ -307,10 +321,16 @@ async def restore(context: DeploymentContext) -> None:
         for row in rows:
             if row.memory_bytes is None:
                 await _estimate_late(session, context, row)
+        found = await versions.everything(session)
+        for row in rows:
+            for one in found[row.id]:
+                if one.id == row.live_version_id:
+                    one.memory_bytes = row.memory_bytes
     for row in rows:
-        publish(context, row)
+        versions.tell(context, row, found[row.id])
     # What a server that was killed has left.
-    await context.folders.keep_only(context.directory.sources())
+    async with context.database.reading() as session:
+        await versions.keep_links(session, context)
 
 
 async def _estimate_late(session: Session, context: DeploymentContext, row: Deployment) -> None:

@@ -4,6 +4,7 @@ media, the runtime, and a client that goes away.
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -13,8 +14,14 @@ from fastapi import Header, Request, Response
 from fastapi.routing import APIRoute
 
 from stoker.config import Settings
+from stoker.deployments import traffic
 from stoker.deployments.directory import Directory, Entry
-from stoker.errors import EndpointNotSupportedError
+from stoker.errors import (
+    EndpointNotSupportedError,
+    ForbiddenError,
+    ModelLoadingError,
+    NotFoundError,
+)
 from stoker.keys.auth import Caller, authenticate
 from stoker.media.collect import Request as MediaRequest
 from stoker.runtime.interface import KEEP_ALIVE, Call
@@ -23,10 +30,14 @@ from stoker.usage.balances import Credits
 from stoker.web.context import Platform, part, part_of
 from stoker.web.dependencies import made
 from stoker.web.http import ClientGoneError
-from stoker.web.principal import Principal
+from stoker.web.principal import Principal, Scope
 from stoker.wire.generation_request import Generation
 
 T = TypeVar("T")
+
+VERSION = "x-stoker-version"
+"""In a request, which version is to answer; in an answer, which one has."""
+RETRY_AFTER_S = 2.0
 
 _WAIT = re.compile(r'\s*wait\s*=\s*"?([0-9]{1,9})"?\s*(;.*)?', re.IGNORECASE)
 
@@ -61,6 +72,24 @@ class Calls(Platform):
             )
         return entry
 
+    async def until_released(self, entry: Entry, wait_s: float) -> float:
+        """What is left of a wait, once no version makes room for another.
+
+        Raises `ModelLoadingError` where that takes longer.
+        """
+        held = self.directory.held(entry.deployment_id)
+        if held is None:
+            return wait_s
+        began = time.monotonic()
+        try:
+            await asyncio.wait_for(held.wait(), wait_s)
+        except TimeoutError:
+            raise ModelLoadingError(
+                f"'{entry.model}' is being changed to another version. Try again later.",
+                retry_after_s=RETRY_AFTER_S,
+            ) from None
+        return max(0.0, wait_s - (time.monotonic() - began))
+
 
 CallsDep = Annotated[Calls, part(Calls)]
 
@@ -79,15 +108,25 @@ class Calling:
         calls.credits.check(caller.account_id)
         self.request = request
         self.calls = calls
+        self.version_id: str | None = None
+        """Which version was called, where the deployment has several."""
         self._caller = caller
         self._prefer = prefer
+        self._user: str | None = None
 
     @property
     def settings(self) -> Settings:
         return self.calls.settings
 
-    def target(self, model: str | None, pipelines: Collection[str]) -> Entry:
-        """See `Calls.target`."""
+    def target(
+        self, model: str | None, pipelines: Collection[str], user: str | None = None
+    ) -> Entry:
+        """See `Calls.target`.
+
+        Args:
+            user: on whose behalf the request says that it is made.
+        """
+        self._user = user
         return self.calls.target(self._caller, model, pipelines)
 
     async def collect(self, asked: MediaRequest) -> None:
@@ -116,13 +155,9 @@ class Calling:
 
         timeout_s: the longest silence; None: the server's for inference.
         """
-        return self.calls.runtime.stream(
-            entry.deployment_id,
-            call,
-            wait_s=self._wait_s,
-            timeout_s=timeout_s or self.settings.inference_timeout_s,
-            keep_alive=keep_alive,
-        )
+        if self.calls.directory.held(entry.deployment_id):
+            return self._stream_later(entry, call, timeout_s, keep_alive)
+        return self._stream(entry, call, self._wait_s, timeout_s, keep_alive)
 
     async def joined(self, parts: AsyncGenerator[bytes]) -> bytes:
         """The parts in one piece: for an answer whose time limit is one of silence.
@@ -136,12 +171,74 @@ class Calling:
     ) -> bytes:
         if asked is not None:
             await self.calls.media.collect(asked)
+        wait_s = await self.calls.until_released(entry, self._wait_s)
         return await self.calls.runtime.call(
-            entry.deployment_id,
+            self._version(entry),
             call,
-            wait_s=self._wait_s,
+            wait_s=wait_s,
             timeout_s=self.settings.inference_timeout_s,
         )
+
+    def _stream(
+        self,
+        entry: Entry,
+        call: Call | Generation,
+        wait_s: float,
+        timeout_s: float | None,
+        keep_alive: bytes,
+    ) -> AsyncGenerator[bytes]:
+        return self.calls.runtime.stream(
+            self._version(entry),
+            call,
+            wait_s=wait_s,
+            timeout_s=timeout_s or self.settings.inference_timeout_s,
+            keep_alive=keep_alive,
+        )
+
+    async def _stream_later(
+        self, entry: Entry, call: Call | Generation, timeout_s: float | None, keep_alive: bytes
+    ) -> AsyncGenerator[bytes]:
+        wait_s = await self.calls.until_released(entry, self._wait_s)
+        async with aclosing(self._stream(entry, call, wait_s, timeout_s, keep_alive)) as parts:
+            async for part in parts:
+                yield part
+
+    def _version(self, entry: Entry) -> str:
+        """What the runtime is to be asked. Raises `ForbiddenError` and `NotFoundError`."""
+        # It may have changed while media were fetched.
+        entry = self.calls.directory.find(entry.deployment_id) or entry
+        pinned = self.request.headers.get(VERSION)
+        if pinned is None and len(entry.callable_versions) < 2:
+            return entry.version_id
+        found = traffic.picked(entry, self._party(entry)) if pinned is None else pinned
+        if pinned is not None:
+            self._check_pinned(entry, pinned)
+        self.version_id = found
+        return found
+
+    def _check_pinned(self, entry: Entry, pinned: str) -> None:
+        if self._caller.scope is not Scope.ACCOUNT:
+            raise ForbiddenError(
+                f"{VERSION} is for keys of the account: this key calls what is live.",
+                code="version_not_allowed",
+            )
+        if pinned not in entry.callable_versions:
+            raise NotFoundError(
+                f"'{entry.model}' has no version {pinned[:64]} that can be called.",
+                code="version_not_found",
+                param=VERSION,
+            )
+
+    def _party(self, entry: Entry) -> str | None:
+        """Whose calls all go to the same version; None: each to any."""
+        key = self._caller.key_id
+        if entry.sticky == traffic.NONE:
+            return None
+        if entry.sticky == traffic.USER:
+            return self._user or key
+        if entry.sticky.startswith(traffic.HEADER):
+            return self.request.headers.get(entry.sticky.removeprefix(traffic.HEADER)) or key
+        return key
 
     @property
     def _wait_s(self) -> float:
@@ -162,7 +259,11 @@ class CallRoute(APIRoute):
         async def call(request: Request) -> Response:
             caller = await authenticate(request)
             prefer = ",".join(request.headers.getlist("prefer"))
-            return await self.endpoint(Calling(request, caller, part_of(request, Calls), prefer))
+            calling = Calling(request, caller, part_of(request, Calls), prefer)
+            response: Response = await self.endpoint(calling)
+            if calling.version_id:
+                response.headers[VERSION] = calling.version_id
+            return response
 
         return call
 

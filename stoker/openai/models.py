@@ -32,7 +32,7 @@ class ModelList(BaseModel):
 
 
 def _model(context: DeploymentContext, entry: Entry) -> Model:
-    stats = context.runtime.stats(entry.deployment_id)
+    stats = context.runtime.stats(entry.version_id)
     return Model(
         id=entry.model,
         created=int(entry.created_at.timestamp()),

@@ -68,11 +68,14 @@ class DeploymentSpec:
     """What a runtime needs to know to run a deployment."""
 
     id: str
+    """What the runtime knows it by: of a version, where a deployment has several."""
     account_id: str
     model: str
     pipeline: str
     source: str
     """Id of the artifact's live upload, or the name of an operator's folder."""
+    deployment_id: str = ""
+    """Whose version it is; nothing: `id` names the deployment itself. See `deployment`."""
     readiness: Readiness = Readiness.COLD
     engine: str = "auto"
     device: str = "auto"
@@ -84,6 +87,11 @@ class DeploymentSpec:
     memory_bytes: int = 0
     """What one replica needs of memory, as far as is known: measured before, or estimated."""
     config: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def deployment(self) -> str:
+        """The id of what is billed, counted and logged: all versions of a deployment alike."""
+        return self.deployment_id or self.id
 
     def runs_like(self, other: "DeploymentSpec") -> bool:
         """Whether replicas of one can serve the other, and need as much memory."""
@@ -215,10 +223,10 @@ class Served:
 class RuntimeListener:
     """Is notified of what happens. Called on the event loop; must not block."""
 
-    def changed(self, deployment_id: str, status: Status, reason: Reason, message: str) -> None:
-        """A deployment's observed state changed."""
+    def changed(self, spec: DeploymentSpec, status: Status, reason: Reason, message: str) -> None:
+        """The observed state of what a specification describes has changed."""
 
-    def loaded(self, deployment_id: str, seconds: float) -> None:
+    def loaded(self, spec: DeploymentSpec, seconds: float) -> None:
         """A replica became ready, so long after it was asked for."""
 
     def served(self, call: Served) -> None:
@@ -239,13 +247,13 @@ class Listeners(RuntimeListener):
     def add(self, *listeners: RuntimeListener) -> None:
         self._listeners += listeners
 
-    def changed(self, deployment_id: str, status: Status, reason: Reason, message: str) -> None:
+    def changed(self, spec: DeploymentSpec, status: Status, reason: Reason, message: str) -> None:
         for listener in self._listeners:
-            listener.changed(deployment_id, status, reason, message)
+            listener.changed(spec, status, reason, message)
 
-    def loaded(self, deployment_id: str, seconds: float) -> None:
+    def loaded(self, spec: DeploymentSpec, seconds: float) -> None:
         for listener in self._listeners:
-            listener.loaded(deployment_id, seconds)
+            listener.loaded(spec, seconds)
 
     def served(self, call: Served) -> None:
         for listener in self._listeners:
@@ -257,7 +265,8 @@ class Listeners(RuntimeListener):
 
 
 class Runtime(Protocol):
-    """Runs deployments. Cancelling the task that awaits `call` cancels the work in the engine.
+    """Runs what specifications describe: the versions of deployments. Cancelling the task that
+    awaits `call` cancels the work in the engine.
 
     Everything is called on the one event loop; what is no coroutine must not block it.
     """
@@ -288,8 +297,13 @@ class Runtime(Protocol):
         """Raises `CapacityError` where a `hot` deployment's memory could not be kept for it."""
         ...
 
-    async def remove(self, deployment_id: str) -> None:
-        """End the deployment's replicas and forget it, its log included; waits for their ends.
+    def check_beside(self, spec: DeploymentSpec, live_id: str) -> None:
+        """Raises `CapacityError` where this cannot be loaded while another one stays."""
+        ...
+
+    async def remove(self, spec_id: str) -> None:
+        """End the replicas of a specification and forget it; waits for their ends. A deployment's
+        log goes with its last one.
 
         Nothing, for one that is not known.
         """
@@ -303,7 +317,7 @@ class Runtime(Protocol):
 
     async def call(
         self,
-        deployment_id: str,
+        spec_id: str,
         call: Call | Generation,
         *,
         wait_s: float,
@@ -322,7 +336,7 @@ class Runtime(Protocol):
 
     def stream(
         self,
-        deployment_id: str,
+        spec_id: str,
         call: Call | Generation,
         *,
         wait_s: float,
@@ -337,12 +351,12 @@ class Runtime(Protocol):
         """
         ...
 
-    def stats(self, deployment_id: str) -> DeploymentStats | None:
-        """The observed state, or None for a deployment that is not known."""
+    def stats(self, spec_id: str) -> DeploymentStats | None:
+        """The observed state, or None for what is not known."""
         ...
 
     def at_work(self, besides: str) -> bool:
-        """Whether calls wait or are worked on, of any deployment but this one."""
+        """Whether calls wait or are worked on, of any specification but this one."""
         ...
 
     async def log_lines(self, deployment_id: str, limit: int) -> list[str]:

@@ -30,6 +30,7 @@ from stoker.server.services import Services, build_services, running
 from stoker.telemetry.endpoints import router as metrics
 from stoker.trials.endpoints import router as trials
 from stoker.usage.endpoints import router as usage
+from stoker.versions.endpoints import router as versions
 from stoker.videos.endpoints import router as videos
 from stoker.web.context import install
 from stoker.web.cors import CrossOrigin
@@ -40,6 +41,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     *CONVENTIONS,
     models,
     deployments,
+    versions,
     checks,
     trials,
     artifacts,

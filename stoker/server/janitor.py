@@ -11,12 +11,13 @@ from stoker.agents import run_service as runs
 from stoker.agents.context import AgentContext
 from stoker.artifacts import completion
 from stoker.artifacts import service as artifacts
+from stoker.deployments import versions
+from stoker.deployments.context import DeploymentContext
 from stoker.files import service as files
 from stoker.keys.keyring import Keyring
 from stoker.store import db
 from stoker.videos import service as videos
 from stoker.web import idempotency
-from stoker.web.context import Platform
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +31,7 @@ have them wait as long.
 class Janitor:
     def __init__(
         self,
-        platform: Platform,
+        platform: DeploymentContext,
         keyring: Keyring,
         agents: AgentContext,
         clock: Callable[[], float] = time.monotonic,
@@ -63,5 +64,6 @@ class Janitor:
             await files.sweep_strays(database, blobs, now)
             await self._platform.runtime.sweep_strays()
             await self._keyring.forget_revoked(now)
+            await versions.forget_old(self._platform)
             await videos.forget_ended(self._platform, now)
             await runs.forget_old(self._agents, now)

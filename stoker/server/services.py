@@ -36,6 +36,7 @@ from stoker.store.blobs import Blobs
 from stoker.store.db import Database
 from stoker.store.secret import ServerSecret
 from stoker.store.tables.agents import Run
+from stoker.store.tables.deployments import DeploymentVersion
 from stoker.store.tables.imports import Import
 from stoker.store.tables.trials import Trial
 from stoker.store.tables.videos import Video
@@ -51,11 +52,14 @@ from stoker.trials.service import Measuring
 from stoker.usage.balances import Credits
 from stoker.usage.counts import Counts
 from stoker.usage.metering import Metering
+from stoker.versions.context import VersionContext
+from stoker.versions.work import Preparing
 from stoker.videos import service as videos
 from stoker.videos.context import VideoContext
 from stoker.web.context import Platform
 
 IMPORTS_AT_ONCE = 4
+VERSIONS_AT_ONCE = 4
 """Of all accounts, which take turns."""
 
 
@@ -73,6 +77,7 @@ class Services:
     calls: Calls
     imports: ImportContext
     deployments: DeploymentContext
+    versions: VersionContext
     checks: CheckContext
     trials: TrialContext
     videos: VideoContext
@@ -84,6 +89,7 @@ class Services:
         resources = (
             self.imports,
             self.deployments,
+            self.versions,
             self.checks,
             self.trials,
             self.videos,
@@ -123,10 +129,27 @@ def build_services(settings: Settings) -> Services:
         ),
         runtime=runtime,
     )
+    deployed = DeploymentContext(
+        **vars(platform),
+        directory=directory,
+        folders=folders,
+        preparing=Runner(
+            database,
+            lease_s=settings.job_lease_s,
+            at_once=VERSIONS_AT_ONCE,
+            share=lambda _: 1,
+        ),
+    )
     keyring = Keyring(database, settings.key_cache_s)
     calls = Calls(**vars(platform), directory=directory, credits=known)
     metrics = Metrics(directory, runtime)
-    kinds = {"video": Video, "agent_run": Run, "trial": Trial, "import": Import}
+    kinds = {
+        "video": Video,
+        "agent_run": Run,
+        "trial": Trial,
+        "import": Import,
+        "version": DeploymentVersion,
+    }
     metrics.add(queue_lengths(database, kinds))
     metrics.add(balances_left(database))
     metrics.add(quotas_used(database, platform.quotas))
@@ -159,7 +182,8 @@ def build_services(settings: Settings) -> Services:
                 share=lambda _: 1,
             ),
         ),
-        deployments=DeploymentContext(**vars(platform), directory=directory, folders=folders),
+        deployments=deployed,
+        versions=VersionContext(**vars(deployed), calls=calls),
         checks=CheckContext(**vars(platform), calls=calls),
         trials=TrialContext(
             **vars(platform),
@@ -169,11 +193,12 @@ def build_services(settings: Settings) -> Services:
         ),
         videos=VideoContext(
             **vars(platform),
+            directory=directory,
             jobs=Runner(
                 database,
                 lease_s=settings.job_lease_s,
                 at_once=settings.jobs_at_once,
-                share=lambda deployment_id: _replicas(runtime, deployment_id),
+                share=lambda deployment_id: _replicas(runtime, directory.live(deployment_id)),
             ),
         ),
         agents=agents.build(platform, calls, keyring, limits),
@@ -181,11 +206,11 @@ def build_services(settings: Settings) -> Services:
     )
 
 
-def _replicas(runtime: Runtime, deployment_id: str) -> int:
+def _replicas(runtime: Runtime, version_id: str) -> int:
     """How many of a deployment's jobs can be worked on at a time: by the replicas that are there,
     and one more, for which another replica is started where there may be one.
     """
-    stats = runtime.stats(deployment_id)
+    stats = runtime.stats(version_id)
     if stats is None:
         return 1
     ready = sum(replica.status is Status.READY for replica in stats.replicas)
@@ -216,7 +241,7 @@ async def running(services: Services) -> AsyncGenerator[None]:
     await services.metering.open()
     await platform.runtime.start(_listeners(services, events))
     await deployments.restore(services.deployments)
-    janitor = Janitor(platform, services.keyring, services.agents)
+    janitor = Janitor(services.deployments, services.keyring, services.agents)
     background = services.background
     background.start("garbage", Garbage().run)
     background.start("janitor", janitor.run)
@@ -225,13 +250,16 @@ async def running(services: Services) -> AsyncGenerator[None]:
     background.start("journal of runs", services.agents.journal.run)
     background.start("videos", lambda: services.videos.jobs.run(videos.Making(services.videos)))
     background.start("imports", lambda: services.imports.jobs.run(Importing(services.imports)))
+    background.start(
+        "versions", lambda: services.versions.preparing.run(Preparing(services.versions))
+    )
     background.start("trials", lambda: services.trials.jobs.run(Measuring(services.trials)))
     background.start("runs", lambda: services.agents.jobs.run(Working(services.agents)))
     try:
         yield
     finally:
         # Jobs are handed back before their replicas end: the next start goes on with them.
-        await background.stop("imports", "videos", "runs", "trials")
+        await background.stop("imports", "videos", "versions", "runs", "trials")
         await platform.runtime.stop()
         await background.stop_all()
         await services.metering.close()

@@ -9,7 +9,14 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from prometheus_client.metrics_core import Metric
 
 from stoker.deployments.directory import Directory
-from stoker.runtime.interface import Reason, Runtime, RuntimeListener, Served, Status
+from stoker.runtime.interface import (
+    DeploymentSpec,
+    Reason,
+    Runtime,
+    RuntimeListener,
+    Served,
+    Status,
+)
 from stoker.telemetry import families
 from stoker.telemetry.tally import Answers, Row, Tally
 
@@ -34,7 +41,6 @@ class Metrics(RuntimeListener):
         self._directory = directory
         self._runtime = runtime
         self._tallies: dict[str, Tally] = {}
-        self._statuses: dict[str, Status] = {}
         self._answers: dict[tuple[str, str], Answers] = {}
         self._sources: list[Source] = []
         self._process = CollectorRegistry()
@@ -45,8 +51,8 @@ class Metrics(RuntimeListener):
         """Register a source of a resource's own metrics."""
         self._sources.append(source)
 
-    def changed(self, deployment_id: str, status: Status, reason: Reason, message: str) -> None:
-        self._statuses[deployment_id] = status
+    def changed(self, spec: DeploymentSpec, status: Status, reason: Reason, message: str) -> None:
+        deployment_id = spec.deployment
         if status is Status.STARTING:
             self._tally(deployment_id)
         elif status is Status.STOPPING and reason not in _NOT_EVICTED:
@@ -56,8 +62,8 @@ class Metrics(RuntimeListener):
         elif reason in _NOT_LOADED:
             self._tally(deployment_id).starts[reason] += 1
 
-    def loaded(self, deployment_id: str, seconds: float) -> None:
-        tally = self._tally(deployment_id)
+    def loaded(self, spec: DeploymentSpec, seconds: float) -> None:
+        tally = self._tally(spec.deployment)
         tally.starts[Reason.LOADED] += 1
         tally.loads.observe(seconds)
 
@@ -104,9 +110,8 @@ class Metrics(RuntimeListener):
         return tally
 
     def _forget_deleted(self) -> None:
-        for known in (self._tallies, self._statuses):
-            for deployment_id in [one for one in known if not self._directory.find(one)]:
-                del known[deployment_id]
+        for deployment_id in [one for one in self._tallies if not self._directory.find(one)]:
+            del self._tallies[deployment_id]
 
     def _rows(self) -> list[Row]:
         self._forget_deleted()
@@ -114,14 +119,12 @@ class Metrics(RuntimeListener):
         rows: list[Row] = []
         for deployment_id, tally in self._tallies.items():
             entry = self._directory.find(deployment_id)
-            stats = self._runtime.stats(deployment_id)
+            stats = self._runtime.stats(entry.version_id) if entry else None
             if entry and stats:
                 mib_ms = held.get(deployment_id, 0)
                 rows.append(Row(entry=entry, tally=tally, stats=stats, held_mib_ms=mib_ms))
         return rows
 
     def _counted_statuses(self) -> Counter[Status]:
-        counted = Counter(self._statuses.values())
-        # A runtime notifies of changes, and every deployment begins as an idle one.
-        counted[Status.IDLE] += len(self._directory) - counted.total()
-        return counted
+        found = (self._runtime.stats(entry.version_id) for entry in self._directory.entries())
+        return Counter(stats.status if stats else Status.IDLE for stats in found)

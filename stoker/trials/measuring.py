@@ -71,6 +71,7 @@ class Way:
         self._spec = replace(
             spec,
             id=new_id(Prefix.DEPLOYMENT),
+            deployment_id="",
             # The first to go where others need the memory.
             readiness=Readiness.COLD,
             min_replicas=0,
@@ -78,7 +79,7 @@ class Way:
             idle_timeout_s=CONVERTED_S,
             max_queue=max(spec.max_queue, AT_ONCE),
         )
-        self._inside = Inside(calls, replace(subject.entry, deployment_id=self._spec.id))
+        self._inside = Inside(calls, subject.entry, self._spec.id)
         self._bodies: list[bytes] = []
 
     async def measured(self) -> tuple[Row, list[bytes]]:

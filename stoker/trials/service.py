@@ -9,6 +9,7 @@ from stoker.deployments import estimates
 from stoker.deployments import service as deployments
 from stoker.deployments.directory import Entry
 from stoker.deployments.estimates import SourceFolder
+from stoker.deployments.specs import spec_of
 from stoker.errors import (
     ConflictError,
     NotFoundError,
@@ -206,9 +207,6 @@ async def _spec(
     session: Session, deployment: Deployment, way: Candidate, folder: SourceFolder | None
 ) -> DeploymentSpec:
     """Of the deployment, run this way."""
-    changed = Deployment(
-        **{column.key: getattr(deployment, column.key) for column in Deployment.__table__.columns}
-        | way.applied(deployment)
-    )
+    changed = deployments.applied(deployment, way.applied(deployment))
     changed.memory_bytes = await estimates.again(session, changed, folder)
-    return deployments.spec_of(changed)
+    return spec_of(changed)

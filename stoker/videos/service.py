@@ -230,7 +230,7 @@ class Making:
             single=True,
         )
         content = await context.runtime.call(
-            row.deployment_id,
+            context.directory.live(row.deployment_id),
             call,
             wait_s=settings.load_timeout_s,
             timeout_s=settings.job_timeout_s,

@@ -23,7 +23,7 @@ from tests.artifacts.support import (
 )
 from tests.cli.support import Cli
 from tests.conftest import WITHOUT_MODELS, running
-from tests.deployments.support import TEXT, TOKENS
+from tests.deployments.support import TEXT, TOKENS, bert
 from tests.support.deploying import deploy
 from tests.support.model_hub import Misbehaviour, ModelHub, model_hub
 from tests.support.server import Server
@@ -498,6 +498,28 @@ class TestCommand:
         assert cli.run("artifacts", "import", REPO).returncode == 1
         artifact = cli.json("artifacts", "import", REPO, "--token-from", "HF_TOKEN")
         assert artifact["status"] == "ready"
+
+    def test_updates(self, importer: Server, hub: ModelHub) -> None:
+        cli = cli_of(importer)
+        first = cli.json("artifacts", "import", REPO)
+        made = cli.json("deploy", "followed", first["id"])
+        unchanged = cli.json("artifacts", "update", first["id"])
+        assert (unchanged["is_newer"], unchanged["versions"]) == (False, [])
+        assert unchanged["artifact"]["id"] == first["id"]
+        commit = hub.put(REPO, bert())
+        updated = cli.json("artifacts", "update", first["id"])
+        assert updated["artifact"]["origin"]["commit"] == commit
+        (version,) = updated["versions"]
+        assert (version["number"], version["status"]) == (2, "live")
+        assert version["note"] == f"commit {commit}"
+        shown = cli.json("deployments", "show", "followed")
+        assert (shown["id"], shown["artifact_id"]) == (made["id"], updated["artifact"]["id"])
+        # What there was is the way back.
+        assert cli.json("versions", "rollback", "followed")["artifact_id"] == first["id"]
+        assert [one["id"] for one in cli.json("artifacts", "list")] == [
+            updated["artifact"]["id"],
+            first["id"],
+        ]
 
     def test_cancels(self, importer: Server, client: httpx.Client, hub: ModelHub) -> None:
         hub.pace_s = 0.2

@@ -187,6 +187,19 @@ def manage(client: httpx.Client, operator: httpx.Client) -> None:
     good(client.get("/v1/deployments"))
     good(client.get(deployment))
     good(client.patch(deployment, json={"max_queue": 7}))
+    versions = f"{deployment}/versions"
+    newer = f"{versions}/{good(client.post(versions, json={'dtype': 'float32'}))['id']}"
+    deadline = time.monotonic() + 120
+    while good(client.get(newer))["status"] != "live":
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert [one["number"] for one in good(client.get(versions))["data"]] == [2, 1]
+    good(client.post(f"{deployment}/rollback", json={}))
+    good(client.post(f"{newer}/promote"))
+    share = good(client.get(newer))["id"]
+    good(client.put(f"{deployment}/traffic", json={"weights": {share: 100}}))
+    first = good(client.get(versions))["data"][1]["id"]
+    good(client.delete(f"{versions}/{first}"))
     one = {"name": "a name", "request": {"inputs": "Clara"}, "expect": {"contains": "C"}}
     good(client.put(f"{deployment}/checks", json={"checks": [one]}))
     assert good(client.post(f"{deployment}/checks/run"))["results"]

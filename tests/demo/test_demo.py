@@ -181,6 +181,15 @@ class TestReadme:
         (block,) = (one for one in blocks if "stoker check tiny-ner" in one)
         assert shell(f"{block}rm checks.json").count("passed") == 4
 
+    def test_versions_of_the_guide(self, shell: Any) -> None:
+        guide = (ROOT / "docs" / "guide.md").read_text()
+        blocks = re.findall(r"```sh\n(.*?)```", guide, re.DOTALL)
+        (block,) = (one for one in blocks if "stoker versions add tiny-ner" in one)
+        listed = shell(block)
+        assert "half the memory" in listed
+        assert "retired" in listed
+        shell("stoker deployments set tiny-ner --dtype auto --engine auto")
+
     def test_chat(self, shell: Any) -> None:
         block = next(one for one in self.blocks("sh") if "stoker chat" in one)
         assert shell(block) == "The capital of France is Paris.\n"

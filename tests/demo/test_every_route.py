@@ -89,6 +89,7 @@ def accounts(operator: Cli) -> Cli:
 def imports(team: Cli, hub: ModelHub) -> None:
     artifact = team.json("artifacts", "import", HUB_MODEL)
     assert (artifact["status"], artifact["origin"]["repo_id"]) == ("ready", HUB_MODEL)
+    assert not team.json("artifacts", "update", artifact["id"])["is_newer"]
     # One that takes so long that it can be cancelled.
     with mock.patch.object(hub, "pace_s", 0.5):
         begun = {"repo_id": HUB_MODEL}
@@ -162,6 +163,21 @@ def deployments(team: Cli, model: str, folder: Path) -> None:
     checks.write_text(json.dumps([one]))
     assert team.json("check", model, "--put", str(checks))["is_passed"]
     assert team.json("check", model, "--show")["checks"] == [one]
+
+    numbers = [one["number"] for one in team.json("versions", "list", model)]
+    added = team.json("versions", "add", model, "--dtype", "float32", "--note", "for a look")
+    assert (added["status"], added["number"]) == ("live", numbers[0] + 1)
+    back = team.json("versions", "rollback", model)
+    assert (back["status"], back["number"]) == ("live", numbers[0])
+    promoted = team.json("versions", "promote", model, str(added["number"]))
+    assert promoted["id"] == added["id"]
+    shares = (f"{numbers[0]}=30", f"{added['number']}=70")
+    directed = team.json("versions", "traffic", model, *shares, "--sticky", "key")
+    assert directed["traffic"]["weights"] == {back["id"]: 30, added["id"]: 70}
+    team.json("versions", "traffic", model, f"{added['id']}=100")
+    assert team.run("versions", "traffic", model, "1:100").returncode == 2
+    assert team.json("versions", "show", model, added["id"])["is_loaded"]
+    assert team.json("versions", "delete", model, str(numbers[-1]), "--yes")["deleted"]
 
     assert model in [one["id"] for one in team.json("models")]
     assert team.json("call", model, "Clara")

@@ -34,6 +34,9 @@ MADE = ("/v1/files", "/v1/videos")
 """Below these, it reaches what its deployments made."""
 BODIES = {
     "/v1/deployments/{deployment_id}/checks": {"checks": []},
+    "/v1/deployments/{deployment_id}/versions": {"dtype": "float32"},
+    "/v1/deployments/{deployment_id}/rollback": {},
+    "/v1/deployments/{deployment_id}/traffic": {"weights": {"ver_1": 100}},
     "/v1/model-artifacts/{artifact_id}/imports": {"repo_id": "org/name"},
     "/v1/agent/{agent_id}/runs": {"input": "hello"},
     "/v1/agent/{agent_id}/runs/{run_id}/tool-outputs": {

@@ -6,6 +6,7 @@ from stoker.web.principal import Principal, Scope
 def entry(identifier: str, model: str = "m") -> Entry:
     return Entry(
         deployment_id=identifier,
+        version_id=f"ver_{identifier}",
         account_id="acct_1",
         model=model,
         pipeline="fill-mask",

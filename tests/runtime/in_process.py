@@ -8,8 +8,9 @@ import asyncio
 import itertools
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from stoker.config import Settings
 from stoker.errors import ConflictError, InvalidRequestError, NotFoundError
@@ -22,6 +23,7 @@ from stoker.runtime.interface import (
     Listeners,
     ModelLocator,
     OnProgress,
+    Readiness,
     Reason,
     ReplicaStats,
     RuntimeListener,
@@ -81,12 +83,17 @@ class InProcessRuntime:
             self._end_later(one, Reason.CHANGED)
         elif one.status is Status.STOPPED:
             self._observe(one, Status.IDLE, Reason.CREATED, "Waiting for its first request.")
+        if running and spec.readiness is Readiness.WARM:
+            self._later(self._load_now(one))
 
     def check_fits(self, spec: DeploymentSpec) -> None:
         """There is no budget of memory."""
 
-    async def remove(self, deployment_id: str) -> None:
-        if one := self._deployments.pop(deployment_id, None):
+    def check_beside(self, spec: DeploymentSpec, live_id: str) -> None:
+        """Nor for two."""
+
+    async def remove(self, spec_id: str) -> None:
+        if one := self._deployments.pop(spec_id, None):
             one.running = False
             await self._end(one, Reason.STOPPED_BY_USER)
 
@@ -95,14 +102,14 @@ class InProcessRuntime:
 
     async def call(
         self,
-        deployment_id: str,
+        spec_id: str,
         call: Call | Generation,
         *,
         wait_s: float,
         timeout_s: float,
         on_progress: OnProgress | None = None,
     ) -> bytes:
-        one = self._deployments.get(deployment_id)
+        one = self._deployments.get(spec_id)
         if one is None:
             raise NotFoundError("Deployment not found", code="deployment_not_found")
         if isinstance(call, Generation):
@@ -119,7 +126,7 @@ class InProcessRuntime:
         self._listeners.served(
             Served(
                 account_id=one.spec.account_id,
-                deployment_id=one.spec.id,
+                deployment_id=one.spec.deployment,
                 model=one.spec.model,
                 outcome=outcome,
                 waited_s=given - begun,
@@ -133,20 +140,20 @@ class InProcessRuntime:
 
     async def stream(
         self,
-        deployment_id: str,
+        spec_id: str,
         call: Call | Generation,
         *,
         wait_s: float,
         timeout_s: float,
         keep_alive: bytes = KEEP_ALIVE,
     ) -> AsyncGenerator[bytes]:
-        yield await self.call(deployment_id, call, wait_s=wait_s, timeout_s=timeout_s)
+        yield await self.call(spec_id, call, wait_s=wait_s, timeout_s=timeout_s)
 
     def at_work(self, besides: str) -> bool:
         return any(one.calls and one.spec.id != besides for one in self._deployments.values())
 
-    def stats(self, deployment_id: str) -> DeploymentStats | None:
-        one = self._deployments.get(deployment_id)
+    def stats(self, spec_id: str) -> DeploymentStats | None:
+        one = self._deployments.get(spec_id)
         if one is None:
             return None
         replica = ReplicaStats(
@@ -167,8 +174,8 @@ class InProcessRuntime:
         )
 
     async def log_lines(self, deployment_id: str, limit: int) -> list[str]:
-        one = self._deployments.get(deployment_id)
-        return list(one.lines)[-limit:] if one else []
+        found = [one for one in self._deployments.values() if one.spec.deployment == deployment_id]
+        return [line for one in found for line in one.lines][-limit:]
 
     def why_not_ready(self) -> str | None:
         return None
@@ -192,16 +199,24 @@ class InProcessRuntime:
             self.meter.begin(
                 one.replica_id,
                 account_id=one.spec.account_id,
-                deployment_id=one.spec.id,
+                deployment_id=one.spec.deployment,
                 model=one.spec.model,
                 memory_bytes=one.spec.memory_bytes,
             )
-            self._listeners.loaded(one.spec.id, time.monotonic() - asked)
+            self._listeners.loaded(one.spec, time.monotonic() - asked)
             self._observe(one, Status.READY, Reason.LOADED, "Ready.")
         return one.model
 
+    async def _load_now(self, one: _Deployment) -> None:
+        async with one.lock:
+            if one.running:
+                await self._loaded(one)
+
     def _end_later(self, one: _Deployment, reason: Reason) -> None:
-        task = asyncio.create_task(self._end(one, reason))
+        self._later(self._end(one, reason))
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
@@ -216,7 +231,7 @@ class InProcessRuntime:
 
     def _observe(self, one: _Deployment, status: Status, reason: Reason, message: str) -> None:
         one.status, one.reason, one.message = status, reason, message
-        self._listeners.changed(one.spec.id, status, reason, message)
+        self._listeners.changed(one.spec, status, reason, message)
 
 
 def _answer(model: Local, call: Call) -> tuple[str, bytes | InvalidRequestError]:

@@ -145,7 +145,7 @@ class ForkingLauncher:
                 pipeline=spec.pipeline,
                 model_dir=str(folder),
                 address=self._cells.address(replica_id),
-                log_path=str(self._logs.path(spec.id)),
+                log_path=str(self._logs.path(spec.deployment)),
                 flight_path=str(self._cells.flight_path(replica_id)),
                 engine=spec.engine,
                 device=spec.device,
@@ -196,12 +196,12 @@ class ForkingLauncher:
         compiled.mkdir(parents=True, exist_ok=True)
         return msgspec.structs.replace(found, compiled_dir=str(compiled))
 
-    def compiled_folder(self, deployment_id: str) -> Path:
-        """Where a deployment's replicas keep what their engine compiles for a GPU."""
-        return self._compiled / deployment_id
+    def compiled_folder(self, spec_id: str) -> Path:
+        """Where the replicas of a specification keep what their engine compiles for a GPU."""
+        return self._compiled / spec_id
 
-    def compiled_deployments(self) -> set[str]:
-        """Those that have such a folder."""
+    def compiled(self) -> set[str]:
+        """The specifications that have such a folder."""
         return {folder.name for folder in self._compiled.glob("*")}
 
     @property

@@ -73,7 +73,7 @@ class Processes:
         self._meter.begin(
             resident.replica.id,
             account_id=spec.account_id,
-            deployment_id=spec.id,
+            deployment_id=spec.deployment,
             model=spec.model,
             memory_bytes=spec.memory_bytes,
         )

@@ -164,9 +164,15 @@ class LocalRuntime:
             is_alone = all(pool.spec.account_id == spec.account_id for pool in self._pools)
             self._sizing.check_fits(spec, is_alone=is_alone)
 
-    async def remove(self, deployment_id: str) -> None:
-        self._sizing.forget(deployment_id)
-        if pool := self._pools.pop(deployment_id):
+    def check_beside(self, spec: DeploymentSpec, live_id: str) -> None:
+        if live := self._pools.get(live_id):
+            self._sizing.check_beside(spec, live.spec)
+
+    async def remove(self, spec_id: str) -> None:
+        self._sizing.forget(spec_id)
+        deployment_id = spec_id
+        if pool := self._pools.pop(spec_id):
+            deployment_id = pool.spec.deployment
             pool.stop(Reason.STOPPED_BY_USER)
             await self._processes.wait_gone(self._limits.stop_grace_s, pool)
             source = pool.spec.source
@@ -174,45 +180,49 @@ class LocalRuntime:
                 self._conversions.forget(source)
                 self._preparations.forget(source)
                 self._launcher.forget(source)
-        self._meter.forget(deployment_id)
-        await self._remove_files(deployment_id)
+        await self._remove_compiled(spec_id)
+        if all(other.spec.deployment != deployment_id for other in self._pools):
+            self._meter.forget(deployment_id)
+            self._logs.remove(deployment_id)
 
     async def sweep_strays(self) -> None:
-        found = await asyncio.to_thread(self._logs.deployments)
-        found |= await asyncio.to_thread(self._launcher.compiled_deployments)
-        for deployment_id in found - {pool.spec.id for pool in self._pools}:
-            await self._remove_files(deployment_id)
+        logs = await asyncio.to_thread(self._logs.deployments)
+        for deployment_id in logs - {pool.spec.deployment for pool in self._pools}:
+            self._logs.remove(deployment_id)
+        compiled = await asyncio.to_thread(self._launcher.compiled)
+        for spec_id in compiled - {pool.spec.id for pool in self._pools}:
+            await self._remove_compiled(spec_id)
 
     # --- calls ---
 
     async def call(
         self,
-        deployment_id: str,
+        spec_id: str,
         call: Call | Generation,
         *,
         wait_s: float,
         timeout_s: float,
         on_progress: OnProgress | None = None,
     ) -> bytes:
-        pool = self._pools.find(deployment_id)
+        pool = self._pools.find(spec_id)
         return await pool.call(call, wait_s=wait_s, timeout_s=timeout_s, on_progress=on_progress)
 
     def stream(
         self,
-        deployment_id: str,
+        spec_id: str,
         call: Call | Generation,
         *,
         wait_s: float,
         timeout_s: float,
         keep_alive: bytes = KEEP_ALIVE,
     ) -> AsyncGenerator[bytes]:
-        pool = self._pools.find(deployment_id)
+        pool = self._pools.find(spec_id)
         return pool.stream(call, wait_s=wait_s, timeout_s=timeout_s, keep_alive=keep_alive)
 
     # --- what is observed ---
 
-    def stats(self, deployment_id: str) -> DeploymentStats | None:
-        pool = self._pools.get(deployment_id)
+    def stats(self, spec_id: str) -> DeploymentStats | None:
+        pool = self._pools.get(spec_id)
         return pool.stats() if pool else None
 
     def at_work(self, besides: str) -> bool:
@@ -264,7 +274,7 @@ class LocalRuntime:
 
     def _cut_logs(self) -> None:
         """Of all who write now."""
-        written = {self._logs.path(one.spec.id) for one in self._residents.values()}
+        written = {self._logs.path(one.spec.deployment) for one in self._residents.values()}
         long = [
             path
             for path in (*written, self._logs.host, self._logs.conversions)
@@ -283,8 +293,8 @@ class LocalRuntime:
             except OSError:
                 log.exception("a log could not be cut; it is tried again")
 
-    def _quarantine(self, deployment_id: str, message: str) -> None:
-        if pool := self._pools.get(deployment_id):
+    def _quarantine(self, spec_id: str, message: str) -> None:
+        if pool := self._pools.get(spec_id):
             pool.add_event(Reason.ENGINE_SET_ASIDE, message)
 
     def _exited(self, process_id: str, status: int) -> None:
@@ -292,9 +302,8 @@ class LocalRuntime:
         self._processes.exited(process_id, status)
         self._conversions.exited(process_id, status)
 
-    async def _remove_files(self, deployment_id: str) -> None:
-        self._logs.remove(deployment_id)
-        compiled = self._launcher.compiled_folder(deployment_id)
+    async def _remove_compiled(self, spec_id: str) -> None:
+        compiled = self._launcher.compiled_folder(spec_id)
         await asyncio.to_thread(shutil.rmtree, compiled, ignore_errors=True)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":

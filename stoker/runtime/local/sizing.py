@@ -3,10 +3,12 @@
 from dataclasses import replace
 
 from stoker.config import MIB
+from stoker.errors import CapacityError
 from stoker.runtime.interface import DeploymentSpec, Readiness, RuntimeListener
 from stoker.runtime.local.memory import Memory
 from stoker.runtime.local.residents import Resident
 from stoker.runtime.metering import Meter
+from stoker.runtime.pool.amounts import in_words
 from stoker.runtime.pool.deployment_pool import DeploymentPool
 
 HEADROOM = 1.1
@@ -51,6 +53,24 @@ class Sizing:
         """
         if spec.readiness is Readiness.HOT:
             self._memory.check_hot(spec.id, _reserved(spec), spec.account_id, is_alone=is_alone)
+
+    def check_beside(self, spec: DeploymentSpec, live: DeploymentSpec) -> None:
+        """Raises `CapacityError` where a version cannot be loaded while the live one stays so."""
+        spec = self.with_memory(spec, None)
+        own, other = _reserved(spec), _reserved(live)
+        # What is kept for a hot one is counted by the memory itself.
+        taken = 0 if live.readiness is Readiness.HOT else other
+        try:
+            self._memory.check(spec.id, own + taken, spec.account_id)
+        except CapacityError as error:
+            raise CapacityError(
+                f"The version needs about {in_words(own)} of memory and cannot be loaded beside "
+                f"the live one, which needs {in_words(other)}: all models together may take "
+                f"{in_words(self._memory.total)}. With the strategy 'in_place', the live one makes "
+                "room for it first.",
+                code="insufficient_memory",
+                retry_after_s=60,
+            ) from error
 
     def forget(self, deployment_id: str) -> None:
         self._measured.pop(deployment_id, None)

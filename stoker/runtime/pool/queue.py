@@ -28,7 +28,7 @@ class Record:
         given = now if self.given is None else self.given
         return Served(
             account_id=spec.account_id,
-            deployment_id=spec.id,
+            deployment_id=spec.deployment,
             model=spec.model,
             outcome=self.outcome,
             waited_s=given - self.begun,

@@ -91,7 +91,7 @@ class Starts:
             log.exception("a replica could not be started")
             self.failed(Reason.LOAD_FAILED, LoadError("a replica could not be started."))
         if replica:
-            state.listener.loaded(state.spec.id, state.clock() - asked)
+            state.listener.loaded(state.spec, state.clock() - asked)
             self._loaded(replica)
         elif not state.backoff.problem:
             state.notify(start.reason, "Nobody waits for it any more.")

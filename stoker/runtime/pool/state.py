@@ -107,8 +107,8 @@ class State:
 
     def add_event(self, reason: Reason, message: str) -> None:
         """Notify the listener of what changes no status and is worth an event."""
-        log.info("deployment event", extra={"deployment": self.spec.id, "reason": reason})
-        self.listener.changed(self.spec.id, self.status, reason, message)
+        log.info("deployment event", extra={"deployment": self.spec.deployment, "reason": reason})
+        self.listener.changed(self.spec, self.status, reason, message)
 
     def notify(self, reason: Reason, message: str) -> None:
         """Notify the listener where the status has changed, and of every failure."""
@@ -117,9 +117,9 @@ class State:
             self._notified, self.reason, self.message = status, reason, message
             log.info(
                 "deployment changed",
-                extra={"deployment": self.spec.id, "status": status, "reason": reason},
+                extra={"deployment": self.spec.deployment, "status": status, "reason": reason},
             )
-            self.listener.changed(self.spec.id, status, reason, message)
+            self.listener.changed(self.spec, status, reason, message)
 
     def replica_stopped(self) -> None:
         """A draining replica has ended. The reason of a failed deployment stays as it is."""

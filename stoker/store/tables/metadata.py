@@ -5,7 +5,7 @@ from stoker.store.tables.accounts import Account
 from stoker.store.tables.agents import Agent, Run, RunEvent
 from stoker.store.tables.artifacts import Artifact, Upload, UploadFile, UploadPart
 from stoker.store.tables.checks import DeploymentChecks
-from stoker.store.tables.deployments import Deployment, DeploymentEvent
+from stoker.store.tables.deployments import Deployment, DeploymentEvent, DeploymentVersion
 from stoker.store.tables.files import File
 from stoker.store.tables.idempotency import IdempotencyRecord
 from stoker.store.tables.imports import Import
@@ -23,6 +23,7 @@ TABLES: tuple[type[Base], ...] = (
     Deployment,
     DeploymentChecks,
     DeploymentEvent,
+    DeploymentVersion,
     File,
     Holding,
     IdempotencyRecord,

@@ -130,7 +130,7 @@ class Recorder(RuntimeListener):
         self.changes: list[tuple[Status, Reason]] = []
         self.calls: list[Served] = []
 
-    def changed(self, deployment_id: str, status: Status, reason: Reason, message: str) -> None:
+    def changed(self, spec: DeploymentSpec, status: Status, reason: Reason, message: str) -> None:
         self.changes.append((status, reason))
 
     def served(self, call: Served) -> None:

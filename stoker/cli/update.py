@@ -1,0 +1,65 @@
+"""`stoker artifacts update`: a hub's newer commit behind the model ids that have an older one."""
+
+from typing import Annotated
+
+import typer
+
+from stoker.cli import output
+from stoker.cli.context import client
+from stoker.cli.deployments import DEPLOYMENTS
+from stoker.cli.imports import Reference, import_newer, token_from
+from stoker.cli.output import AsJson
+from stoker.cli.versions import settled
+from stoker.client.client import JsonObject, quoted
+from stoker.client.errors import CliError
+from stoker.client.upload_session import ARTIFACTS
+
+
+def update(
+    ctx: typer.Context,
+    artifact_id: Annotated[
+        str, typer.Argument(metavar="ID", help="An artifact that was imported (art_…).")
+    ],
+    *,
+    revision: Annotated[
+        str | None, typer.Option(help="Another one than it was imported from.")
+    ] = None,
+    gguf: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of several GGUF files the one to take.")
+    ] = None,
+    token_variable: Annotated[
+        str | None,
+        typer.Option(
+            "--token-from",
+            metavar="VARIABLE",
+            help="The environment variable with a token for the hub, as in HF_TOKEN.",
+        ),
+    ] = None,
+    note: Annotated[str, typer.Option(help="Of the versions, for people.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Import what a hub has now, and make it a version of each deployment that runs this artifact.
+
+    It is an artifact of its own, and takes over where it was found right.
+    """
+    server = client(ctx)
+    artifact = server.get(f"{ARTIFACTS}/{quoted(artifact_id)}")
+    origin = artifact["origin"]
+    if origin is None:
+        raise CliError(f"{artifact_id} was not imported.", hint="Push its new files instead.")
+    reference = Reference(origin["repo_id"], revision or origin["revision"])
+    users = [one for one in server.pages(DEPLOYMENTS) if one["artifact_id"] == artifact_id]
+    newer = import_newer(server, reference, artifact, token=token_from(token_variable), gguf=gguf)
+    made: list[JsonObject] = []
+    if newer is None:
+        output.say(f"{reference.repo_id} has nothing newer than {origin['commit'][:12]}.")
+    else:
+        wish = {"artifact_id": newer["id"], "note": note or f"commit {newer['origin']['commit']}"}
+        for one in users:
+            path = f"{DEPLOYMENTS}/{quoted(one['id'])}/versions"
+            version = settled(server, path, server.create(path, wish))
+            output.say(f"{one['model']}: version {version['number']} is {version['status']}.")
+            made.append(version)
+    found = newer or artifact
+    answer = {"artifact": found, "is_newer": newer is not None, "versions": made}
+    output.show_done(answer, f"{found['id']} is the newest.", as_json=as_json)

@@ -1,0 +1,78 @@
+"""What the runtime and the directory are told of a deployment and its versions."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from stoker.deployments.directory import Entry, Share
+from stoker.deployments.folders import FOLDER
+from stoker.runtime.interface import DeploymentSpec, Readiness
+from stoker.store.tables.deployments import (
+    Deployment,
+    DeploymentVersion,
+    Variant,
+    VersionStatus,
+)
+
+CALLABLE = (VersionStatus.LIVE, VersionStatus.READY, VersionStatus.RETIRED)
+"""Versions that were found right."""
+
+
+def source_of(row: Variant) -> str:
+    """As `DeploymentSpec` names it."""
+    return row.upload_id or f"{FOLDER}{row.source}"
+
+
+def spec_of(row: Deployment, version: DeploymentVersion | None = None) -> DeploymentSpec:
+    """Of a deployment's live version, or of another as if it were."""
+    runs: Deployment | DeploymentVersion = version or row
+    return DeploymentSpec(
+        id=version.id if version else row.live_version_id,
+        deployment_id=row.id,
+        account_id=row.account_id,
+        model=row.model,
+        pipeline=row.pipeline,
+        source=source_of(runs),
+        readiness=Readiness(row.readiness),
+        engine=runs.engine,
+        device=runs.device,
+        dtype=runs.dtype,
+        min_replicas=row.min_replicas,
+        max_replicas=row.max_replicas,
+        idle_timeout_s=row.idle_timeout_s,
+        max_queue=row.max_queue,
+        memory_bytes=runs.memory_bytes or 0,
+        config=runs.config,
+    )
+
+
+def prepared_spec(row: Deployment, version: DeploymentVersion) -> DeploymentSpec:
+    """Of a version that is about to take over: loaded as far as it will have to be, with no memory
+    reserved for it."""
+    return replace(spec_of(row, version), readiness=Readiness.WARM)
+
+
+def kept_spec(row: Deployment, version: DeploymentVersion) -> DeploymentSpec:
+    """Of one that is not live: it stays loaded for a while, where memory allows."""
+    return replace(
+        spec_of(row, version),
+        readiness=Readiness.COLD,
+        min_replicas=0,
+        idle_timeout_s=row.keep_s,
+    )
+
+
+def entry_of(row: Deployment, versions: Sequence[DeploymentVersion]) -> Entry:
+    traffic = row.traffic or {}
+    return Entry(
+        deployment_id=row.id,
+        version_id=row.live_version_id,
+        account_id=row.account_id,
+        model=row.model,
+        pipeline=row.pipeline,
+        readiness=row.readiness,
+        source=source_of(row),
+        created_at=row.created_at,
+        callable_versions=frozenset(one.id for one in versions if one.state in CALLABLE),
+        shares=tuple(Share(*one) for one in sorted(traffic.get("weights", {}).items())),
+        sticky=traffic.get("sticky", "none"),
+    )

@@ -1,0 +1,200 @@
+"""The versions of a deployment: which there are, and which one is live."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import select, update
+
+from stoker.deployments.context import DeploymentContext
+from stoker.deployments.specs import (
+    CALLABLE,
+    entry_of,
+    kept_spec,
+    source_of,
+    spec_of,
+)
+from stoker.errors import ConflictError, NotFoundError
+from stoker.ids import Prefix, new_id
+from stoker.runtime.interface import DeploymentSpec
+from stoker.store import db
+from stoker.store.db import Session
+from stoker.store.tables.deployments import (
+    VARIANT,
+    Deployment,
+    DeploymentVersion,
+    Desired,
+    Variant,
+    VersionStatus,
+)
+from stoker.store.tables.jobs import JobStatus
+
+KEPT = 50
+"""Of a deployment: older ones that are over are forgotten by and by."""
+MOST = 100
+_OVER = (VersionStatus.RETIRED.value, VersionStatus.FAILED.value)
+
+log = logging.getLogger(__name__)
+
+
+async def all_of(session: Session, deployment_id: str) -> Sequence[DeploymentVersion]:
+    """By their numbers."""
+    statement = select(DeploymentVersion).where(DeploymentVersion.deployment_id == deployment_id)
+    return (await session.scalars(statement.order_by(DeploymentVersion.number))).all()
+
+
+async def get(session: Session, deployment_id: str, version_id: str) -> DeploymentVersion:
+    found = await session.get(DeploymentVersion, version_id)
+    if found is None or found.deployment_id != deployment_id:
+        raise NotFoundError("Version not found", code="version_not_found")
+    return found
+
+
+async def add(
+    session: Session,
+    row: Deployment,
+    variant: Variant,
+    *,
+    note: str = "",
+    promote: str = "when_ready",
+    strategy: str = "beside",
+    is_live: bool = False,
+) -> DeploymentVersion:
+    """A new version of a deployment that the transaction has locked.
+
+    Args:
+        variant: what it has of it.
+        is_live: it is the first one, or there is nothing that it would have to be proven beside;
+            else its job is to be woken for after the commit.
+    """
+    others = await all_of(session, row.id)
+    if len(others) >= MOST:
+        raise ConflictError(
+            f"The deployment has {MOST} versions: delete some.", code="too_many_versions"
+        )
+    version = DeploymentVersion(
+        **{name: getattr(variant, name) for name in VARIANT},
+        id=new_id(Prefix.VERSION),
+        account_id=row.account_id,
+        deployment_id=row.id,
+        number=others[-1].number + 1 if others else 1,
+        state=VersionStatus.PREPARING.value,
+        reason="",
+        message="",
+        note=note,
+        promote=promote,
+        strategy=strategy,
+        status=JobStatus.QUEUED.value,
+        progress=0.0,
+        tries=0,
+        losses=0,
+        created_at=db.now(),
+    )
+    session.add(version)
+    if is_live:
+        version.status, version.progress = JobStatus.COMPLETED.value, 1.0
+        version.completed_at = version.created_at
+        await take_over(session, row, version)
+    await session.flush()
+    return version
+
+
+async def take_over(session: Session, row: Deployment, version: DeploymentVersion) -> None:
+    """Make a version the live one. It is to be published."""
+    now = db.now()
+    for other in await all_of(session, row.id):
+        if other.id != version.id and other.state == VersionStatus.LIVE:
+            other.state, other.retired_at = VersionStatus.RETIRED.value, now
+    version.state, version.promoted_at = VersionStatus.LIVE.value, now
+    version.reason = version.message = ""
+    row.live_version_id, row.traffic, row.updated_at = version.id, None, now
+    for name in VARIANT:
+        setattr(row, name, getattr(version, name))
+
+
+async def remove(session: Session, context: DeploymentContext, version: DeploymentVersion) -> None:
+    """Forget one that is not live; `end` is to be called once it is committed."""
+    if version.state == VersionStatus.LIVE:
+        raise ConflictError(
+            "The version is live: let another one take over first.", code="version_live"
+        )
+    await session.delete(version)
+    session.after_commit(lambda: context.preparing.cancel(version.id))
+
+
+async def end(context: DeploymentContext, removed: Sequence[DeploymentVersion]) -> None:
+    """Clear up after versions that were removed; waits for the end of their replicas."""
+    for one in removed:
+        await context.runtime.remove(one.id)
+    async with context.database.reading() as session:
+        left = await _sources(session)
+    for source in {source_of(one) for one in removed} - left:
+        await context.folders.drop(source)
+
+
+async def publish(session: Session, context: DeploymentContext, row: Deployment) -> None:
+    """Once committed, let the directory and the runtime know."""
+    await session.flush()
+    versions = await all_of(session, row.id)
+    session.after_commit(lambda: tell(context, row, versions))
+
+
+def tell(
+    context: DeploymentContext, row: Deployment, versions: Sequence[DeploymentVersion]
+) -> None:
+    """Let the directory and the runtime know of a deployment."""
+    context.directory.put(entry_of(row, versions))
+    running = row.desired == Desired.RUNNING
+    # The live one last: what was kept for its predecessor is free by then.
+    for one in sorted(versions, key=lambda one: one.id == row.live_version_id):
+        if one.state in CALLABLE:
+            spec = spec_of(row, one) if one.state == VersionStatus.LIVE else kept_spec(row, one)
+            context.runtime.apply(spec, running=running)
+
+
+async def forget_old(context: DeploymentContext) -> None:
+    """Of deployments that have many versions."""
+    async with context.database.transaction() as session:
+        removed: list[DeploymentVersion] = []
+        for found in (await everything(session)).values():
+            over = [one for one in found if one.state in _OVER]
+            removed += over[: max(0, len(found) - KEPT)]
+        for one in removed:
+            await remove(session, context, one)
+    if removed:
+        await end(context, removed)
+
+
+async def everything(session: Session) -> dict[str, list[DeploymentVersion]]:
+    """Of all deployments, by their ids and numbers."""
+    found: dict[str, list[DeploymentVersion]] = {}
+    for one in await session.scalars(select(DeploymentVersion).order_by(DeploymentVersion.number)):
+        found.setdefault(one.deployment_id, []).append(one)
+    return found
+
+
+async def keep_links(session: Session, context: DeploymentContext) -> None:
+    """Remove the links to files that no version has any more."""
+    await context.folders.keep_only(await _sources(session))
+
+
+async def weighed(session: Session, spec: DeploymentSpec) -> None:
+    """Keep what one replica was found to need, unless it is to run in another way by now."""
+    values: dict[str, Any] = {"memory_bytes": spec.memory_bytes, "is_measured": True}
+    ids = (DeploymentVersion.id, Deployment.live_version_id)
+    for table, key in zip((DeploymentVersion, Deployment), ids, strict=True):
+        await session.execute(
+            update(table)
+            .where(
+                key == spec.id,
+                table.engine == spec.engine,
+                table.device == spec.device,
+                table.dtype == spec.dtype,
+            )
+            .values(values)
+        )
+
+
+async def _sources(session: Session) -> set[str]:
+    """Of all versions, as specifications name them."""
+    return {source_of(one) for one in await session.scalars(select(DeploymentVersion))}

@@ -1,0 +1,14 @@
+from dataclasses import dataclass
+from typing import Annotated
+
+from stoker.deployments.context import DeploymentContext
+from stoker.inference.call import Calls
+from stoker.web.context import part
+
+
+@dataclass(frozen=True, kw_only=True)
+class VersionContext(DeploymentContext):
+    calls: Calls
+
+
+ContextDep = Annotated[VersionContext, part(VersionContext)]
