@@ -41,7 +41,8 @@ class TextTowerStages(TextStages):
         self._known: OrderedDict[str, torch.Tensor] = OrderedDict()
         self._parameters: Mapping[str, Any] | None = None
         self._embeddings: dict[str, torch.Tensor] = {}
-        self._tokens: dict[str, Any] = {}
+        self.text_options: dict[str, Any] = {}
+        """What the tokenizer gets beside a text."""
 
     def attach(self, model: Any) -> None:
         super().attach(model)
@@ -50,7 +51,7 @@ class TextTowerStages(TextStages):
         self.siglip = "siglip" in model.config.model_type
         if self.siglip:
             self.padding = {}
-            self._tokens = {"padding": "max_length", "max_length": self.max_tokens()}
+            self.text_options = {"padding": "max_length", "max_length": self.max_tokens()}
 
     @abstractmethod
     def texts(self, parameters: Mapping[str, Any]) -> list[str]:
@@ -106,7 +107,7 @@ class TextTowerStages(TextStages):
         return missing
 
     def _text_sample(self, text: str) -> Sample:
-        features = dict(self.tokenizer(text, return_tensors="pt", **self._tokens))
+        features = dict(self.tokenizer(text, return_tensors="pt", **self.text_options))
         length, limit = features["input_ids"].shape[1], self.max_tokens()
         if length > limit:
             raise InputError(

@@ -7,12 +7,12 @@ import base64
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
-from pydantic import BeforeValidator, ConfigDict, Field, SkipValidation
+from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, SkipValidation, Tag
 from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict
 
-from stoker.tasks.base import Task, TaskRequest
-from stoker.tasks.inputs import checked_tokens, not_texts_or_tokens
+from stoker.tasks.base import MediaRequest, Task
+from stoker.tasks.inputs import Image, checked_tokens, not_texts_or_tokens
 
 if TYPE_CHECKING:
     from stoker.wire.protocol import Work
@@ -25,10 +25,30 @@ class Tokens(TypedDict):
     tokens: Annotated[list[int], SkipValidation]
 
 
-def _items(value: Any) -> list[str | Tokens]:
-    """The inputs, one an item: a text, or tokens that are taken as they are."""
+class Pictured(TypedDict):
+    image: Image
+
+
+def _kind(one: Any) -> str:
+    if isinstance(one, str):
+        return "<text>"
+    return "<image>" if isinstance(one, dict) and "image" in one else "<tokens>"
+
+
+Item = Annotated[
+    Annotated[str, Tag("<text>")]
+    | Annotated[Tokens, Tag("<tokens>")]
+    | Annotated[Pictured, Tag("<image>")],
+    Discriminator(_kind),
+]
+
+
+def _items(value: Any) -> list[Any]:
+    """The inputs, one an item: a text, tokens that are taken as they are, or an image."""
     if isinstance(value, str):
         return [_text(value)]
+    if isinstance(value, dict):
+        return [_object(cast("dict[str, Any]", value))]
     if not isinstance(value, list) or not value:
         raise not_texts_or_tokens()
     given = cast("list[Any]", value)
@@ -37,7 +57,22 @@ def _items(value: Any) -> list[str | Tokens]:
     if len(given) > MAX_INPUTS:
         # Said below, before each of them is looked at.
         return given
-    return [_text(one) if isinstance(one, str) else _tokens(one) for one in given]
+    return [_item(one) for one in given]
+
+
+def _item(value: Any) -> Any:
+    if isinstance(value, str):
+        return _text(value)
+    return _object(cast("dict[str, Any]", value)) if isinstance(value, dict) else _tokens(value)
+
+
+def _object(value: dict[str, Any]) -> Any:
+    """`{"text": …}` or `{"image": …}`, as multimodal models are asked elsewhere."""
+    if set(value) == {"text"} and isinstance(value["text"], str):
+        return _text(value["text"])
+    if set(value) == {"image"}:
+        return value
+    raise not_texts_or_tokens()
 
 
 def _text(value: str) -> str:
@@ -50,16 +85,25 @@ def _tokens(value: Any) -> Tokens:
     return {"tokens": checked_tokens(value)}
 
 
-class EmbeddingsRequest(TaskRequest):
+class EmbeddingsRequest(MediaRequest):
     """Token ids go to the model as they are: no special tokens are added to them."""
 
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
 
     input: Annotated[
-        list[str | Tokens],
-        Field(max_length=MAX_INPUTS, description="Texts, or lists of the model's own token ids."),
+        list[Item],
+        Field(
+            max_length=MAX_INPUTS,
+            description="Texts, lists of the model's own token ids, or, of models that embed both, "
+            'images as `{"image": …}` beside texts.',
+        ),
         BeforeValidator(
-            _items, json_schema_input_type=str | list[str] | list[int] | list[list[int]]
+            _items,
+            json_schema_input_type=str
+            | list[int]
+            | list[list[int]]
+            | Pictured
+            | list[str | Pictured],
         ),
     ]
     encoding_format: Literal["float", "base64"] = Field(
@@ -149,6 +193,7 @@ TASK = Task(
     request=EmbeddingsRequest,
     result=Embeddings,
     whole=True,
+    also=("zero-shot-image-classification",),
     families=("bert", "mt5", "t5", "umt5"),
     example={"model": "encoder", "input": ["How do I bake bread?", "The train is late."]},
     example_result={

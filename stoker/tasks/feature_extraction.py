@@ -99,6 +99,8 @@ class FeatureExtractionStages(TextStages):
         if not isinstance(item, dict):
             return [self._text(item, parameters, field)]
         given = cast("dict[str, Any]", item)
+        if "image" in given:
+            raise InputError("This model embeds texts, and no images.", field=field)
         if "tokens" in given:
             return [self._token_sample(given["tokens"], parameters, field)]
         return [

@@ -1,11 +1,12 @@
 """Zero-shot image classification: which of the request's own labels describe an image."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from pydantic import AliasChoices, Field
 
-from stoker.stages.towers import TowerStages, finish
+from stoker.stages.base import InputError, Sample
+from stoker.stages.towers import ITEM, TEXT, TowerStages, finish
 from stoker.tasks.base import MediaRequest, Task
 from stoker.tasks.inputs import (
     PLACEHOLDER,
@@ -29,6 +30,8 @@ class ZeroShotImageClassificationRequest(MediaRequest):
 
 
 class ZeroShotImageClassificationStages(TowerStages):
+    """Items of the embeddings endpoint are texts, or objects with `image`."""
+
     auto_class = "AutoModelForZeroShotImageClassification"
 
     def attach(self, model: Any) -> None:
@@ -41,6 +44,48 @@ class ZeroShotImageClassificationStages(TowerStages):
         )
         # SigLIP's only.
         self._bias: float = model.logit_bias.item() if hasattr(model, "logit_bias") else 0.0
+
+    def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
+        if not parameters.get("counted"):
+            return super().preprocess(item, parameters)
+        if parameters.get("prompt_name") is not None:
+            raise InputError("This model has no prompts.", field="prompt_name", of_item=False)
+        if isinstance(item, str):
+            return [self._embedded_text(item, truncation=bool(parameters.get("truncation")))]
+        given = cast("dict[str, Any]", item)
+        if "image" not in given:
+            raise InputError(
+                "This model embeds texts and images, no lists of tokens.", field="input"
+            )
+        sample = self.item_sample(given["image"])
+        sample.call = ITEM
+        return [sample]
+
+    def _embedded_text(self, text: str, *, truncation: bool) -> Sample:
+        limit = self.max_tokens()
+        cut = {"truncation": True, "max_length": limit} if truncation else {}
+        features = dict(self.tokenizer(text, return_tensors="pt", **{**cut, **self.text_options}))
+        if (length := features["input_ids"].shape[1]) > limit:
+            raise self.too_long(length, limit, "input")
+        return Sample(features, {"tokens": length}, call=TEXT)
+
+    def postprocess(
+        self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
+    ) -> Any:
+        """With the parameter `counted`: the vector, as long as one, and the number of tokens."""
+        if not parameters.get("counted"):
+            return super().postprocess(outputs, parameters)
+        import torch
+
+        (output,) = outputs
+        vector = torch.nn.functional.normalize(output["embedding"].float(), dim=-1)[0]
+        if parameters.get("dimensions") not in (None, len(vector)):
+            raise InputError(
+                f"This model's vectors have {len(vector)} dimensions.",
+                field="dimensions",
+                of_item=False,
+            )
+        return vector.numpy(), output.get("tokens", 0)
 
     def texts(self, parameters: Mapping[str, Any]) -> list[str]:
         template: str = parameters["hypothesis_template"]

@@ -1,14 +1,17 @@
 """Zero-shot image classification against the transformers pipeline, family by family."""
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import transformers
 from pydantic import ValidationError
 
 from stoker.stages import towers
+from stoker.tasks.embeddings import EmbeddingsRequest
 from stoker.tasks.zero_shot_image_classification import ZeroShotImageClassificationRequest
 from stoker.wire.protocol import Work
 from tests.support.compare import equal
@@ -266,3 +269,80 @@ class TestRequest:
         with pytest.raises(ValidationError) as refused:
             ZeroShotImageClassificationRequest.model_validate(given)
         assert {error["loc"][0] for error in refused.value.errors()} == {field}
+
+
+class TestEmbeddings:
+    """Texts and images in one space, by the endpoint that OpenAI's clients know."""
+
+    @staticmethod
+    def expected(pipe: Any, *inputs: Any) -> list[list[float]]:
+        siglip = "siglip" in pipe.model.config.model_type
+        options = {"padding": "max_length", "max_length": 64} if siglip else {}
+        found: list[list[float]] = []
+        for one in inputs:
+            with torch.no_grad():
+                if isinstance(one, str):
+                    given = pipe.tokenizer(one, return_tensors="pt", **options)
+                    output = pipe.model.get_text_features(**given)
+                else:
+                    given = pipe.image_processor([one], return_tensors="pt")
+                    output = pipe.model.get_image_features(**given)
+            found += torch.nn.functional.normalize(output.pooler_output, dim=-1).tolist()
+        return found
+
+    def test_parity(self, case: Any) -> None:
+        local, pipe = case
+        given = ["cat", {"image": image_media(IMAGES[1])}, {"text": LABELS[1]}]
+        answer = local.ask({"input": given}, "embeddings")
+        assert [one["index"] for one in answer["data"]] == [0, 1, 2]
+        vectors = [one["embedding"] for one in answer["data"]]
+        for vector, own in zip(
+            vectors, self.expected(pipe, "cat", IMAGES[1], LABELS[1]), strict=True
+        ):
+            assert vector == pytest.approx(own, abs=1e-4)
+        assert answer["usage"]["prompt_tokens"] > 0
+
+    def test_one_is_as_in_a_list(self, case: Any) -> None:
+        local, pipe = case
+        for given, own in (("cat", "cat"), ({"image": image_media(IMAGES[0])}, IMAGES[0])):
+            (only,) = local.ask({"input": given}, "embeddings")["data"]
+            assert only["embedding"] == pytest.approx(self.expected(pipe, own)[0], abs=1e-4)
+
+    def test_beside_labels(self, case: Any) -> None:
+        """Both endpoints share the model and its batches."""
+        local, pipe = case
+        local.ask({"input": "between"}, "embeddings")
+        equal(local.ask(body(IMAGES[0])), pipe(IMAGES[0], LABELS))
+
+    def test_too_long_a_text(self, case: Any) -> None:
+        local, _ = case
+        words = "cat dog " * 200
+        with pytest.raises(RefusedError) as refused:
+            local.ask({"input": words}, "embeddings")
+        assert refused.value.failure.param == "input[0]"
+        (cut,) = local.ask({"input": words, "truncation": True}, "embeddings")["data"]
+        assert all(math.isfinite(one) for one in cut["embedding"])
+
+    @pytest.mark.parametrize(
+        ("more", "param"),
+        [({"dimensions": 3}, "dimensions"), ({"prompt_name": "query"}, "prompt_name")],
+    )
+    def test_what_it_has_not(self, case: Any, more: dict[str, Any], param: str) -> None:
+        local, _ = case
+        with pytest.raises(RefusedError) as refused:
+            local.ask({"input": "cat", **more}, "embeddings")
+        assert refused.value.failure.param == param
+
+    def test_tokens(self, case: Any) -> None:
+        local, _ = case
+        with pytest.raises(RefusedError, match="no lists of tokens"):
+            local.ask({"input": [[1, 2, 3]]}, "embeddings")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"image": 7}, [{"image": ""}], {"picture": "x"}, [{"text": 7}], [{"text": "a", "image": "b"}]],
+)
+def test_inputs_that_are_none(given: Any) -> None:
+    with pytest.raises(ValidationError):
+        EmbeddingsRequest.model_validate({"input": given})
