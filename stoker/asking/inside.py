@@ -23,7 +23,9 @@ class Inside:
     """
 
     def __init__(self, calls: Calls, entry: Entry, version_id: str) -> None:
-        entry = replace(entry, version_id=version_id, callable_versions=frozenset(), shares=())
+        entry = replace(
+            entry, version_id=version_id, callable_versions=frozenset(), shares=(), mirrors=()
+        )
         directory = Directory()
         directory.put(entry)
         self._calls = replace(calls, directory=directory)

@@ -32,6 +32,12 @@ Config = Annotated[
 ]
 MinReplicas = Annotated[int | None, typer.Option(help="Replicas kept at least.")]
 MaxReplicas = Annotated[int | None, typer.Option(help="Replicas started at most.")]
+Keep = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS", help="How long a version that is live no more stays loaded, uncalled."
+    ),
+]
 IdleTimeout = Annotated[
     float | None,
     typer.Option(
@@ -86,6 +92,7 @@ def deploy(
     min_replicas: MinReplicas = None,
     max_replicas: MaxReplicas = None,
     idle_timeout: IdleTimeout = None,
+    keep: Keep = None,
     max_queue: MaxQueue = None,
     wait: Wait = None,
     as_json: AsJson = False,
@@ -114,6 +121,7 @@ def deploy(
         dtype=dtype,
         replicas=_given(min=min_replicas, max=max_replicas) or None,
         idle_timeout_s=idle_timeout,
+        keep_s=keep,
         max_queue=max_queue,
         config=_config(config, weight_format),
     )
@@ -136,6 +144,7 @@ def set_deployment(
     min_replicas: MinReplicas = None,
     max_replicas: MaxReplicas = None,
     idle_timeout: IdleTimeout = None,
+    keep: Keep = None,
     max_queue: MaxQueue = None,
     wait: Wait = None,
     as_json: AsJson = False,
@@ -148,6 +157,7 @@ def set_deployment(
         dtype=dtype,
         replicas=_given(min=min_replicas, max=max_replicas) or None,
         idle_timeout_s=idle_timeout,
+        keep_s=keep,
         max_queue=max_queue,
         config=_config(config, weight_format),
     )

@@ -50,6 +50,30 @@ DETAILS: Columns = {
 }
 
 
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.2%}"
+
+
+def _milliseconds(latency: JsonObject) -> str:
+    mean = latency["mean_ms"]
+    return "" if mean is None else f"{mean:.4g} ms, at most {latency['longest_ms']:.4g} ms"
+
+
+COMPARISON: Columns = {
+    "compared": lambda c: c["compared"],
+    "failed": lambda c: c["failed"],
+    "dropped": lambda c: c["dropped"],
+    "differing": lambda c: c["differing"],
+    "equal top labels": lambda c: _percent(c["equal_top_labels"]),
+    "equal texts": lambda c: _percent(c["equal_texts"]),
+    "mean cosine": lambda c: c["mean_cosine"],
+    "least cosine": lambda c: c["least_cosine"],
+    "largest difference": lambda c: c["difference"],
+    "live": lambda c: _milliseconds(c["live"]),
+    "mirror": lambda c: _milliseconds(c["mirror"]),
+}
+
+
 @app.command("list")
 def list_versions(ctx: typer.Context, model: Model, as_json: AsJson = False) -> None:
     """List a deployment's versions, newest first."""
@@ -171,16 +195,33 @@ def traffic(
             help="Whose calls all go to the same version: none, key, user, or header:NAME."
         ),
     ] = "none",
+    mirror: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="VERSION=PERCENT",
+            help="Copies of so many calls, whose answers nobody waits for; repeatable.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Share the calls out between versions."""
     server = client(ctx)
     path = path_of(server, model)
-    weights = {_found(server, path, which)["id"]: percent for which, percent in map(_share, shares)}
-    body = {"weights": weights, "sticky": sticky}
+    weights = _shares(server, path, shares)
+    body = {"weights": weights, "sticky": sticky, "mirror": _shares(server, path, mirror or [])}
     found = server.json(Request(method="PUT", path=f"{path}/traffic", json=body))
     parts = ", ".join(f"{one} {percent} %" for one, percent in weights.items())
     output.show_done(found, f"{found['model']}: {parts}.", as_json=as_json)
+
+
+@app.command()
+def compare(ctx: typer.Context, model: Model, which: Which, as_json: AsJson = False) -> None:
+    """How a version has answered the copies that it got as a mirror, beside the live one."""
+    server = client(ctx)
+    path = path_of(server, model)
+    version = _found(server, path, which)
+    found = server.get(f"{path}/versions/{quoted(version['id'])}/comparison")
+    output.show_object(found, COMPARISON, as_json=as_json)
 
 
 @app.command()
@@ -257,6 +298,10 @@ def _found(server: Client, path: str, which: str) -> JsonObject:
                 return version
         raise CliError(f"There is no version {which}.")
     return server.get(f"{path}/versions/{quoted(which)}")
+
+
+def _shares(server: Client, path: str, shares: list[str]) -> JsonObject:
+    return {_found(server, path, which)["id"]: percent for which, percent in map(_share, shares)}
 
 
 def _share(text: str) -> tuple[str, int]:

@@ -31,6 +31,8 @@ class Entry:
     """Those that a call can be pinned to, the live one among them."""
     shares: tuple[Share, ...] = ()
     """Of the calls; empty: all are the live version's."""
+    mirrors: tuple[Share, ...] = ()
+    """What gets copies of how many calls."""
     sticky: str = "none"
     """Whose calls all go to the same version; see `traffic.picked`."""
 

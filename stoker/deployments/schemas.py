@@ -161,6 +161,12 @@ class Traffic(RequestModel):
         description="Whose calls all go to the same version: `key`, of an API key; `user`, of a "
         "request's `user`; `header:<name>`, of that header's value. `none`: chance decides.",
     )
+    mirror: dict[VersionId, Percent] = Field(
+        default_factory=dict,
+        max_length=4,
+        description="Versions that get copies of so many calls in a hundred, in moments in which "
+        "nothing else is at work. Nobody waits for their answers, which are compared.",
+    )
 
     @model_validator(mode="after")
     def _whole(self) -> "Traffic":

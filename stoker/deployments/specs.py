@@ -1,7 +1,8 @@
 """What the runtime and the directory are told of a deployment and its versions."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from stoker.deployments.directory import Entry, Share
 from stoker.deployments.folders import FOLDER
@@ -61,6 +62,11 @@ def kept_spec(row: Deployment, version: DeploymentVersion) -> DeploymentSpec:
     )
 
 
+def _shares(traffic: Mapping[str, Any], name: str) -> tuple[Share, ...]:
+    given: Mapping[str, int] = traffic.get(name) or {}
+    return tuple(Share(*one) for one in sorted(given.items()))
+
+
 def entry_of(row: Deployment, versions: Sequence[DeploymentVersion]) -> Entry:
     traffic = row.traffic or {}
     return Entry(
@@ -73,6 +79,7 @@ def entry_of(row: Deployment, versions: Sequence[DeploymentVersion]) -> Entry:
         source=source_of(row),
         created_at=row.created_at,
         callable_versions=frozenset(one.id for one in versions if one.state in CALLABLE),
-        shares=tuple(Share(*one) for one in sorted(traffic.get("weights", {}).items())),
+        shares=_shares(traffic, "weights"),
+        mirrors=_shares(traffic, "mirror"),
         sticky=traffic.get("sticky", "none"),
     )

@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar
 
 from fastapi import Header, Request, Response
 from fastapi.routing import APIRoute
@@ -50,12 +50,20 @@ Prefer = Annotated[
 ]
 
 
+class Mirror(Protocol):
+    def __call__(
+        self, entry: Entry, live_id: str, call: Call | Generation, answer: bytes, seconds: float, /
+    ) -> None: ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Calls(Platform):
     """What calls need, whoever makes them."""
 
     directory: Directory
     credits: Credits
+    mirror: Mirror | None = None
+    """Is offered what was answered, of deployments that have mirrors."""
 
     def target(self, caller: Principal, model: str | None, pipelines: Collection[str]) -> Entry:
         """The deployment that is called.
@@ -172,12 +180,14 @@ class Calling:
         if asked is not None:
             await self.calls.media.collect(asked)
         wait_s = await self.calls.until_released(entry, self._wait_s)
-        return await self.calls.runtime.call(
-            self._version(entry),
-            call,
-            wait_s=wait_s,
-            timeout_s=self.settings.inference_timeout_s,
+        version_id = self._version(entry)
+        began = time.perf_counter()
+        content = await self.calls.runtime.call(
+            version_id, call, wait_s=wait_s, timeout_s=self.settings.inference_timeout_s
         )
+        if entry.mirrors and self.calls.mirror:
+            self.calls.mirror(entry, version_id, call, content, time.perf_counter() - began)
+        return content
 
     def _stream(
         self,

@@ -53,6 +53,7 @@ from stoker.usage.balances import Credits
 from stoker.usage.counts import Counts
 from stoker.usage.metering import Metering
 from stoker.versions.context import VersionContext
+from stoker.versions.mirroring import Mirrors
 from stoker.versions.work import Preparing
 from stoker.videos import service as videos
 from stoker.videos.context import VideoContext
@@ -141,7 +142,8 @@ def build_services(settings: Settings) -> Services:
         ),
     )
     keyring = Keyring(database, settings.key_cache_s)
-    calls = Calls(**vars(platform), directory=directory, credits=known)
+    mirrors = Mirrors(runtime, wait_s=settings.wait_max_s, timeout_s=settings.inference_timeout_s)
+    calls = Calls(**vars(platform), directory=directory, credits=known, mirror=mirrors.offer)
     metrics = Metrics(directory, runtime)
     kinds = {
         "video": Video,
@@ -183,7 +185,7 @@ def build_services(settings: Settings) -> Services:
             ),
         ),
         deployments=deployed,
-        versions=VersionContext(**vars(deployed), calls=calls),
+        versions=VersionContext(**vars(deployed), calls=calls, mirrors=mirrors),
         checks=CheckContext(**vars(platform), calls=calls),
         trials=TrialContext(
             **vars(platform),
@@ -253,6 +255,7 @@ async def running(services: Services) -> AsyncGenerator[None]:
     background.start(
         "versions", lambda: services.versions.preparing.run(Preparing(services.versions))
     )
+    background.start("mirrors", services.versions.mirrors.run)
     background.start("trials", lambda: services.trials.jobs.run(Measuring(services.trials)))
     background.start("runs", lambda: services.agents.jobs.run(Working(services.agents)))
     try:

@@ -14,7 +14,7 @@ from stoker.keys.auth import AccountId, KeyedRoute
 from stoker.usage.funding import funded
 from stoker.versions import repository, service
 from stoker.versions.context import ContextDep
-from stoker.versions.schemas import Rollback, Version, VersionCreate
+from stoker.versions.schemas import Rollback, Version, VersionComparison, VersionCreate
 from stoker.web.context import ReadSession, WriteSession
 from stoker.web.idempotency import Idempotent
 from stoker.web.lists import ListResponse, Paging
@@ -81,6 +81,18 @@ async def get_version(
     return service.response(context, found)
 
 
+@router.get("/versions/{version_id}/comparison", responses=responses(NotFoundError))
+async def compare_version(
+    deployment_id: str,
+    version_id: str,
+    account_id: AccountId,
+    session: ReadSession,
+    context: ContextDep,
+) -> VersionComparison:
+    """How a version has answered the copies that it got as a mirror, beside the live one."""
+    return await service.comparison(session, context, account_id, deployment_id, version_id)
+
+
 @router.post(
     "/versions/{version_id}/promote",
     responses=responses(InsufficientCreditsError, NotFoundError, ConflictError),
@@ -123,6 +135,7 @@ async def delete_version(
     async with context.database.transaction() as session:
         row = await service.remove(session, context, account_id, deployment_id, version_id)
     context.directory.release(deployment_id)
+    context.mirrors.forget(version_id)
     await versions.end(context, [row])
     return Deleted(id=row.id, object="deployment.version.deleted")
 

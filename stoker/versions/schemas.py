@@ -57,6 +57,37 @@ class Rollback(RequestModel):
     )
 
 
+class Latency(ResponseModel):
+    calls: int
+    mean_ms: float | None = Field(description="Null: there were none.")
+    longest_ms: float
+
+
+class VersionComparison(ResponseModel):
+    """How a version has answered copies of the live one's calls, since the server was started."""
+
+    object: Literal["deployment.version_comparison"] = "deployment.version_comparison"
+    deployment_id: str
+    version_id: str
+    live_version_id: str
+    compared: int = Field(description="Calls that both have answered.")
+    failed: int = Field(description="Copies that ended with an error.")
+    dropped: int = Field(description="Copies for which there was no moment.")
+    differing: int = Field(description="Answers that differ, as a trial's rows do.")
+    measure: Literal["top_labels", "cosine", "texts"] = Field(
+        description="What tells most of these answers."
+    )
+    equal_top_labels: float | None = Field(description="Their share; null: there are no labels.")
+    equal_texts: float | None = Field(description="Their share; null: there are no texts.")
+    mean_cosine: float | None = Field(description="Of two vectors; null: there are none.")
+    least_cosine: float | None
+    difference: float | None = Field(
+        description="The largest of any number; null: it is not finite."
+    )
+    live: Latency
+    mirror: Latency
+
+
 class Version(ResponseModel):
     id: str
     object: Literal["deployment.version"] = "deployment.version"

@@ -1,6 +1,8 @@
 """New versions of deployments: how they begin, take over, share the traffic and come back."""
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
 from stoker.deployments import engines, estimates, versions
 from stoker.deployments import service as deployments
@@ -20,6 +22,7 @@ from stoker.store.tables.deployments import (
 from stoker.store.tables.jobs import JobStatus
 from stoker.versions import schemas
 from stoker.versions.context import VersionContext
+from stoker.versions.mirroring import Latency
 
 
 def response(context: VersionContext, row: DeploymentVersion) -> schemas.Version:
@@ -181,6 +184,10 @@ async def remove(
     row = await deployments.get(session, account_id, deployment_id, lock=True)
     version = await versions.get(session, deployment_id, version_id)
     await versions.remove(session, context, version)
+    if row.traffic and version_id in row.traffic["mirror"]:
+        traffic = Traffic.model_validate(row.traffic)
+        del traffic.mirror[version_id]
+        row.traffic = _kept(traffic)
     await versions.publish(session, context, row)
     return version
 
@@ -195,18 +202,19 @@ async def direct(
     """Share the calls out between versions. Raises for one that cannot take any."""
     row = await deployments.get(session, account_id, deployment_id, lock=True)
     found = {one.id: one for one in await versions.all_of(session, deployment_id)}
-    for name in traffic.weights:
+    named = [("weights", name) for name in traffic.weights]
+    for field, name in [*named, *(("mirror", name) for name in traffic.mirror)]:
         if name not in found:
             raise NotFoundError(
                 f"The deployment has no version {name}.",
                 code="version_not_found",
-                param=f"weights.{name}",
+                param=f"{field}.{name}",
             )
         if found[name].state not in CALLABLE:
             raise ConflictError(
                 f"Version {found[name].number} is {found[name].state}: it can take no calls.",
                 code="version_not_ready",
-                param=f"weights.{name}",
+                param=f"{field}.{name}",
             )
     weights = {name: percent for name, percent in traffic.weights.items() if percent}
     main = max(weights, key=lambda name: (name == row.live_version_id, weights[name]))
@@ -221,10 +229,19 @@ async def direct(
             one.state, one.promoted_at = VersionStatus.LIVE.value, now
         elif name not in weights and one.state == VersionStatus.LIVE:
             one.state, one.retired_at = VersionStatus.RETIRED.value, now
-    row.traffic = {"weights": weights, "sticky": traffic.sticky} if len(weights) > 1 else None
+    row.traffic = _kept(traffic)
     row.updated_at = now
     await versions.publish(session, context, row)
     return row
+
+
+def _kept(traffic: Traffic) -> dict[str, Any] | None:
+    """What is said of traffic, without what says nothing; None: nothing is said."""
+    weights = {name: percent for name, percent in traffic.weights.items() if percent}
+    mirror = {name: percent for name, percent in traffic.mirror.items() if percent}
+    if len(weights) == 1 and not mirror:
+        return None
+    return {"weights": weights, "sticky": traffic.sticky, "mirror": mirror}
 
 
 def _prepare_again(context: VersionContext, row: Deployment, version: DeploymentVersion) -> None:
@@ -239,3 +256,42 @@ def _prepare_again(context: VersionContext, row: Deployment, version: Deployment
     version.tries = version.losses = 0
     version.completed_at = version.not_before = None
     version.error_code = version.error_message = None
+
+
+async def comparison(
+    session: Session,
+    context: VersionContext,
+    account_id: str,
+    deployment_id: str,
+    version_id: str,
+) -> schemas.VersionComparison:
+    row = await deployments.get(session, account_id, deployment_id)
+    await versions.get(session, deployment_id, version_id)
+    found = context.mirrors.found(version_id, row.live_version_id)
+    return schemas.VersionComparison(
+        deployment_id=deployment_id,
+        version_id=version_id,
+        live_version_id=row.live_version_id,
+        compared=found.mirror.calls,
+        failed=found.failed,
+        dropped=found.dropped,
+        differing=found.differs,
+        measure=found.measure,
+        equal_top_labels=_share(found.equal_labels, found.labels),
+        equal_texts=_share(found.equal_texts, found.texts),
+        mean_cosine=_share(found.cosine_sum, found.cosines),
+        least_cosine=found.least_cosine if found.cosines else None,
+        difference=found.difference if math.isfinite(found.difference) else None,
+        live=_latency(found.live),
+        mirror=_latency(found.mirror),
+    )
+
+
+def _share(part: float, whole: int) -> float | None:
+    return round(part / whole, 6) if whole else None
+
+
+def _latency(found: Latency) -> schemas.Latency:
+    mean = _share(found.seconds * 1000, found.calls)
+    longest = round(found.longest_s * 1000, 3)
+    return schemas.Latency(calls=found.calls, mean_ms=mean, longest_ms=longest)

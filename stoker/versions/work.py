@@ -101,7 +101,9 @@ class Preparing:
         context = self._context
         try:
             async with context.database.transaction() as session:
-                row = await deployments.get(session, deployment.account_id, deployment.id)
+                row = await deployments.get(
+                    session, deployment.account_id, deployment.id, lock=True
+                )
                 await versions.publish(session, context, row)
         except NotFoundError:
             # Deleted meanwhile.

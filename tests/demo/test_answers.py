@@ -196,6 +196,7 @@ def manage(client: httpx.Client, operator: httpx.Client) -> None:
     assert [one["number"] for one in good(client.get(versions))["data"]] == [2, 1]
     good(client.post(f"{deployment}/rollback", json={}))
     good(client.post(f"{newer}/promote"))
+    assert good(client.get(f"{newer}/comparison"))["compared"] == 0
     share = good(client.get(newer))["id"]
     good(client.put(f"{deployment}/traffic", json={"weights": {share: 100}}))
     first = good(client.get(versions))["data"][1]["id"]

@@ -131,7 +131,7 @@ def deployments(team: Cli, model: str, folder: Path) -> None:
     changed = team.json(
         "deployments", "set", model, "--readiness", "warm", "--dtype", "bfloat16",
         "--engine", "torch", "--device", "cpu", "--max-replicas", "2", "--idle-timeout", "60",
-        "--max-queue", "7",
+        "--max-queue", "7", "--keep", "90",
     )  # fmt: skip
     expected = {
         "readiness": "warm",
@@ -141,6 +141,7 @@ def deployments(team: Cli, model: str, folder: Path) -> None:
         "replicas": {"min": 0, "max": 2},
         "idle_timeout_s": 60.0,
         "max_queue": 7,
+        "keep_s": 90.0,
     }
     assert {name: changed[name] for name in expected} == expected
     assert (changed["status"], changed["id"]) == ("ready", made["id"])
@@ -174,6 +175,10 @@ def deployments(team: Cli, model: str, folder: Path) -> None:
     shares = (f"{numbers[0]}=30", f"{added['number']}=70")
     directed = team.json("versions", "traffic", model, *shares, "--sticky", "key")
     assert directed["traffic"]["weights"] == {back["id"]: 30, added["id"]: 70}
+    mirror = ("--mirror", f"{back['id']}=50")
+    mirrored = team.json("versions", "traffic", model, f"{added['id']}=100", *mirror)
+    assert mirrored["traffic"]["mirror"] == {back["id"]: 50}
+    assert team.json("versions", "compare", model, back["id"])["failed"] == 0
     team.json("versions", "traffic", model, f"{added['id']}=100")
     assert team.run("versions", "traffic", model, "1:100").returncode == 2
     assert team.json("versions", "show", model, added["id"])["is_loaded"]

@@ -58,10 +58,9 @@ class Sizing:
         """Raises `CapacityError` where a version cannot be loaded while the live one stays so."""
         spec = self.with_memory(spec, None)
         own, other = _reserved(spec), _reserved(live)
-        # What is kept for a hot one is counted by the memory itself.
-        taken = 0 if live.readiness is Readiness.HOT else other
         try:
-            self._memory.check(spec.id, own + taken, spec.account_id)
+            # As the live one, for which memory may be reserved: it is counted here.
+            self._memory.check(live.id, own + other, spec.account_id)
         except CapacityError as error:
             raise CapacityError(
                 f"The version needs about {in_words(own)} of memory and cannot be loaded beside "
