@@ -110,7 +110,8 @@ def _pipelines() -> Mapping[str, Pipeline]:
             kind=one.kind,
             architectures=one.architectures,
             paths=(
-                *(task.path for task in TASKS.values() if name in task.pipelines),
+                *(task.path for task in TASKS.values() if name == task.pipeline),
+                *(task.path for task in TASKS.values() if name in task.also),
                 *(() if isinstance(one, Task) else one.paths),
             ),
             stages=None if isinstance(one, LanguagePipeline) else one.stages,

@@ -13,6 +13,7 @@ import pytest
 from stoker.artifacts import completion, service
 from stoker.artifacts.schemas import ArtifactCreate
 from stoker.config import Settings
+from stoker.deployments import versions
 from stoker.errors import ConflictError
 from stoker.quotas.service import Quotas
 from stoker.store.blobs import Blobs
@@ -389,6 +390,7 @@ async def _deployed(database: Database, artifact: Artifact) -> None:
     row = Deployment(
         id="dep_1",
         account_id=ACCOUNT,
+        live_version_id="",
         model="quick-tagger",
         pipeline="token-classification",
         artifact_id=artifact.id,
@@ -406,6 +408,8 @@ async def _deployed(database: Database, artifact: Artifact) -> None:
     )
     async with database.transaction() as session:
         session.add(row)
+        await session.flush()
+        await versions.add(session, row, row, is_live=True)
 
 
 async def _rows(

@@ -58,6 +58,7 @@ def beside():
 thread = threading.Thread(target=beside)
 thread.start()
 thread.join()
+more_in_the_end()
 print(*found, compute())
 """
     # But itself; and it takes nothing from threads that come later.
