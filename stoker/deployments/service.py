@@ -261,7 +261,9 @@ async def _version(
     session: Session, context: DeploymentContext, row: Deployment, changed: Deployment
 ) -> None:
     stats = context.runtime.stats(row.live_version_id)
-    is_live = row.desired == Desired.STOPPED or not (stats and stats.replicas)
+    # One that is on its way out, as of a version that has failed, answers nobody.
+    is_loaded = stats and any(one.status is not Status.STOPPING for one in stats.replicas)
+    is_live = row.desired == Desired.STOPPED or not is_loaded
     strategy = "beside"
     if is_live:
         context.runtime.check_fits(spec_of(changed))
