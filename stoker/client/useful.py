@@ -13,6 +13,8 @@ WEIGHT_SUFFIXES = frozenset({SAFETENSORS, GGUF})
 # Besides JSON and text, where tokenizers keep their vocabularies and merges.
 TEXT_SUFFIXES = frozenset({".json", ".txt", ".model", ".jinja"})
 TOKENIZER_SUFFIXES = frozenset({".spm", ".tiktoken", ".codes", ".vocab"})
+COLBERT_SETTINGS = "artifact.metadata"
+"""JSON, of a model that Stanford's code has saved."""
 DOCUMENT_STEMS = frozenset({"readme", "license", "licence", "notice"})
 DOCUMENT_SUFFIXES = frozenset({"", ".md"})
 PICKLED = "may hold a Python pickle"
@@ -71,5 +73,7 @@ def _is_useful(path: PurePosixPath) -> bool:
         # The index of weights in another format names files that are not sent.
         return path.name.endswith(INDEX_SUFFIX)
     if path.stem in DOCUMENT_STEMS and path.suffix in DOCUMENT_SUFFIXES:
+        return True
+    if path.name == COLBERT_SETTINGS:
         return True
     return path.suffix in WEIGHT_SUFFIXES | TEXT_SUFFIXES | TOKENIZER_SUFFIXES

@@ -50,6 +50,13 @@ Prefer = Annotated[
 ]
 
 
+class Asked(Protocol):
+    """A request's body."""
+
+    @property
+    def model(self) -> str | None: ...
+
+
 class Mirror(Protocol):
     def __call__(
         self, entry: Entry, live_id: str, call: Call | Generation, answer: bytes, seconds: float, /
@@ -126,16 +133,11 @@ class Calling:
     def settings(self) -> Settings:
         return self.calls.settings
 
-    def target(
-        self, model: str | None, pipelines: Collection[str], user: str | None = None
-    ) -> Entry:
-        """See `Calls.target`.
-
-        Args:
-            user: on whose behalf the request says that it is made.
-        """
-        self._user = user
-        return self.calls.target(self._caller, model, pipelines)
+    def target(self, asked: Asked, pipelines: Collection[str]) -> Entry:
+        """The deployment that a request means: see `Calls.target`."""
+        # Some requests say on whose behalf they are made.
+        self._user = getattr(asked, "user", None)
+        return self.calls.target(self._caller, asked.model, pipelines)
 
     async def collect(self, asked: MediaRequest) -> None:
         """Fill in the request's media. Raises `InvalidMediaError`, `ClientGoneError`."""

@@ -8,6 +8,7 @@ from stoker.inspection.files import FileSet
 from stoker.inspection.gguf import check_gguf
 from stoker.inspection.recognise import FileKind, Foreign, recognise
 from stoker.inspection.sentencepiece import check_sentencepiece
+from stoker.stages.late_interaction import STANFORD_SETTINGS
 
 MAX_TEXT_BYTES = 64 << 20
 
@@ -104,7 +105,7 @@ def _check_as_named(files: FileSet, path: str, suffix: str, *, is_text: bool) ->
     elif suffix == ".gguf":
         check_gguf(files, path)
         kind = FileKind.GGUF
-    elif suffix == ".json":
+    elif suffix == ".json" or path == STANFORD_SETTINGS:
         if not is_text:
             raise _not_text(FailureCode.BAD_JSON, path)
         kind = FileKind.JSON

@@ -41,7 +41,7 @@ _KERNEL_KEYS = frozenset(
 _CLASS_KEYS = frozenset(
     {"activation_fn", "activation_function", "sbert_ce_default_activation_function"}
 )
-_MODULE_CLASS = re.compile(r"sentence_transformers(?:\.[A-Za-z_][A-Za-z0-9_]*)+")
+_MODULE_CLASS = re.compile(r"(?:sentence_transformers|pylate)(?:\.[A-Za-z_][A-Za-z0-9_]*)+")
 
 
 def load_json(files: FileSet, path: str) -> Json:
@@ -130,7 +130,7 @@ def _check_module_classes(path: str, document: Json) -> None:
             raise InspectionError(
                 FailureCode.REMOTE_CODE,
                 f"{path} names the module class {quoted(str(kind))}; only classes of "
-                "sentence_transformers are loaded. Save the model with those.",
+                "sentence_transformers and pylate are known. Save the model with those.",
                 path,
             )
 

@@ -111,7 +111,7 @@ def inspect(
     _refuse_adapter(file_set)
     if MODEL_INDEX in file_set:
         return _inspect_diffusers(file_set, headers, pipeline, pipelines)
-    refuse_unfit_modules(None, file_set, documents)
+    refuse_unfit_modules(None, file_set, documents, headers)
     weights = find_weights(headers, documents)
     if weights is None and gguf_paths:
         return _inspect_gguf(file_set, gguf_paths, pipeline, pipelines)
@@ -125,7 +125,7 @@ def inspect(
     hints = find_hints(file_set, documents)
     found = find_pipeline(config.architecture, pipeline, hints, pipelines)
     refuse_unserved_writer(found, config, documents)
-    refuse_unfit_modules(found, file_set, documents)
+    refuse_unfit_modules(found, file_set, documents, headers)
     asked = pipeline is not None or found in hints
     refuse_other_senses(found, config.architecture, documents, asked=asked)
     refuse_drawn_questions(documents)

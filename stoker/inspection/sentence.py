@@ -6,25 +6,31 @@ from stoker.inspection.config import CONFIG
 from stoker.inspection.documents import Json, load_json
 from stoker.inspection.failure import FailureCode, InspectionError
 from stoker.inspection.files import FileSet
+from stoker.inspection.safetensors import Header
+from stoker.stages.late_interaction import STANFORD, STANFORD_PROJECTION
 from stoker.stages.sentence_modules import MODULES, WEIGHTED, WEIGHTS, UnfitError, described
 
 FEATURE_EXTRACTION = "feature-extraction"
 
 
 def refuse_unfit_modules(
-    pipeline: str | None, files: FileSet, documents: Mapping[str, Json]
+    pipeline: str | None,
+    files: FileSet,
+    documents: Mapping[str, Json],
+    headers: Mapping[str, Header],
 ) -> None:
     """Refuse a model whose modules ask for what is not served, or lack their weights.
 
     Args:
         pipeline: None while it is not known: a model without config.json may be one of words only,
             which has no transformer.
+        headers: of its safetensors files.
 
     Raises:
         InspectionError: `UNSUPPORTED_MODEL`, `MISSING_WEIGHTS`.
     """
-    lost = pipeline is None and CONFIG not in documents
-    if MODULES not in documents or not (pipeline == FEATURE_EXTRACTION or lost):
+    lost = pipeline is None and CONFIG not in documents and MODULES in documents
+    if not (pipeline == FEATURE_EXTRACTION or lost):
         return
 
     def read(path: str) -> Json:
@@ -34,6 +40,13 @@ def refuse_unfit_modules(
         about = described(read)
     except UnfitError as error:
         raise InspectionError(FailureCode.UNSUPPORTED_MODEL, str(error), error.path) from None
+    projected = about.interaction and MODULES not in documents
+    if projected and not any(STANFORD_PROJECTION in one.tensors for one in headers.values()):
+        raise InspectionError(
+            FailureCode.MISSING_WEIGHTS,
+            f"The weights lack {STANFORD_PROJECTION}, the last layer of a {STANFORD}.",
+            CONFIG,
+        )
     for one in (*about.tokens, *about.after):
         path = f"{one.path}/{WEIGHTS}"
         if one.kind in WEIGHTED and path not in files:

@@ -142,7 +142,11 @@ class ImageGenerationRequest(ModelRequest):
     moderation: Literal["auto", "low"] | None = Field(
         default=None, description="Nothing is moderated but by a model's own safety checker."
     )
-    user: str | None = Field(default=None, max_length=512, description="Not used.")
+    user: str | None = Field(
+        default=None,
+        max_length=512,
+        description="On whose behalf; all calls of one may go to the same version.",
+    )
     safety_identifier: str | None = Field(default=None, max_length=512, description="Not used.")
 
     refused: ClassVar[dict[str, str]] = {

@@ -132,7 +132,11 @@ class GenerationRequest(ModelRequest):
     structured_outputs: StructuredOutputs | None = Field(
         default=None, description="A form that the answer has to have, beside JSON's."
     )
-    user: str | None = Field(default=None, max_length=1024, description="Not used.")
+    user: str | None = Field(
+        default=None,
+        max_length=1024,
+        description="On whose behalf; all calls of one may go to the same version.",
+    )
 
     refused: ClassVar[dict[str, str]] = {}
     """Known fields that nothing here can honour → why."""

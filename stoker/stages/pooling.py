@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stoker.stages.late_interaction import STANFORD_PROJECTION
 from stoker.stages.sentence_modules import (
     DENSE,
     LAYER_NORM,
@@ -18,6 +19,7 @@ from stoker.stages.sentence_modules import (
     WEIGHTS,
     Module,
     Sentence,
+    UnfitError,
     described,
 )
 
@@ -42,33 +44,15 @@ class SentenceHead:
     @classmethod
     def of(cls, folder: Path) -> "SentenceHead":
         """The head of a model folder. Raises `UnfitError` where it is not served."""
-        about = described(lambda path: _json(folder / path))
+        about = described_folder(folder)
         weighted = [_weighted_layers(folder, one) for one in about.tokens if one.kind == LAYERS]
+        projected = (_projection(folder),) if about.interaction and not about.tokens else ()
         return cls(
             about,
-            tokens=_working(folder, about.tokens),
+            tokens=projected or _working(folder, about.tokens),
             after=_working(folder, about.after),
             layers=weighted[0] if weighted else None,
         )
-
-    def prepare(self, text: str, prompt: str) -> str:
-        """The text behind a prompt."""
-        return self._cased(prompt + text)
-
-    def prompt_tokens(self, prompt: str, tokenizer: Any, limit: int) -> int:
-        """How many of a text's leading tokens are its prompt's and are left out of pooling.
-
-        They are counted as sentence-transformers counts them: those of the prompt alone, without
-        a special one at their end.
-        """
-        if self.about.include_prompt or not prompt:
-            return 0
-        given = tokenizer(self._cased(prompt), truncation=True, max_length=limit)
-        ids: Sequence[int] = given["input_ids"]
-        return len(ids) - (bool(ids) and ids[-1] in tokenizer.all_special_ids)
-
-    def _cased(self, text: str) -> str:
-        return text.lower() if self.about.lowercase else text
 
     def pool(
         self, hidden: "torch.Tensor", mask: "torch.Tensor", *, normalize: bool | None = None
@@ -89,6 +73,13 @@ class SentenceHead:
             vector = work(vector)
         return _normalize(vector) if normalize else vector
 
+    def vectors(self, hidden: "torch.Tensor", *, normalize: bool = True) -> "torch.Tensor":
+        """(tokens, width) hidden states → (tokens, features), of length one."""
+        for work in (*self.tokens, *self.after):
+            if work is not _normalize:
+                hidden = work(hidden)
+        return _normalize(hidden) if normalize else hidden
+
     def shortened(
         self, vector: "torch.Tensor", dimensions: int, *, normalize: bool | None = None
     ) -> "torch.Tensor":
@@ -98,12 +89,16 @@ class SentenceHead:
         return _normalize(short[None])[0] if normalize else short
 
 
-def cosines(one: Sequence[float], others: Sequence[Sequence[float]]) -> list[float]:
-    """The cosine of a vector with each of others, from -1 to 1."""
+def described_folder(folder: Path) -> Sentence:
+    """What a model folder says of itself. Raises `UnfitError`."""
+    return described(lambda path: _json(folder / path))
+
+
+def cosines(one: "torch.Tensor", others: "torch.Tensor") -> list[float]:
+    """The cosine of a (features,) vector with each of (vectors, features) others, from -1 to 1."""
     import torch
 
-    rows = torch.tensor(others, dtype=torch.float32)
-    found: Any = torch.nn.functional.cosine_similarity(torch.tensor(one)[None], rows)
+    found: Any = torch.nn.functional.cosine_similarity(one[None], others)
     return found.tolist()
 
 
@@ -146,6 +141,11 @@ def _rows(hidden: "torch.Tensor") -> "torch.Tensor":
     import torch
 
     return torch.arange(hidden.shape[0], device=hidden.device)
+
+
+def max_similarity(query: "torch.Tensor", document: "torch.Tensor") -> float:
+    """MaxSim: of each of a query's vectors the largest product with one of a document's, summed."""
+    return float((query @ document.T).amax(1).sum()) if len(document) else 0.0
 
 
 _POOLING: "Mapping[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]" = {
@@ -201,6 +201,20 @@ def _dense(folder: Path, module: Module) -> "Works":
         )
 
     return apply
+
+
+def _projection(folder: Path) -> "Works":
+    """The last layer of a model in Stanford's format, which has it among its other weights."""
+    import safetensors
+    import torch
+
+    library: Any = safetensors
+    for path in sorted(folder.glob("*.safetensors")):
+        with library.safe_open(str(path), "pt") as weights:
+            if STANFORD_PROJECTION in weights.keys():  # noqa: SIM118 - it is no mapping
+                weight: torch.Tensor = weights.get_tensor(STANFORD_PROJECTION).float()
+                return lambda hidden: torch.nn.functional.linear(hidden, weight)
+    raise UnfitError("model.safetensors", f"has no {STANFORD_PROJECTION}.")
 
 
 def _layer_norm(folder: Path, module: Module) -> "Works":

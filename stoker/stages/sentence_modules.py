@@ -7,9 +7,18 @@ Format: `modules.json` lists the modules in order. `Transformer` has its setting
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, cast
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, cast
 
+from stoker.stages import late_interaction
+from stoker.stages.late_interaction import (
+    STANFORD,
+    STANFORD_SETTINGS,
+    FormatError,
+    Interaction,
+)
+
+CONFIG = "config.json"
 MODULES = "modules.json"
 PROMPTS = "config_sentence_transformers.json"
 WEIGHTS = "model.safetensors"
@@ -20,7 +29,12 @@ LAYER_NORM = "LayerNorm"
 NORMALIZE = "Normalize"
 DROPOUT = "Dropout"
 LAYERS = "WeightedLayerPooling"
-SERVED = (TRANSFORMER, POOLING, DENSE, LAYER_NORM, NORMALIZE, DROPOUT, LAYERS)
+SPLADE = "SpladePooling"
+MASK = "MultiVectorMask"
+_MLM = "MLMTransformer"
+"""An older name of a transformer that predicts masked tokens."""
+SERVED = (TRANSFORMER, POOLING, DENSE, LAYER_NORM, NORMALIZE, DROPOUT, LAYERS, SPLADE, MASK)
+_HEADS = frozenset({POOLING, SPLADE, MASK})
 WEIGHTED = frozenset({DENSE, LAYER_NORM, LAYERS})
 """Those that have weights."""
 
@@ -45,8 +59,15 @@ _SETTINGS = (
     "sentence_xlnet_config.json",
 )
 _TOKENS, _SENTENCE = "token_embeddings", "sentence_embedding"
-_FEATURES = "feature-extraction"
-_CALL: Mapping[str, str] = {"method": "forward", "method_output_name": "last_hidden_state"}
+_FEATURES, _FILL_MASK = "feature-extraction", "fill-mask"
+_CALLS: Mapping[str, Mapping[str, str]] = {
+    _FEATURES: {"method": "forward", "method_output_name": "last_hidden_state"},
+    _FILL_MASK: {"method": "forward", "method_output_name": "logits"},
+}
+"""What a transformer is for → what of it is taken."""
+
+Kind = Literal["dense", "sparse", "multi"]
+"""One vector of few numbers a text, one of as many as there are words, or one a token."""
 
 _FOLDER = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}")
 _SHOWN_CHARACTERS = 80
@@ -75,9 +96,19 @@ class Module:
 
 
 @dataclass(frozen=True)
+class Splade:
+    """How the logits of a text's tokens become the weights of words."""
+
+    pooling: Literal["max", "sum"] = "max"
+    is_doubled: bool = False
+    """Whether the logarithm is taken twice."""
+
+
+@dataclass(frozen=True)
 class Sentence:
     """The modules, and the transformer's settings."""
 
+    kind: Kind = "dense"
     tokens: Sequence[Module] = ()
     """Those that work on the vectors of tokens, before they are pooled."""
     pooling: Sequence[str] = ("mean",)
@@ -89,6 +120,10 @@ class Sentence:
     """Name → what precedes a text of that kind."""
     default_prompt: str = ""
     lowercase: bool = False
+    splade: Splade = Splade()
+    """Of a sparse one."""
+    interaction: Interaction | None = None
+    """Of one with a vector a token."""
 
 
 def described(read: Read) -> Sentence:
@@ -99,34 +134,94 @@ def described(read: Read) -> Sentence:
     """
     listed = read(MODULES)
     if listed == {}:
-        return Sentence()
+        return _without_modules(read)
     modules = [_module(one, read) for one in _objects(listed)]
-    _check_order(modules)
-    at = next(place for place, one in enumerate(modules) if one.kind == POOLING)
-    tokens, pooling, after = modules[1:at], modules[at], modules[at + 1 :]
-    for one in tokens:
+    about = _object(PROMPTS, read(PROMPTS))
+    is_pylate = about.get("model_type") == late_interaction.PYLATE
+    if is_pylate:
+        modules = [one for one in modules if one.kind != MASK]
+    _check_order(modules, needs_head=not is_pylate)
+    at = next((place for place, one in enumerate(modules) if one.kind in _HEADS), len(modules))
+    tokens, head, after = modules[1:at], modules[at : at + 1], modules[at + 1 :]
+    kind: Kind = "multi" if not head or head[0].kind == MASK else "dense"
+    if head and head[0].kind == SPLADE:
+        kind = "sparse"
+    for one in () if is_pylate else tokens:
         _check(one, _TOKENS)
     for one in after:
-        _check(one, _SENTENCE)
-    longest, lowercase = _settings(read)
-    about = _object(PROMPTS, read(PROMPTS))
+        _check(one, _TOKENS if kind == "multi" else _SENTENCE)
+    settings, lowercase = _settings(read, _FILL_MASK if kind == "sparse" else _FEATURES)
     named = _object(PROMPTS, about.get("prompts") or {})
     prompts = {name: str(prompt or "") for name, prompt in named.items()}
-    return Sentence(
+    found = Sentence(
+        kind=kind,
         tokens=tokens,
-        pooling=_pooling(pooling),
-        include_prompt=bool(pooling.config.get("include_prompt", True)),
         after=after,
-        max_tokens=longest,
+        max_tokens=settings.get("max_seq_length"),
         prompts=prompts,
         default_prompt=prompts.get(str(about.get("default_prompt_name")), ""),
         lowercase=lowercase,
     )
+    if kind == "multi":
+        return _of_tokens(found, settings, head[0].config if head else None, about)
+    config = head[0].config
+    if kind == "sparse":
+        return replace(found, splade=_splade(head[0]))
+    included = bool(config.get("include_prompt", True))
+    return replace(found, pooling=_pooling(head[0]), include_prompt=included)
+
+
+def _without_modules(read: Read) -> Sentence:
+    if STANFORD not in (_object(CONFIG, read(CONFIG)).get("architectures") or []):
+        return Sentence()
+    given = _object(STANFORD_SETTINGS, read(STANFORD_SETTINGS))
+    try:
+        found = late_interaction.of_stanford(given)
+    except FormatError as error:
+        raise UnfitError(STANFORD_SETTINGS, str(error)) from None
+    return Sentence(kind="multi", prompts=found.prompts, interaction=found)
+
+
+def _of_tokens(
+    found: Sentence,
+    settings: Mapping[str, Any],
+    mask: Mapping[str, Any] | None,
+    about: Mapping[str, Any],
+) -> Sentence:
+    """One with a vector a token.
+
+    Args:
+        mask: the settings of the module that leaves some out; None: PyLate's models do without.
+    """
+    try:
+        if mask is None:
+            interaction = late_interaction.of_pylate(about)
+        else:
+            interaction = late_interaction.of_modules(settings, mask, found.prompts)
+    except FormatError as error:
+        raise UnfitError(PROMPTS if mask is None else MODULES, str(error)) from None
+    prompts = {**found.prompts, **interaction.prompts}
+    return replace(found, prompts=prompts, interaction=interaction)
+
+
+def _splade(module: Module) -> Splade:
+    config, file = module.config, f"{module.path}/config.json"
+    pooling = config.get("pooling_strategy", "max")
+    activation = config.get("activation_function", "relu")
+    if pooling not in ("max", "sum") or activation not in ("relu", "log1p_relu"):
+        raise UnfitError(
+            file,
+            f"names the pooling {_shown(pooling)} and the activation {_shown(activation)}; served "
+            "are 'max' and 'sum', 'relu' and 'log1p_relu'.",
+        )
+    return Splade(pooling, activation == "log1p_relu")
 
 
 def _module(given: Mapping[str, Any], read: Read) -> Module:
-    # Older releases name `sentence_transformers.models.Pooling`, newer ones longer paths.
+    # Older releases name `sentence_transformers.models.Pooling`, newer ones longer paths, and
+    # PyLate its own.
     kind = str(given.get("type", "")).rpartition(".")[2]
+    kind = TRANSFORMER if kind == _MLM else kind
     if kind not in SERVED:
         raise UnfitError(
             MODULES,
@@ -146,14 +241,15 @@ def _module(given: Mapping[str, Any], read: Read) -> Module:
     return Module(kind, path, _object(file, read(file)) if path else {})
 
 
-def _check_order(modules: Sequence[Module]) -> None:
+def _check_order(modules: Sequence[Module], *, needs_head: bool) -> None:
     kinds = [one.kind for one in modules]
     if not kinds or kinds[0] != TRANSFORMER or kinds.count(TRANSFORMER) > 1:
         raise UnfitError(MODULES, f"has to begin with one {TRANSFORMER}.")
-    if kinds.count(POOLING) != 1:
+    heads = sum(one in _HEADS for one in kinds)
+    if heads > 1 or (needs_head and not heads):
         raise UnfitError(
             MODULES,
-            f"names {kinds.count(POOLING)} modules {POOLING}; one is needed to make a text's "
+            f"names {heads} modules {POOLING}, {SPLADE} or {MASK}; one is needed to make a text's "
             "vector of its tokens'.",
         )
     if LAYERS in kinds[2:]:
@@ -198,27 +294,28 @@ def _pooling(module: Module) -> tuple[str, ...]:
     return tuple(named) or ("mean",)
 
 
-def _settings(read: Read) -> tuple[int | None, bool]:
-    """Of the transformer: most tokens, and whether texts are written in lower case before.
+def _settings(read: Read, task: str) -> tuple[Mapping[str, Any], bool]:
+    """The transformer's, and whether texts are written in lower case before.
 
     Older releases name the file after the kind of model.
     """
     file = next((name for name in _SETTINGS if read(name)), _SETTINGS[0])
     settings = _object(file, read(file))
-    task = settings.get("transformer_task", _FEATURES)
-    if task != _FEATURES:
-        raise UnfitError(file, f"says that the transformer is for {_shown(task)}, not {_FEATURES}.")
-    ways = _object(file, settings.get("modality_config", {"text": _CALL}))
+    given, call = settings.get("transformer_task", task), _CALLS[task]
+    if given != task:
+        raise UnfitError(file, f"says that the transformer is for {_shown(given)}, not {task}.")
+    ways = _object(file, settings.get("modality_config", {"text": call}))
     if "message" in ways:
         raise UnfitError(
             file, "has texts written as chat messages before they are embedded: that is not served."
         )
-    if ways.get("text") != _CALL or settings.get("module_output_name", _TOKENS) != _TOKENS:
-        raise UnfitError(file, "asks for something else than the last hidden states of texts.")
+    if ways.get("text") != call or settings.get("module_output_name", _TOKENS) != _TOKENS:
+        what = "last hidden states" if task == _FEATURES else "logits"
+        raise UnfitError(file, f"asks for something else than the {what} of texts.")
     longest = settings.get("max_seq_length")
     if longest is not None and not (type(longest) is int and longest > 0):
         raise UnfitError(file, f"has the max_seq_length {_shown(longest)}, which is no number.")
-    return longest, bool(settings.get("do_lower_case"))
+    return settings, bool(settings.get("do_lower_case"))
 
 
 def _object(file: str, value: Any) -> Mapping[str, Any]:

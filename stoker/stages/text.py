@@ -57,12 +57,21 @@ class TextStages(Stages):
         return [self.text_sample(item, truncation=truncation, field=field)]
 
     def text_sample(
-        self, text: str, *, truncation: bool, most: int | None = None, field: str = "inputs"
+        self,
+        text: str,
+        *,
+        truncation: bool,
+        most: int | None = None,
+        field: str = "inputs",
+        limit: int | None = None,
     ) -> Sample:
-        """A text, cut to `most` tokens beside the special ones and, with `truncation`, to what the
-        model takes. Raises `InputError`, of this `field`.
+        """A text, cut to `most` tokens beside the special ones and, with `truncation`, to `limit`.
+        Raises `InputError`, of this `field`.
+
+        Args:
+            limit: the most tokens that are taken; None: as many as the model can.
         """
-        limit = self.max_tokens()
+        limit = min(self.max_tokens(), limit or self.max_tokens())
         lengths = [limit] if truncation else []
         if most is not None:
             lengths.append(most + self.tokenizer.num_special_tokens_to_add())
@@ -78,6 +87,24 @@ class TextStages(Stages):
         if length > limit:
             raise self.too_long(length, limit, field)
         return Sample(features, extras)
+
+    def token_sample(
+        self, tokens: list[int], *, truncation: bool, field: str, limit: int | None = None
+    ) -> Sample:
+        """Tokens as they are, limited as in `text_sample`. Raises `InputError`."""
+        import torch
+
+        limit, size = min(self.max_tokens(), limit or self.max_tokens()), self.config.vocab_size
+        if (highest := max(tokens)) >= size:
+            raise InputError(
+                f"There is no token {highest}: this model's token ids are below {size}.",
+                field=field,
+            )
+        if len(tokens) > limit and not truncation:
+            raise self.too_long(len(tokens), limit, field)
+        ids = torch.tensor([tokens[:limit]])
+        features = {name: torch.zeros_like(ids) for name in self.tokenizer.model_input_names}
+        return Sample(features | {"input_ids": ids, "attention_mask": torch.ones_like(ids)})
 
     def too_long(self, length: int, limit: int, field: str = "inputs") -> InputError:
         return InputError(

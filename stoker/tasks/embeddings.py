@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, SkipVali
 from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict
 
+from stoker.stages.embedding import SparseVector
 from stoker.tasks.base import MediaRequest, Task
 from stoker.tasks.inputs import Image, checked_tokens, not_texts_or_tokens
 
@@ -107,7 +108,8 @@ class EmbeddingsRequest(MediaRequest):
         ),
     ]
     encoding_format: Literal["float", "base64"] = Field(
-        default="float", description="`base64`: of little-endian float32."
+        default="float",
+        description="`base64`: of little-endian float32, and of a sparse vector's places, uint32.",
     )
     dimensions: int | None = Field(
         default=None,
@@ -115,7 +117,17 @@ class EmbeddingsRequest(MediaRequest):
         le=65_536,
         description="How many of the vector's leading numbers to return, of models trained for it.",
     )
-    user: str | None = Field(default=None, max_length=1024, description="Not used.")
+    user: str | None = Field(
+        default=None,
+        max_length=1024,
+        description="On whose behalf; all calls of one may go to the same version.",
+    )
+    embedding_type: Literal["dense", "sparse", "multi"] | None = Field(
+        default=None,
+        description="What the model is to make of an input: one vector, one with a number for each "
+        "word of its vocabulary, of which those that are not zero are returned, or a vector a "
+        "token. Each model makes one of them, which is the default.",
+    )
     prompt_name: str | None = Field(
         default=None,
         max_length=128,
@@ -135,7 +147,11 @@ class EmbeddingsRequest(MediaRequest):
         return list(self.input), False
 
     def parameters(self) -> dict[str, Any]:
-        given = {"prompt_name": self.prompt_name, "dimensions": self.dimensions}
+        given = {
+            "prompt_name": self.prompt_name,
+            "dimensions": self.dimensions,
+            "embedding_type": self.embedding_type,
+        }
         return {"field": "input", "counted": True, "truncation": self.truncation} | {
             name: value for name, value in given.items() if value is not None
         }
@@ -144,10 +160,19 @@ class EmbeddingsRequest(MediaRequest):
         return {"encoding_format": self.encoding_format}
 
 
+class SparseEmbedding(TypedDict):
+    """The numbers that are not zero, and their places."""
+
+    indices: list[int] | str
+    values: list[float] | str
+
+
 class Embedding(TypedDict):
+    """`embedding`: a vector, one a token, or a sparse one."""
+
     object: Literal["embedding"]
     index: int
-    embedding: list[float] | str
+    embedding: list[float] | str | list[list[float]] | list[str] | SparseEmbedding
 
 
 class EmbeddingsUsage(TypedDict):
@@ -163,7 +188,7 @@ class Embeddings(TypedDict):
 
 
 def _embeddings(work: "Work", results: Sequence[tuple[Any, int]]) -> Embeddings:
-    """Of each item's vector (features, float32) and number of tokens."""
+    """Of each item's vectors, as `EmbeddingStages.plain` has them, and number of tokens."""
     encoded = work.finishing["encoding_format"] == "base64"
     tokens = sum(count for _, count in results)
     return {
@@ -172,7 +197,7 @@ def _embeddings(work: "Work", results: Sequence[tuple[Any, int]]) -> Embeddings:
             {
                 "object": "embedding",
                 "index": index,
-                "embedding": _base64(vector) if encoded else vector.tolist(),
+                "embedding": _embedding(vector, encoded=encoded),
             }
             for index, (vector, _) in enumerate(results)
         ],
@@ -181,8 +206,18 @@ def _embeddings(work: "Work", results: Sequence[tuple[Any, int]]) -> Embeddings:
     }
 
 
-def _base64(vector: Any) -> str:
-    return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+def _embedding(vector: Any, *, encoded: bool) -> Any:
+    if isinstance(vector, SparseVector):
+        if not encoded:
+            return {name: one.tolist() for name, one in vector._asdict().items()}
+        return {"indices": _base64(vector.indices, "<u4"), "values": _base64(vector.values)}
+    if not encoded:
+        return vector.tolist()
+    return _base64(vector) if vector.ndim == 1 else [_base64(one) for one in vector]
+
+
+def _base64(vector: Any, dtype: str = "<f4") -> str:
+    return base64.b64encode(vector.astype(dtype).tobytes()).decode()
 
 
 TASK = Task(
@@ -193,7 +228,7 @@ TASK = Task(
     request=EmbeddingsRequest,
     result=Embeddings,
     whole=True,
-    also=("zero-shot-image-classification",),
+    also=("fill-mask", "zero-shot-image-classification"),
     families=("bert", "mt5", "t5", "umt5"),
     example={"model": "encoder", "input": ["How do I bake bread?", "The train is late."]},
     example_result={

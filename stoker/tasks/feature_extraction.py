@@ -1,15 +1,18 @@
-"""Feature extraction: one vector a text, pooled as the model itself says."""
+"""Feature extraction: a vector a text, pooled as the model itself says, or one a token."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, model_validator
+from typing_extensions import TypedDict
 
-from stoker.stages.base import ContextLengthError, InputError, Sample
+from stoker.stages.embedding import EmbeddingStages, wrong_dimensions
 from stoker.stages.encoders import CLASSES, encoder_of
-from stoker.stages.pooling import SentenceHead, cosines
-from stoker.stages.text import TextStages
+from stoker.stages.late_interaction import STANFORD
+from stoker.stages.multi_vectors import MultiVectorStages
+from stoker.stages.pooling import SentenceHead, cosines, described_folder
+from stoker.stages.sparse import SparseStages
 from stoker.tasks.architectures import PAGES
 from stoker.tasks.base import Task, TaskRequest, refusal
 from stoker.tasks.inputs import TextInputs, Truncation
@@ -65,16 +68,17 @@ class FeatureExtractionRequest(TaskRequest):
         }
 
 
-class FeatureExtractionStages(TextStages):
-    """Items of the rerank endpoint are objects with `query` and `document`."""
+class FeatureExtractionStages(EmbeddingStages):
+    """One dense vector a text."""
 
     auto_class = "AutoModel"
     per_token = ("last_hidden_state",)
+    vectors = "dense"
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self._head = SentenceHead.of(folder)
-        self._counted: dict[str, int] = {}
+        self.about = self._head.about
 
     def loaders(self, config: Any) -> Sequence[str]:
         own = CLASSES.get(config.model_type)
@@ -91,108 +95,18 @@ class FeatureExtractionStages(TextStages):
             return {"last_hidden_state": self._head.layers(outputs["hidden_states"])}
         return outputs
 
-    def max_tokens(self) -> int:
-        return min(super().max_tokens(), self._head.about.max_tokens or super().max_tokens())
+    def plain(self, vector: "torch.Tensor") -> Any:
+        return vector.numpy()
 
-    def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
-        field = parameters.get("field", "inputs")
-        if not isinstance(item, dict):
-            return [self._text(item, parameters, field)]
-        given = cast("dict[str, Any]", item)
-        if "image" in given:
-            raise InputError("This model embeds texts, and no images.", field=field)
-        if "tokens" in given:
-            return [self._token_sample(given["tokens"], parameters, field)]
-        return [
-            self._text(given["query"], parameters, "query", of_item=False),
-            self._text(
-                given["document"],
-                parameters,
-                "documents",
-                most=parameters.get("max_tokens_per_doc"),
-            ),
-        ]
+    def listed(self, vector: "torch.Tensor") -> list[float]:
+        plain: Any = vector
+        return plain.tolist()
 
-    def _text(
-        self,
-        text: str,
-        parameters: Mapping[str, Any],
-        field: str,
-        *,
-        of_item: bool = True,
-        most: int | None = None,
-    ) -> Sample:
-        prompt = self._prompt(parameters)
-        prepared = self._head.prepare(text, prompt)
-        truncation = bool(parameters.get("truncation"))
-        try:
-            sample = self.text_sample(prepared, truncation=truncation, most=most, field=field)
-        except InputError as error:
-            error.field, error.of_item = field, of_item
-            raise
-        sample.extras["prompt_tokens"] = self._prompt_tokens(prompt)
-        return sample
+    def score(self, query: "torch.Tensor", document: "torch.Tensor") -> float:
+        """The cosine."""
+        return cosines(query, document[None])[0]
 
-    def too_long(self, length: int, limit: int, field: str = "inputs") -> InputError:
-        if field != "input":
-            return super().too_long(length, limit, field)
-        # Of OpenAI's convention: its clients know it by other words. Some look for those in a body
-        # that Python has printed, where both kinds of quotes in one text would escape "model's".
-        advice = "Shorten it, or send 'truncation': true to cut it."
-        what = f"your input resulted in {length} tokens. {advice}"
-        return ContextLengthError(limit, what, field=field, of_item=True)
-
-    def _prompt_tokens(self, prompt: str) -> int:
-        """See `SentenceHead.prompt_tokens`; a model has few prompts, and they stay the same."""
-        if prompt not in self._counted:
-            self._counted[prompt] = self._head.prompt_tokens(
-                prompt, self.tokenizer, self.max_tokens()
-            )
-        return self._counted[prompt]
-
-    def _prompt(self, parameters: Mapping[str, Any]) -> str:
-        name, about = parameters.get("prompt_name"), self._head.about
-        if name is None:
-            return about.default_prompt
-        if name not in about.prompts:
-            known = ", ".join(f"'{one}'" for one in about.prompts) or "none"
-            raise InputError(
-                f"This model has no prompt '{name}'; it has {known}.",
-                field="prompt_name",
-                of_item=False,
-            )
-        return about.prompts[name]
-
-    def _token_sample(self, tokens: list[int], parameters: Mapping[str, Any], field: str) -> Sample:
-        import torch
-
-        limit, size = self.max_tokens(), self.config.vocab_size
-        if (highest := max(tokens)) >= size:
-            raise InputError(
-                f"There is no token {highest}: this model's token ids are below {size}.",
-                field=field,
-            )
-        if len(tokens) > limit and not parameters.get("truncation"):
-            raise self.too_long(len(tokens), limit, field)
-        ids = torch.tensor([tokens[:limit]])
-        features = {name: torch.zeros_like(ids) for name in self.tokenizer.model_input_names}
-        return Sample(features | {"input_ids": ids, "attention_mask": torch.ones_like(ids)})
-
-    def postprocess(
-        self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
-    ) -> Any:
-        """The vector of a text; the cosine of a query's and a document's, and their tokens' number.
-
-        With the parameter `counted`: the vector as an array, and the number of tokens.
-        """
-        vectors = [self._vector(output, parameters) for output in outputs]
-        tokens = sum(output["input_ids"].shape[1] for output in outputs)
-        if parameters.get("counted"):
-            return vectors[0].numpy(), tokens
-        lists = [vector.tolist() for vector in vectors]
-        return lists[0] if len(lists) == 1 else (cosines(lists[0], lists[1:])[0], tokens)
-
-    def _vector(self, output: Mapping[str, Any], parameters: Mapping[str, Any]) -> Any:
+    def vector(self, output: Mapping[str, Any], parameters: Mapping[str, Any]) -> "torch.Tensor":
         hidden = output["last_hidden_state"].float()
         mask = output["attention_mask"].clone()
         mask[:, : output.get("prompt_tokens", 0)] = 0
@@ -212,11 +126,20 @@ class FeatureExtractionStages(TextStages):
         allowed = sorted({*(named or []), full})
         if wanted not in allowed:
             choices = f"1 to {full}" if len(allowed) == full else ", ".join(map(str, allowed))
-            raise InputError(
-                f"This model's vectors can have these dimensions: {choices}.",
-                field="dimensions",
-                of_item=False,
-            )
+            raise wrong_dimensions(f"This model's vectors can have these dimensions: {choices}.")
+
+
+def _stages(folder: Path) -> EmbeddingStages:
+    """By what the model makes of a text."""
+    kinds = {"dense": FeatureExtractionStages, "sparse": SparseStages, "multi": MultiVectorStages}
+    return kinds[described_folder(folder).kind](folder)
+
+
+class SparseFeatures(TypedDict):
+    """Of a model that makes sparse vectors: the numbers that are not zero, and their places."""
+
+    indices: list[int]
+    values: list[float]
 
 
 TASK = Task(
@@ -224,9 +147,10 @@ TASK = Task(
     path="/v1/feature-extraction",
     summary="Extract features",
     request=FeatureExtractionRequest,
-    result=list[float],
+    # Of models with one dense vector a text, with one a token, and with a sparse one.
+    result=list[float] | list[list[float]] | SparseFeatures,
     # A bare `…Model` is meant for nothing else; below any head there are hidden states to pool.
-    architectures=("*Model", "*For*", *PAGES),
+    architectures=("*Model", "*For*", STANFORD, *PAGES),
     families=(
         "bert",
         "blenderbot",
@@ -244,5 +168,5 @@ TASK = Task(
     ),
     example={"inputs": "How do I bake bread?"},
     example_result=[0.021, -0.114, 0.087],
-    stages=FeatureExtractionStages,
+    stages=_stages,
 )

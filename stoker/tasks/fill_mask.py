@@ -1,6 +1,7 @@
 """Fill-mask: the likeliest tokens in the place of a mask token."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, Tag
@@ -8,6 +9,8 @@ from typing_extensions import TypedDict
 
 from stoker.stages.base import InputError, Sample
 from stoker.stages.pipelines import TextPipelineStages
+from stoker.stages.sentence_modules import Sentence, UnfitError
+from stoker.stages.sparse import SparseStages
 from stoker.tasks.architectures import PAGES
 from stoker.tasks.base import Task, TaskRequest
 from stoker.tasks.inputs import MANY, ONE, TextInputs, TopK, Truncation, one_or_many
@@ -39,17 +42,34 @@ class Filling(TypedDict):
     token_str: str
 
 
-class FillMaskStages(TextPipelineStages):
+class FillMaskStages(SparseStages, TextPipelineStages):
+    """Such a model also makes sparse vectors: of the embeddings endpoint's items, and of pairs."""
+
     pipeline = "FillMaskPipeline"
-    auto_class = "AutoModelForMaskedLM"
-    per_token = ("logits",)
+
+    def described(self, folder: Path) -> Sentence:
+        try:
+            found = super().described(folder)
+        except UnfitError:
+            return Sentence()
+        return found if found.kind == self.vectors else Sentence()
 
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
-        samples = super().preprocess(item, parameters)
+        if parameters.get("counted") or isinstance(item, dict):
+            return super().preprocess(item, parameters)
+        samples = TextPipelineStages.preprocess(self, item, parameters)
         mask = self.tokenizer.mask_token
         if not (samples[0].features["input_ids"] == self.tokenizer.mask_token_id).any():
             raise InputError(f"The text lacks the model's mask token {mask}.", field="inputs")
         return samples
+
+    def postprocess(
+        self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
+    ) -> Any:
+        # A query and a document are two.
+        if parameters.get("counted") or len(outputs) > 1:
+            return super().postprocess(outputs, parameters)
+        return TextPipelineStages.postprocess(self, outputs, parameters)
 
     def pipeline_parameters(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         given = super().pipeline_parameters(parameters)

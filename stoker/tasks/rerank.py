@@ -152,7 +152,7 @@ TASK = Task(
     result=Ranking,
     whole=True,
     # Their stages take pairs too: a cross-encoder is a text classifier, and embeddings compare.
-    also=("text-classification", "feature-extraction"),
+    also=("text-classification", "feature-extraction", "fill-mask"),
     # Less specific than that of text classification, which serves this endpoint as well.
     architectures=("*ForSequenceClass*", *PAGES),
     families=("bert", "roberta"),

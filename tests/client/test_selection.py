@@ -27,7 +27,14 @@ def left_out(selection: Selection) -> dict[str, str]:
 
 def test_selects_what_a_model_needs(folder: Path) -> None:
     wanted = ["vocab.txt", "merges.txt", "spiece.model", "source.spm", "qwen.tiktoken"]
-    wanted += ["chat_template.jinja", "README.md", "LICENSE", "LICENSE.md", "tokenizer.json"]
+    wanted += [
+        "artifact.metadata",
+        "chat_template.jinja",
+        "README.md",
+        "LICENSE",
+        "LICENSE.md",
+        "tokenizer.json",
+    ]
     for name in wanted:
         (folder / name).write_text("x")
     (folder / "1_Pooling").mkdir()

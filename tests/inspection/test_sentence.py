@@ -57,7 +57,7 @@ class TestRefused:
         ("modules", "path", "words"),
         [
             ([POOLING, ("CNN", {})], "modules.json", ["'CNN'", *SERVED]),
-            ([("SpladePooling", {})], "modules.json", ["'SpladePooling'", *SERVED]),
+            ([("CNN", {})], "modules.json", ["'CNN'", *SERVED]),
             ([("Transformer", {}), POOLING], "modules.json", ["1_Transformer", "top folder"]),
             ([("Normalize", {})], "modules.json", ["names 0 modules Pooling"]),
             ([POOLING, POOLING], "modules.json", ["names 2 modules Pooling"]),

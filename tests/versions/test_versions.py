@@ -274,6 +274,24 @@ def test_shares_of_the_traffic(bench: Bench) -> None:
     assert bench.version(bench.first)["status"] == "retired"
 
 
+def test_a_user_gets_the_same_version(client: httpx.Client, tmp_path: Path) -> None:
+    bench = Bench(client, tmp_path, pipeline="feature-extraction")
+    made = bench.made(promote="manual")
+    bench.direct({bench.first: 75, made["id"]: 25}, "user").raise_for_status()
+
+    def answered(**user: str) -> str:
+        body = {"model": bench.deployment["model"], "input": TEXT, **user}
+        answer = client.post("/v1/embeddings", json=body).raise_for_status()
+        return answer.headers[VERSION]
+
+    found = {user: {answered(user=user) for _ in range(2)} for user in map(str, range(80))}
+    assert all(len(versions) == 1 for versions in found.values())
+    assert 3 <= sum(versions == {made["id"]} for versions in found.values()) <= 37
+    # A request without one goes by its key.
+    assert len({answered() for _ in range(10)}) == 1
+    client.delete(bench.path).raise_for_status()
+
+
 @pytest.mark.parametrize(
     "body",
     [

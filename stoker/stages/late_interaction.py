@@ -1,0 +1,158 @@
+"""What a ColBERT-like model says of itself: one vector a token, compared by late interaction.
+
+Formats: sentence-transformers' own (`MultiVectorMask`, and the transformer's settings), PyLate's
+(`config_sentence_transformers.json` of the model type `ColBERT`), and Stanford's (`HF_ColBERT` in
+config.json, `artifact.metadata`). Light: inspection and replicas import it.
+"""
+
+import string
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+QUERY, DOCUMENT = "query", "document"
+"""The two ways in which such a model reads a text."""
+ROLES = (QUERY, DOCUMENT)
+STANFORD = "HF_ColBERT"
+"""Its architecture in config.json."""
+STANFORD_SETTINGS = "artifact.metadata"
+STANFORD_PROJECTION = "linear.weight"
+"""The last layer, among the weights of the model."""
+PYLATE = "ColBERT"
+"""Its model type in config_sentence_transformers.json."""
+MAX_EXPANDED = 8192
+
+_EXPANDED = 32
+"""Tokens of a query, where a model does not say."""
+_STANFORD_MARKERS: Mapping[str, str] = {QUERY: "[unused0]", DOCUMENT: "[unused1]"}
+
+
+class FormatError(ValueError):
+    """A setting is none; the message goes on from the name of its file."""
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """Queries are made longer by tokens that stand for words that are not there."""
+
+    length: int
+    is_limit: bool
+    """Whether longer queries are cut to it."""
+    attend: bool = False
+    """Whether the model sees these tokens; their vectors count in any case."""
+    token: str | None = None
+    """None: the tokenizer's mask token."""
+
+
+@dataclass(frozen=True)
+class Interaction:
+    prompts: Mapping[str, str]
+    """Role → what precedes a text."""
+    has_markers: bool
+    """Whether prompts are tokens of the model's own, even where its tokenizer would part them."""
+    lengths: Mapping[str, int]
+    """Role → most tokens."""
+    expansion: Expansion | None
+    skipped: Sequence[str]
+    """Tokens whose vectors are left out."""
+    skipped_in: Sequence[str] = (DOCUMENT,)
+    """Roles of the texts that these are left out of."""
+
+
+def of_stanford(settings: Mapping[str, Any]) -> Interaction:
+    """Of `artifact.metadata`."""
+    markers = {
+        QUERY: settings.get("query_token_id") or _STANFORD_MARKERS[QUERY],
+        DOCUMENT: settings.get("doc_token_id") or _STANFORD_MARKERS[DOCUMENT],
+    }
+    length = _length(settings, "query_maxlen") or _EXPANDED
+    return Interaction(
+        prompts={role: f"{marker} " for role, marker in markers.items()},
+        has_markers=True,
+        lengths=_lengths({DOCUMENT: _length(settings, "doc_maxlen")}),
+        expansion=Expansion(length, True, bool(settings.get("attend_to_mask_tokens"))),
+        skipped=[*string.punctuation] if settings.get("mask_punctuation", True) else [],
+    )
+
+
+def of_pylate(settings: Mapping[str, Any]) -> Interaction:
+    """Of its config_sentence_transformers.json."""
+    given: Mapping[str, Any] = settings.get("prompts") or {}
+    prompts: dict[str, str] = {}
+    for role in ROLES:
+        prefix = str(settings.get(f"{role}_prefix") or "")
+        prompts[role] = prefix + str(given.get(role) or "").removeprefix(prefix)
+    length, expansion = _length(settings, "query_length") or _EXPANDED, None
+    if settings.get("do_query_expansion") is not False:
+        expansion = Expansion(length, True, bool(settings.get("attend_to_expansion_tokens")))
+    skipped = settings.get("skiplist_words")
+    return Interaction(
+        prompts=prompts,
+        has_markers=True,
+        lengths=_lengths({QUERY: length, DOCUMENT: _length(settings, "document_length")}),
+        expansion=expansion,
+        skipped=[*string.punctuation] if skipped is None else _words(skipped),
+    )
+
+
+def of_modules(
+    transformer: Mapping[str, Any], mask: Mapping[str, Any], prompts: Mapping[str, str]
+) -> Interaction:
+    """Of what sentence-transformers writes.
+
+    Args:
+        transformer: its settings.
+        mask: those of the module `MultiVectorMask`.
+    """
+    if mask.get("keep_only_token_ids"):
+        raise FormatError("keeps the vectors of some tokens only: that is not served.")
+    within = mask.get("skiplist_tasks")
+    return Interaction(
+        prompts={role: prompts.get(role, "") for role in ROLES},
+        has_markers=False,
+        lengths=_lengths({role: _length(transformer, f"{role}_length") for role in ROLES}),
+        expansion=_expansion(transformer.get("query_expansion")),
+        skipped=_words(mask.get("skiplist_words") or []),
+        skipped_in=(DOCUMENT,) if within is None else _words(within),
+    )
+
+
+def _expansion(given: Any) -> Expansion | None:
+    if given is None:
+        return None
+    if not isinstance(given, dict):
+        raise FormatError("has a query_expansion that is no object.")
+    settings = cast("dict[str, Any]", given)
+    length = _length(settings, "length")
+    if length is None:
+        raise FormatError("has a query_expansion without a length.")
+    strategy, token = settings.get("strategy"), settings.get("token")
+    if strategy not in ("fixed", "min"):
+        raise FormatError(f"has the strategy {ascii(strategy)[:80]} to expand queries.")
+    return Expansion(
+        length,
+        strategy == "fixed",
+        bool(settings.get("attend")),
+        None if token is None else str(token),
+    )
+
+
+def _length(settings: Mapping[str, Any], name: str) -> int | None:
+    value = settings.get(name)
+    if value is None:
+        return None
+    if type(value) is not int or not 1 <= value <= MAX_EXPANDED:
+        raise FormatError(f"has the {name} {ascii(value)[:80]}; it is from 1 to {MAX_EXPANDED}.")
+    return value
+
+
+def _lengths(given: Mapping[str, int | None]) -> dict[str, int]:
+    return {role: length for role, length in given.items() if length is not None}
+
+
+def _words(given: Any) -> Sequence[str]:
+    if not isinstance(given, list) or not all(
+        isinstance(one, str) for one in cast("list[Any]", given)
+    ):
+        raise FormatError("has something else where a list of words belongs.")
+    return cast("list[str]", given)
