@@ -7,6 +7,7 @@ import sys
 import time
 
 from bench import (
+    adapters,
     agents,
     chat,
     chat_prefix,
@@ -40,6 +41,7 @@ BENCHMARKS = {
     "overhead": overhead.run,
     "upload": upload.run,
     "hub_import": hub_import.run,
+    "adapters": adapters.run,
     "agents": agents.run,
     "chat": chat.run,
     "chat_prefix": chat_prefix.run,

@@ -352,6 +352,13 @@ class Settings(BaseSettings):
         description="What runs the replicas: `local`, processes of this machine; or "
         "`module:attribute`, a runtime of your own, which runs inside the server.",
     )
+    adapter_cache_mib: int = Field(
+        default=256,
+        ge=1,
+        le=1 << 20,
+        description="What the adapters that one replica keeps loaded may take, MiB: beyond, those "
+        "that were used longest ago are dropped, and loaded again when they are asked for.",
+    )
     memory_budget_mib: int = Field(
         default=0,
         ge=0,

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from stoker.agents.context import AgentContext
 from stoker.deployments import traffic
 from stoker.errors import InferenceError, from_validation
+from stoker.inference.call import adapted
 from stoker.openai.chat import ChatRequest
 from stoker.openai.generation import CHAT, prepare
 from stoker.tasks.registry import GENERATING
@@ -105,7 +106,7 @@ async def ask(
     version_id = traffic.picked(entry, caller.key_id)
     parts = context.runtime.stream(
         version_id,
-        generation,
+        adapted(entry, generation),
         wait_s=wait_s,
         timeout_s=context.settings.inference_timeout_s,
         keep_alive=b"",

@@ -47,6 +47,14 @@ class Failure(ResponseModel):
     message: str = Field(description="What was wrong with the files and what would be right.")
 
 
+class Adapter(ResponseModel):
+    """What is added to the weights of another model."""
+
+    rank: int = Field(description="The largest of its matrices.")
+    modules: list[str] = Field(description="What it adapts, by the modules' own names.")
+    base: str = Field(description="What it was trained on, as it says itself.")
+
+
 class Inspection(ResponseModel):
     architecture: str
     model_type: str
@@ -56,6 +64,7 @@ class Inspection(ResponseModel):
     dtype: str
     engines: list[str]
     warnings: list[str]
+    adapter: Adapter | None = Field(default=None, description="Null: it is a whole model.")
 
 
 class Origin(ResponseModel):

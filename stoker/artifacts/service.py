@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
+from stoker.adapters.lora import ADAPTER
 from stoker.artifacts import repository, schemas
 from stoker.artifacts.schemas import ArtifactCreate, ArtifactUpdate
 from stoker.artifacts.streaming import transfers
@@ -46,7 +47,7 @@ _clearing: set[asyncio.Task[None]] = set()
 async def create(
     session: Session, quotas: Quotas, account_id: str, request: ArtifactCreate
 ) -> Artifact:
-    if request.pipeline is not None and request.pipeline not in PIPELINES:
+    if request.pipeline is not None and request.pipeline not in {ADAPTER, *PIPELINES}:
         close = nearest(request.pipeline, PIPELINES)
         hint = f" Did you mean '{close}'?" if close else ""
         raise InvalidRequestError(

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from stoker.adapters.lora import ADAPTER
 from stoker.cli import deployments, output
 from stoker.cli.context import client, context
 from stoker.cli.imports import Reference, import_new, imported, token_from
@@ -39,12 +40,27 @@ TokenVariable = Annotated[
         help="The environment variable with a token for the hub, as in HF_TOKEN.",
     ),
 ]
+AdapterOf = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODEL_ID",
+        help="Of an adapter: the deployed model that it was trained on, whose replicas it shares.",
+    ),
+]
 SHOWN_LEFT_OUT = 20
 
 
 def _inspected(artifact: JsonObject, name: str) -> Any:
     inspection: JsonObject | None = artifact["inspection"]
     return inspection[name] if inspection else None
+
+
+def _adapter(artifact: JsonObject) -> str:
+    about = _inspected(artifact, "adapter")
+    if not about:
+        return ""
+    of = f" of {about['base']}" if about["base"] else ""
+    return f"rank {about['rank']} of {', '.join(about['modules'])}{of}"
 
 
 def _failure(artifact: JsonObject) -> str:
@@ -85,6 +101,7 @@ DETAILS: Columns = {
     "dtype": lambda a: _inspected(a, "dtype"),
     "memory": lambda a: output.size(_inspected(a, "memory_bytes")),
     "engines": lambda a: ", ".join(_inspected(a, "engines") or ()),
+    "adapter": _adapter,
     "warnings": lambda a: " ".join(_inspected(a, "warnings") or ()),
     "updated": lambda a: output.moment(a["updated_at"]),
 }
@@ -213,9 +230,11 @@ def push(
     deploy: Annotated[
         str | None, typer.Option(metavar="MODEL_ID", help="Deploy it afterwards as this model id.")
     ] = None,
+    adapter_of: AdapterOf = None,
     readiness: Annotated[
-        deployments.Readiness, typer.Option(help="With --deploy: how ready the model is kept.")
-    ] = "cold",
+        deployments.Readiness | None,
+        typer.Option(help="With --deploy: how ready the model is kept. The default is cold."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Push a model's files as an artifact.
@@ -223,6 +242,8 @@ def push(
     Interrupted, the same command goes on where it was.
     """
     _refuse_both(artifact, name, pipeline)
+    if adapter_of and not deploy:
+        raise WrongUseError("--adapter-of is for --deploy MODEL_ID.")
     server = context(ctx).client(connections=parallel)
     selection = select(source)
     _tell_selection(selection)
@@ -234,10 +255,14 @@ def push(
         raise CliError(f"The server refused the files: {_failure(pushed)}")
     output.say(f"Artifact {pushed['id']} is ready.", style="green")
     if deploy:
-        wish = {"model": deploy, "artifact_id": pushed["id"], "readiness": readiness}
-        pushed["deployment"] = deployments.create(server, wish, wait=readiness != "cold")
+        given = {"readiness": readiness, "adapter_of": adapter_of}
+        wish = {name: value for name, value in given.items() if value is not None}
+        wish |= {"model": deploy, "artifact_id": pushed["id"]}
+        wait = readiness in ("warm", "hot")
+        pushed["deployment"] = deployments.create(server, wish, wait=wait)
     else:
-        output.say(f"Deploy it with: stoker deploy MODEL_ID {pushed['id']}", style="dim")
+        more = " --adapter-of BASE" if pushed["pipeline"] == ADAPTER else ""
+        output.say(f"Deploy it with: stoker deploy MODEL_ID {pushed['id']}{more}", style="dim")
     output.show_object(pushed, DETAILS, as_json=as_json)
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from stoker.cli import output
-from stoker.cli.artifacts import Gguf, TokenVariable
+from stoker.cli.artifacts import AdapterOf, Gguf, TokenVariable
 from stoker.cli.call import parsed_parameters
 from stoker.cli.context import client
 from stoker.cli.deployments import DETAILS, Readiness, Which, app, create, path_of, settled
@@ -80,7 +80,10 @@ def deploy(
     source: Annotated[
         str | None, typer.Option(help="A folder on the server, below one that its operator named.")
     ] = None,
-    readiness: Annotated[Readiness, typer.Option(help=READINESS)] = "cold",
+    adapter_of: AdapterOf = None,
+    readiness: Annotated[
+        Readiness | None, typer.Option(help=f"{READINESS} The default is cold.")
+    ] = None,
     pipeline: Annotated[
         str | None, typer.Option(help="The task; the artifact's by default.")
     ] = None,
@@ -114,6 +117,7 @@ def deploy(
         model=model,
         artifact_id=artifact,
         source=source,
+        adapter_of=adapter_of,
         pipeline=pipeline,
         readiness=readiness,
         engine=engine,
@@ -125,7 +129,7 @@ def deploy(
         max_queue=max_queue,
         config=_config(config, weight_format),
     )
-    is_waiting = readiness != "cold" if wait is None else wait
+    is_waiting = readiness in ("warm", "hot") if wait is None else wait
     deployment = create(server, given, wait=is_waiting)
     output.show_object(deployment, DETAILS, as_json=as_json)
 

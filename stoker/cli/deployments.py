@@ -77,6 +77,7 @@ DETAILS: Columns = {
     "message": lambda d: d["message"],
     "artifact": lambda d: d["artifact_id"],
     "source": lambda d: d["source"],
+    "adapter of": lambda d: d["adapter_of"],
     "readiness": lambda d: d["readiness"],
     "version": lambda d: d["version_id"],
     "traffic": _traffic,

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from stoker.client.errors import CliError
 from stoker.client.useful import (
+    ADAPTER,
     GGUF,
     INDEX_SUFFIX,
     PICKLED,
@@ -20,7 +21,7 @@ from stoker.client.useful import (
 )
 
 LFS_START = b"version https://git-lfs"
-CONFIGS = ("config.json", PIPELINE)
+CONFIGS = ("config.json", PIPELINE, ADAPTER)
 
 CONVERSION = """\
 Save the model as safetensors and push that:

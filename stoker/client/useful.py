@@ -29,6 +29,8 @@ OTHER_REASON = "not needed to serve a model"
 INDEX_SUFFIX = ".safetensors.index.json"
 PIPELINE = "model_index.json"
 """In the top folder of a diffusers pipeline, whose weights lie in folders below it."""
+ADAPTER = "adapter_config.json"
+"""Of an adapter, which has no configuration of a model."""
 _VARIANT = re.compile(r"(.+)\.[A-Za-z0-9_]+((-\d{5}-of-\d{5})?\.safetensors)")
 
 

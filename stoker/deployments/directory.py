@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from stoker.errors import InvalidAPIKeyError, InvalidRequestError, ModelNotFoundError
 from stoker.web.principal import Principal, Scope
+from stoker.wire.generation_request import AdapterName
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,24 @@ class Entry:
     """What gets copies of how many calls."""
     sticky: str = "none"
     """Whose calls all go to the same version; see `traffic.picked`."""
+    base_id: str = ""
+    """Of an adapter: the deployment whose versions answer its calls, as for that one's own."""
+    adapter: AdapterName | None = None
+    """And what is added to them."""
+    is_stopped: bool = False
+    """Of an adapter: its base may run for others."""
+
+
+def _on(base: Entry, adapter: Entry) -> Entry:
+    """An adapter, whose calls go where its base's go."""
+    return replace(
+        adapter,
+        version_id=base.version_id,
+        callable_versions=base.callable_versions,
+        shares=base.shares,
+        sticky=base.sticky,
+        readiness=base.readiness,
+    )
 
 
 class Directory:
@@ -42,14 +61,27 @@ class Directory:
         self._by_id: dict[str, Entry] = {}
         self._held: dict[str, asyncio.Event] = {}
         self._by_model: dict[tuple[str, str], Entry] = {}
+        self._adapters: dict[str, set[str]] = {}
+        """Base → those that share its replicas."""
 
     def put(self, entry: Entry) -> None:
         self.drop(entry.deployment_id)
+        if entry.base_id:
+            self._adapters.setdefault(entry.base_id, set()).add(entry.deployment_id)
+            base = self._by_id.get(entry.base_id)
+            entry = _on(base, entry) if base else entry
+        self._put(entry)
+        for one in self._adapters.get(entry.deployment_id, ()):
+            self._put(_on(entry, self._by_id[one]))
+
+    def _put(self, entry: Entry) -> None:
         self._by_id[entry.deployment_id] = entry
         self._by_model[entry.account_id, entry.model] = entry
 
     def drop(self, deployment_id: str) -> None:
         entry = self._by_id.pop(deployment_id, None)
+        if entry and (others := self._adapters.get(entry.base_id)):
+            others.discard(deployment_id)
         name = (entry.account_id, entry.model) if entry else None
         # Another one may have the model id by now.
         if name and self._by_model.get(name) is entry:
@@ -73,9 +105,9 @@ class Directory:
         if held := self._held.pop(deployment_id, None):
             held.set()
 
-    def held(self, deployment_id: str) -> asyncio.Event | None:
+    def held(self, entry: Entry) -> asyncio.Event | None:
         """What is set once a deployment's calls need not wait any more; None: they need not."""
-        return self._held.get(deployment_id)
+        return self._held.get(entry.base_id or entry.deployment_id)
 
     def __len__(self) -> int:
         return len(self._by_id)

@@ -2,7 +2,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from stoker.deployments import repository, service, versions
+from stoker.deployments import adapters, repository, service, versions
 from stoker.deployments.context import ContextDep
 from stoker.deployments.schemas import (
     Deployment,
@@ -42,10 +42,11 @@ async def create_deployment(
     """Deploy a model: from then on it can be called."""
     if body.source and (known := await idempotent.known(201)):
         return known
+    base = await adapters.examined(context, account_id, body)
     folder = await service.folder_of(context, body)
 
     async def created() -> Deployment:
-        row = await service.create(session, context, account_id, body, folder)
+        row = await service.create(session, context, account_id, body, folder=folder, base=base)
         return service.response(context, row)
 
     async with context.database.transaction() as session:
@@ -69,7 +70,7 @@ async def get_deployment(
     return service.response(context, await service.get(session, account_id, deployment_id))
 
 
-@router.patch("/{deployment_id}", responses=responses(NotFoundError, CapacityError))
+@router.patch("/{deployment_id}", responses=responses(NotFoundError, ConflictError, CapacityError))
 async def update_deployment(
     deployment_id: str,
     body: DeploymentUpdate,
@@ -84,7 +85,7 @@ async def update_deployment(
     return service.response(context, row)
 
 
-@router.delete("/{deployment_id}", responses=responses(NotFoundError))
+@router.delete("/{deployment_id}", responses=responses(NotFoundError, ConflictError))
 async def delete_deployment(
     deployment_id: str, account_id: AccountId, context: ContextDep
 ) -> Deleted:

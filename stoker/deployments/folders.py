@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from stoker.adapters.lora import CONFIG, WEIGHTS
 from stoker.artifacts import service as artifacts
 from stoker.config import Settings
 from stoker.errors import InvalidRequestError
@@ -23,6 +24,7 @@ class ModelFolders:
 
     def __init__(self, settings: Settings, database: Database, blobs: Blobs) -> None:
         self._root = settings.data_dir.resolve() / "models"
+        self._adapters = settings.data_dir.resolve() / "adapters"
         self._database = database
         self._blobs = blobs
 
@@ -40,6 +42,35 @@ class ModelFolders:
                 raise LoadError("the artifact's files do not exist any more.")
             await asyncio.to_thread(self._link, target, files)
         return target
+
+    async def adapters(self, spec: DeploymentSpec) -> Path:
+        folder = self._adapters / spec.deployment
+        # Before the replica's walls are up, which go around what is there.
+        await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
+        return folder
+
+    async def put_adapter(
+        self, base_id: str, adapter_id: str, files: Mapping[str, tuple[str, int]]
+    ) -> None:
+        """Let the replicas of a base read an adapter's files, also those that run already."""
+        target = self._adapters / base_id / adapter_id
+        paths = {name: self._blobs.local_path(files[name][0]) for name in (CONFIG, WEIGHTS)}
+        await asyncio.to_thread(_place, target, paths)
+
+    def drop_adapters(self, base_id: str, adapter_id: str = "") -> None:
+        """Remove an adapter from its base, or all of them. Two links each: that takes no thread."""
+        shutil.rmtree(self._adapters / base_id / adapter_id, ignore_errors=True)
+
+    def keep_only_adapters(self, wanted: Collection[tuple[str, str]]) -> None:
+        """Remove all but these: pairs of a base's id and an adapter's."""
+        bases = {base for base, _ in wanted}
+        for folder in _listed(self._adapters):
+            if folder.name not in bases:
+                self.drop_adapters(folder.name)
+                continue
+            for path in _listed(folder):
+                if (folder.name, path.name) not in wanted:
+                    self.drop_adapters(folder.name, path.name)
 
     async def keep_only(self, sources: Collection[str]) -> None:
         """Remove the links to files of all other uploads: no deployment has them any more."""
@@ -78,6 +109,30 @@ class ModelFolders:
         except OSError:
             # Another start has made it meanwhile.
             shutil.rmtree(building, ignore_errors=True)
+
+
+def _place(target: Path, paths: Mapping[str, Path]) -> None:
+    if target.is_dir():
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    building = Path(tempfile.mkdtemp(dir=target.parent, prefix=".building-"))
+    # Another user may have to read it.
+    building.chmod(0o755)
+    for name, path in paths.items():
+        try:
+            # No symbolic link: a replica's walls let it into this folder, and nowhere else.
+            (building / name).hardlink_to(path)
+        except OSError:
+            shutil.copyfile(path, building / name)
+    try:
+        building.rename(target)
+    except OSError:
+        # It was made meanwhile.
+        shutil.rmtree(building, ignore_errors=True)
+
+
+def _listed(folder: Path) -> list[Path]:
+    return [*folder.iterdir()] if folder.is_dir() else []
 
 
 def source_folder(settings: Settings, given: str) -> Path:

@@ -101,6 +101,13 @@ class DeploymentCreate(RequestModel):
         max_length=1024,
         description="Instead of an artifact: a folder below one that the operator has named.",
     )
+    adapter_of: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=128,
+        description="Of an artifact that is an adapter: the model id of the deployment whose "
+        "replicas it shares, and whose pipeline, readiness and engine it has.",
+    )
     pipeline: str | None = Field(
         default=None,
         max_length=64,
@@ -202,6 +209,9 @@ class Deployment(ResponseModel):
     pipeline: str
     artifact_id: str | None
     source: str | None
+    adapter_of: str | None = Field(
+        description="Of an adapter: the model id of the deployment whose replicas it shares."
+    )
     readiness: Readiness
     engine: str
     device: str

@@ -7,8 +7,10 @@ from typing import Any, Protocol
 
 from sqlalchemy.exc import IntegrityError
 
+from stoker.adapters.lora import ADAPTER
 from stoker.artifacts import repository as artifacts
-from stoker.deployments import engines, estimates, repository, schemas, versions
+from stoker.deployments import adapters, engines, estimates, repository, schemas, versions
+from stoker.deployments.adapters import Examined
 from stoker.deployments.context import DeploymentContext
 from stoker.deployments.estimates import SourceFolder
 from stoker.deployments.specs import spec_of
@@ -27,18 +29,16 @@ log = logging.getLogger(__name__)
 
 
 def response(context: DeploymentContext, row: Deployment) -> schemas.Deployment:
-    stats = context.runtime.stats(row.live_version_id) or DeploymentStats(
-        status=Status.IDLE if row.desired == Desired.RUNNING else Status.STOPPED,
-        reason=Reason.CREATED,
-        message="Waiting for its first request." if row.desired == Desired.RUNNING else "Stopped.",
-    )
+    base = context.directory.find(row.adapter_of) if row.adapter_of else None
+    stats = _observed(context, row)
     return schemas.Deployment(
         id=row.id,
         model=row.model,
         pipeline=row.pipeline,
         artifact_id=row.artifact_id,
         source=row.source,
-        readiness=Readiness(row.readiness),
+        adapter_of=base.model if base else None,
+        readiness=Readiness(base.readiness if base else row.readiness),
         engine=row.engine,
         device=row.device,
         dtype=row.dtype,
@@ -62,6 +62,18 @@ def response(context: DeploymentContext, row: Deployment) -> schemas.Deployment:
     )
 
 
+def _observed(context: DeploymentContext, row: Deployment) -> DeploymentStats:
+    running = row.desired == Desired.RUNNING
+    live_id = context.directory.live(row.id) if row.adapter_of else row.live_version_id
+    if (running or not row.adapter_of) and (found := context.runtime.stats(live_id)):
+        return found
+    return DeploymentStats(
+        status=Status.IDLE if running else Status.STOPPED,
+        reason=Reason.CREATED if running or not row.adapter_of else Reason.STOPPED_BY_USER,
+        message="Waiting for its first request." if running else "Stopped.",
+    )
+
+
 async def folder_of(
     context: DeploymentContext, request: schemas.DeploymentCreate
 ) -> SourceFolder | None:
@@ -79,8 +91,15 @@ async def create(
     context: DeploymentContext,
     account_id: str,
     request: schemas.DeploymentCreate,
+    *,
     folder: SourceFolder | None,
+    base: Examined | None,
 ) -> Deployment:
+    """
+    Args:
+        folder: that of `folder_of`.
+        base: that of `adapters.examined`.
+    """
     if await repository.by_model(session, account_id, request.model):
         raise _model_exists(request.model)
     row = Deployment(
@@ -109,10 +128,14 @@ async def create(
     else:
         artifact = await _ready_artifact(session, account_id, str(request.artifact_id))
         row.artifact_id, row.upload_id = artifact.id, artifact.live_upload_id
-        row.pipeline = _pipeline(request.pipeline, artifact)
-        row.memory_bytes = estimates.of_artifact(artifact, row.dtype)
-    engines.check(context.settings, row)
-    context.runtime.check_fits(spec_of(row))
+        if base is not None:
+            await _share(session, context, row, artifact, base)
+        else:
+            row.pipeline = _pipeline(request.pipeline, artifact)
+            row.memory_bytes = estimates.of_artifact(artifact, row.dtype)
+    if base is None:
+        engines.check(context.settings, row)
+        context.runtime.check_fits(spec_of(row))
     await context.quotas.take(session, account_id, Quota.DEPLOYMENTS)
     session.add(row)
     try:
@@ -123,6 +146,26 @@ async def create(
     await versions.add(session, row, row, is_live=True)
     await versions.publish(session, context, row)
     return row
+
+
+async def _share(
+    session: Session,
+    context: DeploymentContext,
+    row: Deployment,
+    artifact: Artifact,
+    examined: Examined,
+) -> None:
+    """Have an adapter share the replicas of its base, which begin to take any with the first."""
+    base = await adapters.base_of(session, row.account_id, examined)
+    row.adapter_of, row.pipeline = base.id, base.pipeline
+    for name in ("readiness", "engine", "device", "dtype", "min_replicas", "max_replicas"):
+        setattr(row, name, getattr(base, name))
+    row.memory_bytes = int((artifact.inspection or {}).get("weight_bytes", 0))
+    row.is_measured = True
+    await adapters.place(session, context, row)
+    if not base.has_adapters:
+        base.has_adapters = True
+        await versions.publish(session, context, base)
 
 
 def _model_exists(model: str) -> ConflictError:
@@ -158,6 +201,12 @@ async def artifact_for(session: Session, row: Deployment, artifact_id: str) -> A
 
 def _pipeline(wanted: str | None, artifact: Artifact) -> str:
     found = str(artifact.pipeline)
+    if found == ADAPTER:
+        raise InvalidRequestError(
+            "The artifact is an adapter: give the model id of its base's deployment as "
+            "'adapter_of'.",
+            param="adapter_of",
+        )
     if wanted is None or wanted == found:
         return found
     architecture = (artifact.inspection or {}).get("architecture", "")
@@ -214,12 +263,14 @@ async def update(
     where nothing is loaded, and else when it was found right.
     """
     row = await get(session, account_id, deployment_id, lock=True)
+    adapters.refuse(row, "It runs as its base does: change that one.")
     for name in ("readiness", "idle_timeout_s", "max_queue", "keep_s"):
         if (value := getattr(request, name)) is not None:
             setattr(row, name, value)
     if request.replicas:
         _set_replicas(row, request.replicas)
     changed = changed_variant(row, request)
+    adapters.check_base(row, changed)
     engines.check(context.settings, changed)
     context.runtime.check_fits(spec_of(row))
     if not spec_of(row).runs_like(spec_of(changed)):
@@ -308,12 +359,31 @@ async def delete(
 ) -> Sequence[DeploymentVersion]:
     """Forget a deployment. Returns its versions, for `versions.end` once it is committed."""
     row = await get(session, account_id, deployment_id, lock=True)
+    if shared := await adapters.of_base(session, row.id):
+        names = ", ".join(one.model for one in shared[:5]) + (" …" if len(shared) > 5 else "")
+        raise ConflictError(
+            f"It is the base of {len(shared)} adapters ({names}): delete those first.",
+            code="has_adapters",
+        )
     found = await versions.all_of(session, row.id)
     await session.delete(row)
+    await session.flush()
+    if row.adapter_of:
+        await _share_no_more(session, context, row.adapter_of)
     session.after_commit(lambda: context.directory.drop(row.id))
+    place = (row.adapter_of, row.id) if row.adapter_of else (row.id,)
+    session.after_commit(partial(context.folders.drop_adapters, *place))
     for one in found:
         session.after_commit(partial(context.preparing.cancel, one.id))
     return found
+
+
+async def _share_no_more(session: Session, context: DeploymentContext, base_id: str) -> None:
+    """Have a base run as it likes again once its last adapter is deleted."""
+    base = await session.get(Deployment, base_id)
+    if base and not await adapters.count(session, base_id):
+        base.has_adapters = False
+        await versions.publish(session, context, base)
 
 
 async def restore(context: DeploymentContext) -> None:
@@ -333,6 +403,7 @@ async def restore(context: DeploymentContext) -> None:
     # What a server that was killed has left.
     async with context.database.reading() as session:
         await versions.keep_links(session, context)
+        await adapters.keep_placed(session, context)
 
 
 async def _estimate_late(session: Session, context: DeploymentContext, row: Deployment) -> None:

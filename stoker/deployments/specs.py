@@ -10,9 +10,11 @@ from stoker.runtime.interface import DeploymentSpec, Readiness
 from stoker.store.tables.deployments import (
     Deployment,
     DeploymentVersion,
+    Desired,
     Variant,
     VersionStatus,
 )
+from stoker.wire.generation_request import AdapterName
 
 CALLABLE = (VersionStatus.LIVE, VersionStatus.READY, VersionStatus.RETIRED)
 """Versions that were found right."""
@@ -43,6 +45,7 @@ def spec_of(row: Deployment, version: DeploymentVersion | None = None) -> Deploy
         max_queue=row.max_queue,
         memory_bytes=runs.memory_bytes or 0,
         config=runs.config,
+        has_adapters=row.has_adapters,
     )
 
 
@@ -82,4 +85,13 @@ def entry_of(row: Deployment, versions: Sequence[DeploymentVersion]) -> Entry:
         shares=_shares(traffic, "weights"),
         mirrors=_shares(traffic, "mirror"),
         sticky=traffic.get("sticky", "none"),
+        base_id=row.adapter_of or "",
+        adapter=_adapter_of(row),
+        is_stopped=row.adapter_of is not None and row.desired == Desired.STOPPED,
     )
+
+
+def _adapter_of(row: Deployment) -> AdapterName | None:
+    if row.adapter_of is None:
+        return None
+    return AdapterName(folder=row.id, deployment_id=row.id, model=row.model)

@@ -144,6 +144,9 @@ def tell(
 ) -> None:
     """Let the directory and the runtime know of a deployment."""
     context.directory.put(entry_of(row, versions))
+    if row.adapter_of:
+        # What runs is its base.
+        return
     running = row.desired == Desired.RUNNING
     # The live one last: what was kept for its predecessor is free by then.
     for one in sorted(versions, key=lambda one: one.id == row.live_version_id):

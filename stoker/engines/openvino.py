@@ -189,7 +189,8 @@ class OpenVinoEngine(TorchEngine):
 
     @property
     def convertible(self) -> bool:
-        return self.device.type == "cpu" and self.dtype in (torch.float32, torch.bfloat16)
+        is_able = self.device.type == "cpu" and self.dtype in (torch.float32, torch.bfloat16)
+        return is_able and self.adapters is None
 
     def prepare(self, execution: Execution) -> Callable[[], None]:
         found = opened(execution, self.stages, self.threads)

@@ -9,6 +9,7 @@ from typing import Any, Self
 import torch
 import transformers
 
+from stoker.adapters.applying import Adapters
 from stoker.engines import completeness
 from stoker.engines.interface import Progress
 from stoker.engines.precision import dtype_of
@@ -25,6 +26,7 @@ PROBED_TOKENS = 8
 
 class TorchEngine:
     name = "torch"
+    adapters: Adapters | None = None
 
     def __init__(self, device: str, dtype: str, threads: int) -> None:
         self.threads = threads
@@ -109,7 +111,8 @@ class TorchEngine:
     ) -> list[Mapping[str, Any]]:
         lengths = [self.stages.length(sample) for sample in samples]
         length = self.stages.padded_length(max(lengths))
-        outputs = self.run(samples[0].call, self.batch(samples, length))
+        with self._adapted(samples):
+            outputs = self.run(samples[0].call, self.batch(samples, length))
         found = {name: _fetched(value) for name, value in outputs.items()}
         return [
             {
@@ -126,6 +129,11 @@ class TorchEngine:
             name: self._placed(torch.cat([self._padded(name, one, length) for one in samples]))
             for name in samples[0].features
         }
+
+    def _adapted(self, samples: Sequence[Sample]) -> contextlib.AbstractContextManager[None]:
+        if self.adapters is None:
+            return contextlib.nullcontext()
+        return self.adapters.rows([sample.adapter for sample in samples])
 
     def run(self, call: Hashable, batch: Mapping[str, torch.Tensor]) -> Mapping[str, Any]:
         """The model's outputs, by name."""

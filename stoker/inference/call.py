@@ -7,9 +7,10 @@ import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Protocol, TypeVar
 
+import msgspec
 from fastapi import Header, Request, Response
 from fastapi.routing import APIRoute
 
@@ -17,6 +18,7 @@ from stoker.config import Settings
 from stoker.deployments import traffic
 from stoker.deployments.directory import Directory, Entry
 from stoker.errors import (
+    ConflictError,
     EndpointNotSupportedError,
     ForbiddenError,
     ModelLoadingError,
@@ -79,6 +81,11 @@ class Calls(Platform):
         `Directory.resolve` does.
         """
         entry = self.directory.resolve(caller, model)
+        if entry.is_stopped:
+            raise ConflictError(
+                f"The deployment '{entry.model}' is stopped: start it first.",
+                code="deployment_stopped",
+            )
         if entry.pipeline not in pipelines:
             paths = ", ".join(endpoints(entry.pipeline)) or "none of this server"
             raise EndpointNotSupportedError(
@@ -92,7 +99,7 @@ class Calls(Platform):
 
         Raises `ModelLoadingError` where that takes longer.
         """
-        held = self.directory.held(entry.deployment_id)
+        held = self.directory.held(entry)
         if held is None:
             return wait_s
         began = time.monotonic()
@@ -165,7 +172,8 @@ class Calling:
 
         timeout_s: the longest silence; None: the server's for inference.
         """
-        if self.calls.directory.held(entry.deployment_id):
+        call = adapted(entry, call)
+        if self.calls.directory.held(entry):
             return self._stream_later(entry, call, timeout_s, keep_alive)
         return self._stream(entry, call, self._wait_s, timeout_s, keep_alive)
 
@@ -185,7 +193,10 @@ class Calling:
         version_id = self._version(entry)
         began = time.perf_counter()
         content = await self.calls.runtime.call(
-            version_id, call, wait_s=wait_s, timeout_s=self.settings.inference_timeout_s
+            version_id,
+            adapted(entry, call),
+            wait_s=wait_s,
+            timeout_s=self.settings.inference_timeout_s,
         )
         if entry.mirrors and self.calls.mirror:
             self.calls.mirror(entry, version_id, call, content, time.perf_counter() - began)
@@ -255,6 +266,15 @@ class Calling:
     @property
     def _wait_s(self) -> float:
         return wait_seconds(self.settings, self._prefer)
+
+
+def adapted(entry: Entry, call: Call | Generation) -> Call | Generation:
+    """The call as the replicas of an adapter's base take it; of others, as it is."""
+    if entry.adapter is None:
+        return call
+    if isinstance(call, Generation):
+        return msgspec.structs.replace(call, adapter=entry.adapter)
+    return replace(call, adapter=entry.adapter)
 
 
 CallingDep = Annotated[Calling, made(Calling)]

@@ -2,8 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from typing import Any
 
+from stoker.adapters.lora import ADAPTER, WEIGHTS, Lora
+from stoker.adapters.lora import CONFIG as CONFIG_OF_ADAPTER
+from stoker.inspection.adapter import facts_of, find_adapter
 from stoker.inspection.claims import refuse_claims
 from stoker.inspection.config import (
     CONFIG,
@@ -49,8 +52,7 @@ MIN_WORKING_BYTES = 128 << 20
 
 # The parsed documents that later steps ask for. The others, a tokenizer among them, can be large
 # and are dropped once they have been searched.
-_KEPT = DOCUMENTS | {MODULES, PROMPTS, TRANSFORMERS.index}
-_ADAPTER_CONFIG = "adapter_config.json"
+_KEPT = DOCUMENTS | {CONFIG_OF_ADAPTER, MODULES, PROMPTS, TRANSFORMERS.index}
 _TEMPLATES = frozenset({"chat_template.jinja", "tokenizer_config.json"})
 # Of a dequantized number.
 _SINGLE_BYTES = 4
@@ -77,6 +79,8 @@ class Inspection:
             mixture, as in `Q4_K_M`.
         engines: the engines that can load it, the preferred one first.
         warnings: what is odd without being wrong, in words for the uploader.
+        adapter: of an adapter, its largest rank, the modules that it adapts by their own names, and
+            the base that it says it was trained on.
     """
 
     pipeline: str
@@ -88,6 +92,7 @@ class Inspection:
     dtype: str
     engines: tuple[str, ...]
     warnings: tuple[str, ...]
+    adapter: dict[str, Any] | None = None
 
 
 def inspect(
@@ -108,7 +113,8 @@ def inspect(
     file_set = FileSet(files)
     _check_names(file_set)
     headers, documents, gguf_paths = _read_files(file_set)
-    _refuse_adapter(file_set)
+    if adapter := find_adapter(file_set, headers, documents):
+        return _inspect_adapter(adapter, headers, pipeline)
     if MODEL_INDEX in file_set:
         return _inspect_diffusers(file_set, headers, pipeline, pipelines)
     refuse_unfit_modules(None, file_set, documents, headers)
@@ -214,20 +220,28 @@ def _read_files(files: FileSet) -> tuple[dict[str, Header], dict[str, Json], lis
     return headers, documents, gguf_paths
 
 
-def _refuse_adapter(files: FileSet) -> None:
-    """Refuse PEFT adapters, also beside full weights.
-
-    A loader that finds adapter_config.json follows it to whatever base model it names.
-    """
-    for path in sorted(files.sizes):
-        if PurePosixPath(path).name == _ADAPTER_CONFIG:
-            raise InspectionError(
-                FailureCode.ADAPTER_ONLY,
-                f"{path} makes this a PEFT adapter, which is served only as part of its base "
-                "model. Merge it (merge_and_unload, then save_pretrained) and upload the whole "
-                f"model without {_ADAPTER_CONFIG}.",
-                path,
-            )
+def _inspect_adapter(found: Lora, headers: dict[str, Header], pipeline: str | None) -> Inspection:
+    if pipeline not in {None, ADAPTER}:
+        raise InspectionError(
+            FailureCode.PIPELINE_MISMATCH,
+            f"This is an adapter, which serves what its base does: ask for '{ADAPTER}', or for "
+            "no pipeline.",
+            CONFIG_OF_ADAPTER,
+        )
+    header = headers[WEIGHTS]
+    sizes = header.bytes_by_dtype()
+    return Inspection(
+        pipeline=ADAPTER,
+        architecture="LoRA",
+        model_type="peft",
+        parameters=header.parameters,
+        weight_bytes=header.data_bytes,
+        memory_bytes=header.data_bytes,
+        dtype=max(sizes, key=lambda dtype: sizes[dtype]),
+        engines=("torch",),
+        warnings=(),
+        adapter=facts_of(found),
+    )
 
 
 def _inspect_gguf(

@@ -76,12 +76,14 @@ _DECODER = json.JSONDecoder(strict=True)
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One tensor of a header: its dtype, its count of numbers, where its bytes begin and end."""
+    """One tensor of a header: its dtype, its count of numbers, where its bytes begin and end, and
+    its shape."""
 
     dtype: str
     numbers: int
     begin: int
     end: int
+    shape: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -311,7 +313,7 @@ def _checked_tensor(
             f"has tensor {quoted(name)} of {numbers} numbers of {dtype}, which do not fill "
             f"its bytes {begin} to {end}",
         )
-    return Tensor(dtype, numbers, begin, end)
+    return Tensor(dtype, numbers, begin, end, tuple(shape))
 
 
 def _check_layout(path: str, tensors: dict[str, Tensor], data_bytes: int) -> None:

@@ -13,6 +13,7 @@ from stoker.wire.generation_request import Sampling
 if TYPE_CHECKING:
     import torch
 
+    from stoker.adapters.applying import Adapter
     from stoker.llm.matcher import Matcher
 
 Features = Mapping[str, "torch.Tensor"]
@@ -69,6 +70,8 @@ class Submission:
     """Of the images whose placeholders the prompt has: they are computed with all of it at once."""
     key: str = ""
     """The API key that asked for it: those of different ones take turns."""
+    adapter: "Adapter | None" = None
+    """What is to be added to the model for it."""
 
 
 class LanguageModel(Protocol):

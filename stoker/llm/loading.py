@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 
+from stoker.adapters.applying import adapters_of
 from stoker.engines.interface import Progress
 from stoker.engines.openmp import on_passing_thread
 from stoker.engines.precision import dtype_of
@@ -31,11 +32,13 @@ class ScheduledEngine:
         self.max_length = self._runner.max_length
         self.vocabulary = self._runner.vocabulary
         self.sharing = self._runner.sharing
+        self.adapters = self._runner.adapters
 
     @property
     def convertible(self) -> bool:
         return (
             self._runner.name == "torch"
+            and not self._spec.adapters
             and self._spec.pipeline != IMAGE_TEXT_TO_TEXT
             and device_of(self._spec.device).type == "cpu"
             and dtype_of(self._spec.dtype, device_of("cpu")) is not torch.float16
@@ -62,7 +65,10 @@ def _runner(spec: ReplicaSpec, progress: Progress) -> Runner:
     kind = architecture(folder) if spec.pipeline == IMAGE_TEXT_TO_TEXT else TEXT
     model = torch_engine.load(folder, dtype_of(spec.dtype, device, folder), device, kind)
     runner = torch_engine.TorchRunner(
-        model, threads=spec.threads, cache_bytes=cache_bytes(spec.cache_bytes)
+        model,
+        threads=spec.threads,
+        cache_bytes=cache_bytes(spec.cache_bytes),
+        adapters=adapters_of(model, spec.adapters, spec.adapter_bytes),
     )
     if spec.sharing:
         runner.restrict(spec.sharing)

@@ -10,6 +10,8 @@ from stoker.wire.protocol import Sharing
 if TYPE_CHECKING:
     import torch
 
+    from stoker.adapters.applying import Adapter, Adapters
+
 
 @dataclass(frozen=True)
 class Chunk:
@@ -46,6 +48,8 @@ class Runner(Protocol):
     """What was found of how sequences may be computed; None: nobody has looked."""
     max_length: int
     vocabulary: int
+    adapters: "Adapters | None"
+    """Those that sequences may have; None: it runs the model alone."""
 
     @property
     def can_retract(self) -> bool:
@@ -63,6 +67,7 @@ class Runner(Protocol):
         media: Features | None = None,
         *,
         anew: bool = False,
+        adapter: "Adapter | None" = None,
     ) -> int | None:
         """Take a sequence: how many of its leading tokens are computed already, fewer than all.
 
@@ -72,6 +77,7 @@ class Runner(Protocol):
             media: what the placeholders among the tokens stand for. Tokens alone do not distinguish
                 such sequences: none is computed already.
             anew: none is to be taken as computed: its logits are wanted.
+            adapter: what is added to the model for it. Only for runners that have `adapters`.
         """
         ...
 

@@ -179,7 +179,8 @@ class Scheduler:
                 continue
             one.runner = self._runner
             media = one.submission.media
-            computed = one.runner.admit(one.id, one.tokens, media, anew=one.scored)
+            adapter = one.submission.adapter
+            computed = one.runner.admit(one.id, one.tokens, media, anew=one.scored, adapter=adapter)
             if computed is None:
                 self._waiting.appendleft(one)
                 break

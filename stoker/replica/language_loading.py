@@ -40,6 +40,8 @@ def load_language_model(
     )
     model = engine.begin(prompts.defaults.ends)
     prepare = engine.prepare if engine.convertible else None
-    worker = LanguageWorker(model, prompts, send, flight, prepare, passes=passes)
+    worker = LanguageWorker(
+        model, prompts, send, flight, prepare, passes=passes, adapters=engine.adapters
+    )
     worker.sharing = engine.sharing
     return worker

@@ -6,11 +6,13 @@ one that turns tokens into text. A forward pass releases the GIL, so the others 
 
 from collections.abc import Sequence
 
+from stoker.adapters.applying import Adapters
 from stoker.chat.answers import writer
 from stoker.chat.answers.choices import Choice, TextRequest
 from stoker.chat.prompts.prompts import Prompts
 from stoker.llm.interface import LanguageModel, Output
 from stoker.replica import failures
+from stoker.replica.adapted import adapted
 from stoker.replica.adoption import Prepare
 from stoker.replica.counters import Counters
 from stoker.replica.model_thread import ModelThread
@@ -39,13 +41,16 @@ class LanguageWorker:
         prepare: Prepare | None = None,
         *,
         passes: Passes | None = None,
+        adapters: Adapters | None = None,
     ) -> None:
         """
         Args:
+            adapters: those that requests may name.
             prepare: see `LanguageEngine.prepare`; None: the model stays as it is.
             passes: whose turn it is to compute; None: always this one's.
         """
         self._model = model
+        self._adapters = adapters
         self._sequences = Sequences(prompts, model.vocabulary)
         self._replies = Replies(send)
         self._flight = flight
@@ -130,6 +135,8 @@ class LanguageWorker:
                 self._fail(failures.failure(request.id, failures.PREPARE_PROMPT, error, _field))
 
     def _submit(self, request: TextRequest) -> None:
+        named = request.generation.adapter
+        request.adapter = adapted(self._adapters, named.folder if named else "")
         submissions = self._sequences.prepare(request)
         if not submissions:
             self._finish(request)

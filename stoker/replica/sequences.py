@@ -83,6 +83,7 @@ class Sequences:
                 after=first,
                 media=prepared.media,
                 key=request.key,
+                adapter=request.adapter,
             )
             first = choice.sequence if first is None else first
 

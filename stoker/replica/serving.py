@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from stoker.engines.interface import Engine, Progress
 from stoker.replica.counters import Counters
@@ -10,6 +10,9 @@ from stoker.replica.passes import Passes
 from stoker.stages.base import Stages
 from stoker.wire.flight import FlightRecord
 from stoker.wire.protocol import Execution, ReplicaSpec, Send, Sharing
+
+if TYPE_CHECKING:
+    from stoker.adapters.applying import Adapters
 
 
 class Serving(Protocol):
@@ -97,11 +100,20 @@ def _stages(
     from stoker.replica.calibration import Calibration
     from stoker.replica.worker import Worker
 
-    engine, stages = on_passing_thread(lambda: _loaded(spec, progress))
-    return Worker(engine, stages, send, flight, Calibration(spec.batch_budgets), passes=passes)
+    engine, stages, adapters = on_passing_thread(lambda: _loaded(spec, progress))
+    return Worker(
+        engine,
+        stages,
+        send,
+        flight,
+        Calibration(spec.batch_budgets),
+        passes=passes,
+        adapters=adapters,
+    )
 
 
-def _loaded(spec: ReplicaSpec, progress: Progress) -> tuple[Engine, Stages]:
+def _loaded(spec: ReplicaSpec, progress: Progress) -> tuple[Engine, Stages, "Adapters | None"]:
+    from stoker.adapters.applying import adapters_of
     from stoker.engines import catalogue, sharing
     from stoker.engines.torch import TorchEngine
     from stoker.tasks.registry import SERVED, STAGES
@@ -121,4 +133,7 @@ def _loaded(spec: ReplicaSpec, progress: Progress) -> tuple[Engine, Stages]:
         progress(0.9, "looking what may share a batch")
         engine.enter_thread()
         stages.sharing = sharing.find(engine, stages)
-    return engine, stages
+    adapters: Adapters | None = None
+    if isinstance(engine, TorchEngine):
+        adapters = engine.adapters = adapters_of(engine.model, spec.adapters, spec.adapter_bytes)
+    return engine, stages, adapters

@@ -19,7 +19,7 @@ def around_replica(spec: ReplicaSpec) -> Standing:
     return _confined(
         spec.cell,
         spec.model_dir,
-        reads=[spec.conversions] if spec.conversions else [],
+        reads=[one for one in (spec.conversions, spec.adapters) if one],
         gpu=may_use_gpu(spec),
         **(
             {

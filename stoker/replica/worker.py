@@ -8,8 +8,10 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from stoker.adapters.applying import Adapters
 from stoker.engines.interface import Engine
 from stoker.replica import failures
+from stoker.replica.adapted import adapted
 from stoker.replica.batching import BatchQueue, Entry
 from stoker.replica.calibration import Calibration
 from stoker.replica.counters import Counters
@@ -43,12 +45,15 @@ class Worker:
         calibration: Calibration,
         *,
         passes: Passes | None = None,
+        adapters: Adapters | None = None,
     ) -> None:
         """
         Args:
+            adapters: those that requests may name.
             passes: whose turn it is to compute; None: always this one's.
         """
         self._engine = engine
+        self._adapters = adapters
         self._stages = stages
         self._replies = Replies(send)
         self._flight = flight
@@ -124,7 +129,10 @@ class Worker:
         work = request.work
         with self._flight.preparing.of([request.id]):
             try:
+                adapter = adapted(self._adapters, work.adapter)
                 samples = self._stages.preprocess(work.items[index], work.parameters)
+                for sample in samples:
+                    sample.adapter = adapter
                 if work.stream:
                     self._begin(request, samples)
             except Exception as error:

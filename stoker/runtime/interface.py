@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from stoker.runtime.metering import Meter
-from stoker.wire.generation_request import Generation
+from stoker.wire.generation_request import AdapterName, Generation
 from stoker.wire.protocol import Batches
 
 
@@ -87,6 +87,8 @@ class DeploymentSpec:
     memory_bytes: int = 0
     """What one replica needs of memory, as far as is known: measured before, or estimated."""
     config: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    has_adapters: bool = False
+    """Whether calls may name adapters: it stays on an engine that takes them."""
 
     @property
     def deployment(self) -> str:
@@ -99,7 +101,8 @@ class DeploymentSpec:
 
     @property
     def _process(self) -> tuple[Any, ...]:
-        return (self.source, self.pipeline, self.engine, self.device, self.dtype, self.config)
+        how = (self.engine, self.device, self.dtype, self.config, self.has_adapters)
+        return (self.source, self.pipeline, *how)
 
 
 class LoadError(Exception):
@@ -137,6 +140,12 @@ class ModelLocator(Protocol):
         """
         ...
 
+    async def adapters(self, spec: DeploymentSpec) -> Path:
+        """The folder of those that calls of a deployment may name, each in one of its own. They
+        come and go while it is used.
+        """
+        ...
+
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
@@ -154,6 +163,8 @@ class Call:
     """What the task needs to make one answer of all results."""
     stream: bool = False
     """True, with `Runtime.stream`: the one item's answer comes in parts, as it is made."""
+    adapter: AdapterName | None = None
+    """What is to be added to the model for it."""
 
 
 @dataclass(frozen=True, kw_only=True)

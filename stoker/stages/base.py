@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import torch
     from openvino import CompiledModel
 
+    from stoker.adapters.applying import Adapter
+
 Decoded = TypeVar("Decoded")
 
 _ELEMENTS_A_UNIT = 1024
@@ -86,6 +88,8 @@ class Sample:
     """How the model is to be run, for `Stages.run`: samples that differ never share a batch."""
     alone: bool = False
     """Never in a batch with others."""
+    adapter: "Adapter | None" = None
+    """What is to be added to the model for it; those of others may share its batch."""
 
 
 class StreamWriter(Protocol):

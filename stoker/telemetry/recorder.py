@@ -4,6 +4,7 @@ import itertools
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.metrics_core import Metric
@@ -19,6 +20,7 @@ from stoker.runtime.interface import (
 )
 from stoker.telemetry import families
 from stoker.telemetry.tally import Answers, Row, Tally
+from stoker.wire.protocol import Batches
 
 log = logging.getLogger(__name__)
 
@@ -121,6 +123,9 @@ class Metrics(RuntimeListener):
             entry = self._directory.find(deployment_id)
             stats = self._runtime.stats(entry.version_id) if entry else None
             if entry and stats:
+                if entry.base_id:
+                    # Its calls are its own, and the replicas its base's.
+                    stats = replace(stats, replicas=(), calls=0, batches=Batches())
                 mib_ms = held.get(deployment_id, 0)
                 rows.append(Row(entry=entry, tally=tally, stats=stats, held_mib_ms=mib_ms))
         return rows

@@ -81,6 +81,8 @@ class Way:
             max_replicas=1,
             idle_timeout_s=CONVERTED_S,
             max_queue=max(spec.max_queue, AT_ONCE),
+            # Engines that take none are tried, too: what they say may be worth a copy.
+            has_adapters=False,
         )
         self._inside = Inside(calls, subject.entry, self._spec.id)
         self._bodies: list[bytes] = []

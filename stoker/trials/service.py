@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stoker.asking import examples
-from stoker.deployments import estimates
+from stoker.deployments import adapters, estimates
 from stoker.deployments import service as deployments
 from stoker.deployments.directory import Entry
 from stoker.deployments.estimates import SourceFolder
@@ -47,6 +47,7 @@ async def create(
 ) -> Trial:
     """The examples are to be checked before. Raises what an unknown engine does, too."""
     deployment = await deployments.get(session, account_id, deployment_id, lock=True)
+    adapters.refuse(deployment, "It runs as its base does: try that one.")
     ways = candidates(
         context.settings, deployment, only_engines=body.engines, only_dtypes=body.dtypes
     )

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from stoker.deployments import engines, estimates, versions
+from stoker.deployments import adapters, engines, estimates, versions
 from stoker.deployments import service as deployments
 from stoker.deployments.estimates import SourceFolder
 from stoker.deployments.schemas import Memory, Traffic
@@ -85,7 +85,9 @@ async def create(
     Raises what deploying does, `CapacityError` where it cannot be loaded as it asks, and
     `ConflictError`. Nothing has changed then.
     """
+    adapters.refuse(row, "Deploy the new one beside it.")
     changed = deployments.changed_variant(row, body)
+    adapters.check_base(row, changed)
     if body.artifact_id is not None:
         artifact = await deployments.artifact_for(session, row, body.artifact_id)
         changed.artifact_id, changed.upload_id = artifact.id, artifact.live_upload_id

@@ -131,6 +131,16 @@ def image_part(source: str | Inline, field: str) -> dict[str, Any]:
 Prompt = str | list[int] | Conversation
 
 
+class AdapterName(msgspec.Struct, frozen=True, kw_only=True):
+    """What a call wants added to the model that it is for."""
+
+    folder: str
+    """Its name in `ReplicaSpec.adapters`."""
+    deployment_id: str
+    """Whose call it is: it is counted with that one's."""
+    model: str
+
+
 class Generation(msgspec.Struct, frozen=True, kw_only=True):
     """One request for generated text: `n` answers to each of its prompts."""
 
@@ -147,6 +157,8 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     """The request's field that bounds the answer, for errors."""
     answer: dict[str, Any] = {}
     """What the answer's writer needs: its id, the model's, and the convention's own options."""
+    adapter: AdapterName | None = None
+    """What is to be added to the model for it."""
 
     def media(self) -> Iterator[tuple[str, Media]]:
         """The images of the prompts, each with the request's field that it stands in."""

@@ -114,6 +114,10 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The most that a language model's keys and values may take on a CPU."""
     options: dict[str, Any] = {}
     """The deployment's `config`: what its engine takes."""
+    adapters: str = ""
+    """A folder with those that requests may name, which come and go; empty: there are none."""
+    adapter_bytes: int = 256 << 20
+    """What adapters that are kept loaded may take."""
 
 
 class Conversion(msgspec.Struct, frozen=True, kw_only=True):
@@ -189,6 +193,8 @@ class Work(msgspec.Struct, frozen=True, tag="work"):
     """True: the answer goes out in `Parts` as it is made. It has one item then."""
     key: str = ""
     """The API key that asked for it: those of different ones take turns."""
+    adapter: str = ""
+    """The folder in `ReplicaSpec.adapters` of what is to be added to the model for it."""
 
 
 class Generate(msgspec.Struct, frozen=True, tag="generate"):

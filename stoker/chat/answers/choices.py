@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from stoker.chat.answers.answer_events import Event, Finished, Text, TokenLogprob, Usage, Writer
 from stoker.chat.answers.detokenizing import Detokenizer, Stops
@@ -10,6 +11,9 @@ from stoker.chat.answers.reading import Reader
 from stoker.llm.interface import Finish, Logprob, Output
 from stoker.wire.generation_request import Generation
 from stoker.wire.phases import Phases
+
+if TYPE_CHECKING:
+    from stoker.adapters.applying import Adapter
 
 BytesOf = Callable[[int], bytes]
 """A token's."""
@@ -105,6 +109,8 @@ class TextRequest:
     writer: Writer
     key: str = ""
     """As of `Work`."""
+    adapter: "Adapter | None" = None
+    """What is added to the model for it; known once the prompt is prepared."""
     choices: list[Choice] = field(default_factory=list[Choice])
     missing: int = 0
     """Choices that have not ended."""

@@ -1,10 +1,13 @@
 """What an engine does for a language model: load it, and hand over what continues sequences."""
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from stoker.llm.interface import LanguageModel
 from stoker.wire.protocol import Execution, Sharing
+
+if TYPE_CHECKING:
+    from stoker.adapters.applying import Adapters
 
 
 class LanguageEngine(Protocol):
@@ -18,6 +21,11 @@ class LanguageEngine(Protocol):
     @property
     def vocabulary(self) -> int:
         """As of `LanguageModel`."""
+        ...
+
+    @property
+    def adapters(self) -> "Adapters | None":
+        """Those that requests may name; None: it runs the model alone."""
         ...
 
     @property

@@ -18,6 +18,7 @@ from stoker.llm.engines.ir import IR, Facts
 from stoker.wire.protocol import Precision, Sharing
 
 if TYPE_CHECKING:
+    from stoker.adapters.applying import Adapters
     from stoker.llm.runner import Chunk
 
 BLOCK_TOKENS = 32
@@ -32,6 +33,7 @@ class OpenVinoRunner:
 
     name = "openvino"
     sharing: Sharing | None = None
+    adapters: "Adapters | None" = None
     can_retract = True
 
     def __init__(
@@ -75,10 +77,16 @@ class OpenVinoRunner:
         torch.set_num_threads(self._threads)
 
     def admit(
-        self, identifier: int, tokens: Sequence[int], media: Any = None, *, anew: bool = False
+        self,
+        identifier: int,
+        tokens: Sequence[int],
+        media: Any = None,
+        *,
+        anew: bool = False,
+        adapter: Any = None,
     ) -> int | None:
-        if media is not None:
-            raise ValueError("a converted model takes no images")
+        if media is not None or adapter is not None:
+            raise ValueError("a converted model takes no images and no adapters")
         return self._cache.admit(identifier, tokens, anew=anew)
 
     def reserve(self, identifier: int, length: int) -> bool:

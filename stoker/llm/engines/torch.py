@@ -10,12 +10,14 @@ other, but for its positions.
 
 import inspect
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from stoker.adapters.applying import Adapter, Adapters
 from stoker.llm.checkpoint import TEXT, load_model
 from stoker.llm.engines.caches import Caches, Footprint, cut, footprint, kept, merged, shareable
 from stoker.llm.engines.positions import Positions, longest
@@ -83,14 +85,18 @@ class TorchRunner:
 
     name = "torch"
 
-    def __init__(self, model: Any, *, threads: int, cache_bytes: int) -> None:
+    def __init__(
+        self, model: Any, *, threads: int, cache_bytes: int, adapters: Adapters | None = None
+    ) -> None:
         """
         Args:
             model: of transformers, with a language modelling head.
+            adapters: those of the model.
             cache_bytes: most that the caches of all sequences together may take; a sequence of full
                 length has room in any case.
         """
         self.model = model
+        self.adapters = adapters
         self.sharing: Sharing | None = None
         """What was found of it; None: nobody has looked."""
         self._threads = threads
@@ -104,6 +110,8 @@ class TorchRunner:
         """Sequence → tokens."""
         self._kinds: dict[int, int] = {}
         """Sequence → `Positions.kind`."""
+        self._adapted: dict[int, Adapter] = {}
+        """Sequence → what is added to the model for it."""
         self._alone: dict[int, _Alone] = {}
         self._groups: dict[int, _Group] = {}
         """By kind."""
@@ -144,6 +152,7 @@ class TorchRunner:
         media: Features | None = None,
         *,
         anew: bool = False,
+        adapter: Adapter | None = None,
     ) -> int | None:
         # No sequence finds anything computed here.
         self._reserved[identifier] = 0
@@ -151,6 +160,8 @@ class TorchRunner:
             del self._reserved[identifier]
             return None
         self._kinds[identifier] = self._rotary.kind(len(tokens))
+        if adapter:
+            self._adapted[identifier] = adapter
         self._alone[identifier] = _Alone(self._caches.empty(), len(tokens), media=media)
         return 0
 
@@ -176,6 +187,7 @@ class TorchRunner:
     def release(self, identifier: int) -> None:
         self._reserved.pop(identifier, None)
         self._alone.pop(identifier, None)
+        self._adapted.pop(identifier, None)
         kind = self._kinds.pop(identifier, 0)
         group = self._groups.get(kind)
         if group and identifier in group.ids:
@@ -215,12 +227,20 @@ class TorchRunner:
         grouped = [one for one in stepping if one.id not in self._alone]
         for kind, group in self._groups.items():
             if members := [one for one in grouped if self._kinds[one.id] == kind]:
-                rows |= self._together(group, members)
+                with self._added(group.ids):
+                    rows |= self._together(group, members)
         for chunk in chunks:
             if chunk.id in self._alone:
-                rows[chunk.id] = self._by_itself(chunk)
+                with self._added([chunk.id]):
+                    rows[chunk.id] = self._by_itself(chunk)
         found = [rows[chunk.id] for chunk in chunks if chunk.rows]
         return torch.cat(found) if found else torch.empty(0, self.vocabulary)
+
+    def _added(self, ids: Sequence[int]) -> AbstractContextManager[None]:
+        """Have passes be those of these sequences, with what is added to the model for each."""
+        if self.adapters is None:
+            return nullcontext()
+        return self.adapters.rows([self._adapted.get(one) for one in ids])
 
     def _by_itself(self, chunk: "Chunk") -> torch.Tensor:
         own = self._alone[chunk.id]

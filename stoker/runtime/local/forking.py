@@ -120,6 +120,7 @@ class ForkingLauncher:
         conversion = self._conversions.place(spec, folder)
         if problem := self._conversions.problem(spec, conversion):
             raise LoadError(problem, lasting=True)
+        adapters = await self._folders.adapters(spec) if spec.has_adapters else None
         cell = self._cells.make(replica_id)
         replica = await self._processes.connect(replica_id, generation)
         pool = self._pools.get(spec.id)
@@ -162,6 +163,8 @@ class ForkingLauncher:
                 conversions=str(conversion.parent),
                 cache_bytes=most_cache_bytes(self._memory.total),
                 options=dict(spec.config),
+                adapters=str(adapters or ""),
+                adapter_bytes=self._settings.adapter_cache_mib * MIB,
             ),
         )
         return replica

@@ -12,6 +12,7 @@ from stoker.runtime.interface import CANCELLED, OK, DeploymentSpec, RuntimeListe
 from stoker.runtime.pool.answers import CallStats
 from stoker.runtime.pool.pace import Pace
 from stoker.turns import PARTY
+from stoker.wire.generation_request import AdapterName
 
 
 @dataclass(eq=False)
@@ -22,14 +23,16 @@ class Record:
     given: float | None = None
     """When it had a replica that was ready."""
     outcome: str = OK
+    adapter: AdapterName | None = None
+    """Whose deployment it is counted with, rather than with the one that answers."""
     stats: CallStats = field(default_factory=CallStats)
 
     def served(self, spec: DeploymentSpec, now: float) -> Served:
         given = now if self.given is None else self.given
         return Served(
             account_id=spec.account_id,
-            deployment_id=spec.deployment,
-            model=spec.model,
+            deployment_id=self.adapter.deployment_id if self.adapter else spec.deployment,
+            model=self.adapter.model if self.adapter else spec.model,
             outcome=self.outcome,
             waited_s=given - self.begun,
             seconds=now - given,

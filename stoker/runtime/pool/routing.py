@@ -47,6 +47,7 @@ class Router:
         # A job has a queue of its own, and its time.
         within_s = timeout_s if on_progress is None else None
         with self._queue.place(state.spec, within_s, is_steady=state.is_steady) as record:
+            record.adapter = call.adapter
             ready_by = state.clock() + wait_s
             why = ""
             for attempt in range(1, ATTEMPTS + 1):
@@ -75,6 +76,7 @@ class Router:
     ) -> AsyncGenerator[bytes]:
         state = self._state
         with self._queue.place(state.spec) as record:
+            record.adapter = call.adapter
             ready_by = state.clock() + wait_s
             why = ""
             for attempt in range(1, ATTEMPTS + 1):

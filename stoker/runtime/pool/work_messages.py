@@ -32,6 +32,7 @@ def message_of(identifier: int, call: Call | Generation, key: str = "") -> ToRep
         dict(call.finishing),
         call.stream,
         key,
+        call.adapter.folder if call.adapter else "",
     )
 
 

@@ -73,6 +73,12 @@ class Deployment(Variant, Base):
     keep_s: Mapped[float] = mapped_column(Float, default=KEEP_S)
     """How long a version that is live no more stays loaded without a request."""
     live_version_id: Mapped[str] = mapped_column(String(40))
+    adapter_of: Mapped[str | None] = mapped_column(
+        String(40), ForeignKey("deployments.id"), index=True
+    )
+    """Of an adapter, its base: what runs is that."""
+    has_adapters: Mapped[bool] = mapped_column(default=False)
+    """Whether others share its replicas."""
     traffic: Mapped[dict[str, Any] | None] = mapped_column(JSON)
     """How calls are shared out between versions; None: all are the live one's."""
     desired: Mapped[str] = mapped_column(String(16))

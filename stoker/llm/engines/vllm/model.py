@@ -88,6 +88,7 @@ class VllmEngine:
     """See `LanguageEngine`. It has a loop of its own, and finds out itself what may share it."""
 
     sharing = None
+    adapters = None
     convertible = False
 
     def __init__(self, spec: ReplicaSpec, progress: Progress) -> None:

@@ -1,0 +1,130 @@
+"""Ten adapters beside their base: what sharing its batches costs, on torch."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench import load, wrk
+from bench.chats import Chats
+from bench.common import Plan, Report, at_least, clients_of, scratch
+from bench.contenders import at_work
+from bench.models import SEED, bert_base, llama_135m, texts
+from bench.service import Service, serving
+from stoker.adapters import lora
+
+ADAPTERS, RANK, CLIENTS, SECONDS = 10, 8, 16, 15
+TOKENS = 32
+MODEL = "base"
+AIM = 0.7
+
+
+@dataclass(frozen=True)
+class Kind:
+    name: str
+    folder: Path
+    pipeline: str
+    path: str
+    modules: Sequence[str]
+    """What is adapted, by the modules' own names."""
+    bodies: Sequence[Mapping[str, Any]]
+
+
+def run(plan: Plan) -> Report:
+    report = Report("adapters", f"{ADAPTERS} adapters of rank {RANK} beside their base")
+    report.client.name = wrk.version()
+    for kind in _kinds():
+        with scratch() as place, serving(report, place / "ours", side=kind.name) as service:
+            _measure(report, plan, kind, place, service)
+    report.notes += [
+        f"{clients_of(CLIENTS)}, closed loops. Adapters of the queries and values of all layers, "
+        "each request with the next of them, so that a batch holds most of them.",
+        "The base alone and its adapters run on torch, in the same replica; in turn, a round each. "
+        "What the base has by itself, before it has adapters, is in its own line.",
+    ]
+    return report
+
+
+def _kinds() -> list[Kind]:
+    chats = Chats().draw(64)
+    answer = {"max_tokens": TOKENS, "temperature": 0, "ignore_eos": True}
+    return [
+        Kind(
+            "BERT-base tokens",
+            bert_base(),
+            "token-classification",
+            "/v1/classifications/token",
+            ["query", "value"],
+            [{"inputs": text} for text in texts(64)],
+        ),
+        Kind(
+            "chat 135 M",
+            llama_135m(),
+            "text-generation",
+            "/v1/chat/completions",
+            ["q_proj", "v_proj"],
+            [{"messages": [{"role": "user", "content": one.content}], **answer} for one in chats],
+        ),
+    ]
+
+
+def _measure(report: Report, plan: Plan, kind: Kind, place: Path, service: Service) -> None:
+    deployment = service.deploy(kind.folder, MODEL, kind.pipeline, readiness="hot")
+    one = at_work(service, kind.path, MODEL)
+    asked = one.encoded(kind.bodies)
+    service.settle(deployment, kind.path, asked)
+    seconds = load.enough_s(plan.sized(SECONDS, 3), CLIENTS, load.alone_s(one, asked))
+    for _ in range(plan.rounds):
+        converted = load.measured(one, asked, CLIENTS, seconds)
+        load.add(report, f"{kind.name}, base by itself", CLIENTS, converted)
+    names = [f"adapter-{number}" for number in range(ADAPTERS)]
+    for number, name in enumerate(names):
+        artifact = service.push(_adapter(kind, place / name, number), "--name", name)
+        body = {"model": name, "artifact_id": artifact["id"], "adapter_of": MODEL}
+        service.api.post("/v1/deployments", json=body).raise_for_status()
+    service.wait_engine(deployment, "torch")
+    bodies = [
+        json.dumps({**body, "model": names[number % ADAPTERS]}).encode()
+        for number, body in enumerate(kind.bodies * ADAPTERS)
+    ]
+    seconds = load.enough_s(plan.sized(SECONDS, 3), CLIENTS, load.alone_s(one, asked))
+    load.measured(one, bodies, CLIENTS, seconds)
+    for _ in range(plan.rounds):
+        base = load.measured(one, asked, CLIENTS, seconds)
+        shared = load.measured(one, bodies, CLIENTS, seconds)
+        load.add(report, f"{kind.name}, base", CLIENTS, base)
+        load.add(report, f"{kind.name}, adapters", CLIENTS, shared)
+        report.add(
+            f"{kind.name}: adapters / base",
+            "x",
+            shared.rate / base.rate,
+            aim=f"≥ {AIM:g}",
+            meets=at_least(AIM),
+        )
+
+
+def _adapter(kind: Kind, folder: Path, number: int) -> Path:
+    """A folder as PEFT writes it, with small matrices at random."""
+    import torch
+    from safetensors import safe_open
+    from safetensors.torch import save_file
+
+    drawn = torch.Generator().manual_seed(SEED + number)
+    tensors: dict[str, torch.Tensor] = {}
+    library: Any = safe_open
+    with library(str(kind.folder / "model.safetensors"), framework="pt") as file:
+        for name in file.keys():  # noqa: SIM118
+            module = name.removesuffix(".weight")
+            if module == name or module.rpartition(".")[2] not in kind.modules:
+                continue
+            outputs, inputs = file.get_slice(name).get_shape()
+            for which, shape in (("A", (RANK, inputs)), ("B", (outputs, RANK))):
+                matrix = torch.randn(shape, generator=drawn) * 0.02
+                tensors[f"base_model.model.{module}.lora_{which}.weight"] = matrix
+    folder.mkdir()
+    save_file(tensors, folder / lora.WEIGHTS)
+    config = {"peft_type": "LORA", "r": RANK, "lora_alpha": 2 * RANK}
+    config |= {"target_modules": [*kind.modules], "base_model_name_or_path": kind.name}
+    (folder / lora.CONFIG).write_text(json.dumps(config))
+    return folder

@@ -1,0 +1,257 @@
+"""Adds adapters to a torch model while it runs: each row of a batch gets its own.
+
+The base's weights stay as they are. A linear layer that any adapter has matrices for is watched by
+a hook, which adds B A x to the rows whose adapter it is: rows of the base and of any number of
+adapters share the pass of everything else.
+"""
+
+import contextlib
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn import Linear
+
+from stoker.adapters import lora
+from stoker.adapters.lora import Lora
+
+_CONVOLUTION = "Conv1D"
+"""transformers' linear layer whose weights lie the other way, as in GPT-2."""
+_DEEPEST = 3
+"""Leading parts of a module's name that may be those of a model around ours."""
+
+
+class UnfitError(Exception):
+    """An adapter that is none for this model; the message is for its owner."""
+
+
+def adapters_of(model: Any, folder: str, most_bytes: int) -> "Adapters | None":
+    """Those of a replica's model, where requests may name any: where there is a folder."""
+    return Adapters(model, Path(folder), most_bytes) if folder else None
+
+
+@dataclass(frozen=True, eq=False)
+class Adapter:
+    """One that is loaded. It stays whole while anything holds it."""
+
+    name: str
+    modules: Mapping[str, tuple[torch.Tensor, torch.Tensor]]
+    """By the model's own names: A transposed, (in, rank), and scale · B transposed, (rank, out)."""
+    saved: Mapping[str, tuple[torch.Tensor, torch.Tensor | None]]
+    """Linear layers that take the place of the model's: weight and bias."""
+
+    @property
+    def nbytes(self) -> int:
+        pairs = (*self.modules.values(), *self.saved.values())
+        return sum(one.nbytes for pair in pairs for one in pair if one is not None)
+
+
+class Adapters:
+    """Those of one model, loaded when they are first asked for and dropped for others.
+
+    Any thread loads them; the one that runs the model uses them.
+    """
+
+    def __init__(self, model: Any, folder: Path, most_bytes: int) -> None:
+        """
+        Args:
+            folder: each lies below it in a folder of its own.
+            most_bytes: what those that are kept may take; the last one is kept in any case.
+        """
+        self._model = model
+        self._folder = folder
+        self._most_bytes = most_bytes
+        self._kept: OrderedDict[str, Adapter] = OrderedDict()
+        """Least recently used first."""
+        self._lock = threading.Lock()
+        self._hooked: set[str] = set()
+        self._rows: _Rows | None = None
+
+    def get(self, name: str) -> Adapter:
+        """Raises `UnfitError` where it does not fit the model, and `OSError`."""
+        with self._lock:
+            found = self._kept.get(name)
+            if found is None:
+                found = self._kept[name] = self._loaded(name)
+            self._kept.move_to_end(name)
+            while len(self._kept) > 1 and self._taken > self._most_bytes:
+                self._kept.popitem(last=False)
+        return found
+
+    @property
+    def _taken(self) -> int:
+        return sum(one.nbytes for one in self._kept.values())
+
+    @contextlib.contextmanager
+    def rows(self, given: Sequence[Adapter | None]) -> Generator[None]:
+        """Have the model's passes be those of rows with these adapters, until the block ends."""
+        if not any(given):
+            yield
+            return
+        self._rows = _Rows(given)
+        for name in {name for one in given if one for name in (*one.modules, *one.saved)}:
+            self._hook(name)
+        try:
+            yield
+        finally:
+            self._rows = None
+
+    def _hook(self, name: str) -> None:
+        if name in self._hooked:
+            return
+        self._hooked.add(name)
+
+        def added(_module: Any, given: tuple[Any, ...], output: torch.Tensor) -> None:
+            if self._rows:
+                self._rows.add(name, given[0], output)
+
+        self._model.get_submodule(name).register_forward_hook(added)
+
+    def _loaded(self, name: str) -> Adapter:
+        from safetensors import safe_open
+
+        folder = self._folder / name
+        library: Any = safe_open
+        with library(str(folder / lora.WEIGHTS), framework="pt") as file:
+            names: list[str] = list(file.keys())
+            shapes = {one: tuple(file.get_slice(one).get_shape()) for one in names}
+            config: Any = json.loads((folder / lora.CONFIG).read_text())
+            settings = lora.read(config, shapes)
+            own = _own_names(self._model, settings)
+            modules = {
+                own[module]: self._pair(own[module], one, file)
+                for module, one in settings.modules.items()
+            }
+            saved = self._saved(settings, own, file)
+            self._check_copies(settings, own, file)
+        return Adapter(name, modules, saved)
+
+    def _pair(self, name: str, one: lora.Matrices, file: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        layer = self._layer(name)
+        inputs, outputs = _size(layer)
+        if (one.inputs, one.outputs) != (inputs, outputs):
+            raise UnfitError(
+                f"Its matrices of {name} are for {one.inputs} inputs and {one.outputs} outputs; "
+                f"the base has {inputs} and {outputs} there."
+            )
+        weight = layer.weight
+        down = file.get_tensor(one.down).float()
+        up = file.get_tensor(one.up).float() * one.scale
+        return (
+            down.T.contiguous().to(weight.device, weight.dtype),
+            up.T.contiguous().to(weight.device, weight.dtype),
+        )
+
+    def _saved(
+        self, settings: Lora, own: Mapping[str, str], file: Any
+    ) -> dict[str, tuple[torch.Tensor, torch.Tensor | None]]:
+        found: dict[str, tuple[torch.Tensor, torch.Tensor | None]] = {}
+        for parameter, (tensor, shape) in settings.saved.items():
+            module, _, kind = parameter.rpartition(".")
+            name = own[module]
+            layer = self._layer(name)
+            there = getattr(layer, kind, None) if kind in ("weight", "bias") else None
+            if type(layer) is not Linear or there is None:
+                raise UnfitError(f"Its own {name} takes the place of what is none here.")
+            if tuple(shape) != tuple(there.shape):
+                raise UnfitError(
+                    f"Its own {name} has the shape {[*shape]}; the base's has {[*there.shape]}."
+                )
+            value = file.get_tensor(tensor).to(there.device, there.dtype)
+            weight, bias = found.get(name, (layer.weight, layer.bias))
+            found[name] = (value, bias) if kind == "weight" else (weight, value)
+        return found
+
+    def _check_copies(self, settings: Lora, own: Mapping[str, str], file: Any) -> None:
+        for parameter, (tensor, _) in settings.copied.items():
+            name = own[parameter.rpartition(".")[0]]
+            weight = self._model.get_submodule(name).weight
+            value = file.get_tensor(tensor).to(weight.device, weight.dtype)
+            if value.shape != weight.shape or not torch.equal(value, weight):
+                raise UnfitError(
+                    f"It brings a {name} of its own, as where words were added to a vocabulary: "
+                    "merge it into the base."
+                )
+
+    def _layer(self, name: str) -> Any:
+        layer = self._model.get_submodule(name)
+        # A subclass may compute by its weights alone, without being called.
+        if type(layer) is not Linear and type(layer).__name__ != _CONVOLUTION:
+            raise UnfitError(
+                f"It adapts {name}, a {type(layer).__name__}: only linear layers are served."
+            )
+        return layer
+
+
+class _Rows:
+    """A batch: which rows are whose."""
+
+    def __init__(self, given: Sequence[Adapter | None]) -> None:
+        self._size = len(given)
+        by_adapter: dict[Adapter, list[int]] = {}
+        for row, one in enumerate(given):
+            if one is not None:
+                by_adapter.setdefault(one, []).append(row)
+        self._parts = [(one, torch.tensor(rows)) for one, rows in by_adapter.items()]
+
+    def add(self, name: str, given: torch.Tensor, output: torch.Tensor) -> None:
+        """To the output of a layer, in place."""
+        parts = [part for part in self._parts if name in part[0].modules or name in part[0].saved]
+        if not parts:
+            return
+        rows_in, rows_out = self._by_row(name, given), self._by_row(name, output)
+        for adapter, rows in parts:
+            is_all = len(rows) == self._size
+            own = rows_in if is_all else rows_in.index_select(0, rows.to(given.device))
+            if name in adapter.saved:
+                found = torch.nn.functional.linear(own, *adapter.saved[name])
+                if is_all:
+                    rows_out.copy_(found)
+                else:
+                    rows_out.index_copy_(0, rows.to(output.device), found)
+                continue
+            down, up = adapter.modules[name]
+            found = (own @ down) @ up
+            if is_all:
+                rows_out.add_(found)
+            else:
+                rows_out.index_add_(0, rows.to(output.device), found)
+
+    def _by_row(self, name: str, value: torch.Tensor) -> torch.Tensor:
+        """(…, features) → (rows, …, features), a view."""
+        if value.shape[0] == self._size:
+            return value
+        # Some models put the tokens of all rows below one another.
+        if value.dim() == 2 and value.shape[0] % self._size == 0:
+            return value.view(self._size, -1, value.shape[1])
+        raise UnfitError(f"The base computes {name} for all rows at once: it cannot be adapted.")
+
+
+def _size(layer: Any) -> tuple[int, int]:
+    """Inputs and outputs."""
+    one, other = layer.weight.shape
+    return (other, one) if type(layer) is Linear else (one, other)
+
+
+def _own_names(model: Any, settings: Lora) -> dict[str, str]:
+    """The model's own names of the modules that an adapter has something for.
+
+    It may have been trained on a model around this one, or on what this one is around: then all of
+    the names begin otherwise.
+    """
+    whole = (*settings.saved, *settings.copied)
+    wanted = {*settings.modules, *(name.rpartition(".")[0] for name in whole)}
+    known = {name for name, _ in model.named_modules()}
+    around = [f"{one}." for one in (getattr(model, "base_model_prefix", ""), "model") if one]
+    for depth in range(_DEEPEST + 1):
+        inner = {name: ".".join(name.split(".")[depth:]) for name in wanted}
+        for prefix in ("", *around):
+            if all(name and f"{prefix}{name}" in known for name in inner.values()):
+                return {name: f"{prefix}{one}" for name, one in inner.items()}
+    lost = next((name for name in sorted(wanted) if name not in known), "")
+    raise UnfitError(f"The base has no module {lost[:120]!a}: the adapter is for another one.")

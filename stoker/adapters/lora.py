@@ -1,0 +1,215 @@
+"""LoRA adapters as PEFT saves them: what their two files say, without reading a matrix.
+
+`adapter_config.json` has the settings, `adapter_model.safetensors` for each adapted module
+`base_model.model.<module>.lora_A.weight` of shape (rank, in) and `…lora_B.weight` of shape (out,
+rank); the module's output gets scale · B A x added, where the scale is alpha / rank, or alpha /
+√rank by rank-stabilised LoRA (Hu et al., https://arxiv.org/abs/2106.09685; Kalajdzievski,
+https://arxiv.org/abs/2312.03732). Modules of `modules_to_save`, such as a classifier, are there
+whole. Light: inspection and replicas import it.
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+CONFIG = "adapter_config.json"
+WEIGHTS = "adapter_model.safetensors"
+ADAPTER = "adapter"
+"""Of an artifact that is an adapter."""
+MAX_RANK = 512
+MAX_ALPHA = 1e6
+
+_PREFIX = "base_model.model."
+_MATRIX = re.compile(r"(?P<module>.+)\.lora_(?P<which>[AB])\.weight")
+_COPY = re.compile(
+    r"(?P<module>(?:.+\.)?(?:embed_in|embed_out|embed_tokens|embeddings|lm_head|tok_embeddings|"
+    r"word_embeddings|wte)|.+(?=\.base_layer\.))(?:\.base_layer)?\.weight"
+)
+_NAME = re.compile(r"\^?[\w.]{1,512}\$?")
+_OF_THE_BASE = frozenset({"corda", "loftq", "olora", "pissa"})
+"""Ways to begin the training that change the base's own weights: PEFT writes `true` in their place
+where it has made an adapter of the unchanged base out of one."""
+_UNSERVED: Mapping[str, str] = {
+    "use_dora": "DoRA",
+    "lora_bias": "biases of its matrices",
+    "layer_replication": "replicated layers",
+    "trainable_token_indices": "tokens that were trained",
+    "alora_invocation_tokens": "invocation tokens",
+    "target_parameters": "parameters that are no modules",
+    "megatron_config": "Megatron's layers",
+}
+
+
+class FormatError(ValueError):
+    """It is none that is served; the message goes on from the name of the file."""
+
+    def __init__(self, message: str, path: str = CONFIG) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """What is added to a module."""
+
+    rank: int
+    inputs: int
+    outputs: int
+    scale: float
+    down: str
+    """Name of the tensor A, (rank, inputs)."""
+    up: str
+    """Name of the tensor B, (outputs, rank)."""
+
+
+@dataclass(frozen=True)
+class Lora:
+    base: str
+    """What it says it was trained on: a name on a hub, or a path of somebody else's machine."""
+    modules: Mapping[str, Matrices]
+    """By the names of the modules within the model that was adapted."""
+    saved: Mapping[str, tuple[str, Sequence[int]]]
+    """Parameters that take the place of the base's, by their names: tensor and shape."""
+    copied: Mapping[str, tuple[str, Sequence[int]]]
+    """The same of parameters that have to be the base's own: PEFT adds a model's embeddings where
+    these, or its last layer, are adapted, whether or not they have changed."""
+
+    @property
+    def rank(self) -> int:
+        """The largest."""
+        return max((one.rank for one in self.modules.values()), default=0)
+
+    @property
+    def kinds(self) -> list[str]:
+        """The modules by their own names, as in `q_proj`."""
+        return sorted({name.rpartition(".")[2] for name in self.modules})
+
+
+def read(config: Any, shapes: Mapping[str, Sequence[int]]) -> Lora:
+    """
+    Args:
+        config: adapter_config.json, parsed.
+        shapes: of the tensors in the file of weights, by name.
+
+    Raises:
+        FormatError: it is of a kind that is not served, or its files do not fit each other.
+    """
+    if not isinstance(config, dict):
+        raise FormatError("is no object.")
+    settings = cast("dict[str, Any]", config)
+    _check_kind(settings)
+    alphas = _patterns(settings, "alpha_pattern")
+    alpha = _number(settings.get("lora_alpha", 8), "lora_alpha")
+    is_stabilised = bool(settings.get("use_rslora"))
+    pairs: dict[str, dict[str, str]] = {}
+    saved: dict[str, tuple[str, Sequence[int]]] = {}
+    copied: dict[str, tuple[str, Sequence[int]]] = {}
+    whole = _saved_modules(settings)
+    for tensor, shape in shapes.items():
+        name = tensor.removeprefix(_PREFIX)
+        if name == tensor:
+            raise FormatError(f"has the tensor {_shown(tensor)}, which is not LoRA's.", WEIGHTS)
+        if match := _MATRIX.fullmatch(name):
+            pairs.setdefault(match["module"], {})[match["which"]] = tensor
+        elif match := _COPY.fullmatch(name):
+            copied[f"{match['module']}.weight"] = (tensor, shape)
+        elif not any(part in whole for part in name.split(".")[:-1]):
+            raise FormatError(f"has the tensor {_shown(tensor)}: that is not served.", WEIGHTS)
+        else:
+            saved[name] = (tensor, shape)
+    if not pairs:
+        raise FormatError("has no matrices of LoRA.", WEIGHTS)
+    modules: dict[str, Matrices] = {}
+    for module, found in pairs.items():
+        own = _of(alphas, module, alpha)
+        modules[module] = _matrices(module, found, shapes, own, is_stabilised=is_stabilised)
+    return Lora(str(settings.get("base_model_name_or_path") or "")[:256], modules, saved, copied)
+
+
+def _check_kind(settings: Mapping[str, Any]) -> None:
+    kind = str(settings.get("peft_type"))
+    if kind.upper() != "LORA":
+        raise FormatError(f"is of the type {_shown(kind)}: only LORA is served.")
+    for name, what in _UNSERVED.items():
+        if settings.get(name):
+            raise FormatError(f"has {name}: {what} are not served. Train without.")
+    if settings.get("bias", "none") != "none":
+        raise FormatError("has trained biases: train with bias 'none', or merge it.")
+    begun = str(settings.get("init_lora_weights", True)).lower()
+    if begun.startswith(tuple(_OF_THE_BASE)):
+        raise FormatError(
+            f"was begun by {_shown(begun)}, which changed the base's own weights: save it with "
+            "path_initial_model_for_weight_conversion, or merge it."
+        )
+
+
+def _matrices(
+    module: str,
+    found: Mapping[str, str],
+    shapes: Mapping[str, Sequence[int]],
+    alpha: float,
+    *,
+    is_stabilised: bool,
+) -> Matrices:
+    if len(found) != 2:
+        raise FormatError(f"has one of the two matrices of {_shown(module)} only.", WEIGHTS)
+    down, up = shapes[found["A"]], shapes[found["B"]]
+    if len(down) != 2 or len(up) != 2 or down[0] != up[1]:
+        raise FormatError(
+            f"has matrices of {_shown(module)} that do not fit each other: {[*down]} and "
+            f"{[*up]}. Only those of linear layers are served.",
+            WEIGHTS,
+        )
+    rank = down[0]
+    if not 1 <= rank <= MAX_RANK:
+        raise FormatError(
+            f"has a rank of {rank} for {_shown(module)}: served are 1 to {MAX_RANK}.", WEIGHTS
+        )
+    scale = alpha / (math.sqrt(rank) if is_stabilised else rank)
+    return Matrices(rank, down[1], up[0], scale, found["A"], found["B"])
+
+
+def _saved_modules(settings: Mapping[str, Any]) -> frozenset[str]:
+    given: Any = settings.get("modules_to_save") or []
+    if not isinstance(given, list) or not all(
+        isinstance(one, str) for one in cast("list[Any]", given)
+    ):
+        raise FormatError("has modules_to_save that are no list of names.")
+    return frozenset(cast("list[str]", given))
+
+
+def _patterns(settings: Mapping[str, Any], name: str) -> dict[str, float]:
+    """Module → its number. PEFT takes the keys for regular expressions: those that are names."""
+    given: Any = settings.get(name) or {}
+    if not isinstance(given, dict):
+        raise FormatError(f"has a {name} that is no object.")
+    found: dict[str, float] = {}
+    for key, value in cast("dict[str, Any]", given).items():
+        plain = key.replace("\\.", ".")
+        if not _NAME.fullmatch(plain):
+            raise FormatError(f"has {_shown(key)} in its {name}: only names of modules are served.")
+        found[plain.removesuffix("$")] = _number(value, name)
+    return found
+
+
+def _of(alphas: Mapping[str, float], module: str, default: float) -> float:
+    """The first that is a module's name or, without `^`, the end of it."""
+    for key, value in alphas.items():
+        name = key.removeprefix("^")
+        if module == name or (name == key and module.endswith(f".{name}")):
+            return value
+    return default
+
+
+def _number(value: Any, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise FormatError(f"has a {name} that is no number.")
+    if not (math.isfinite(value) and abs(value) <= MAX_ALPHA):
+        raise FormatError(f"has a {name} of {value}.")
+    return float(value)
+
+
+def _shown(text: str) -> str:
+    return ascii(text[:120])

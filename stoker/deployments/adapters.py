@@ -1,0 +1,245 @@
+"""Deployments of adapters: each shares the replicas of another deployment, its base."""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import func, select
+
+from stoker.adapters.lora import ADAPTER, CONFIG, WEIGHTS, Lora
+from stoker.artifacts import repository as artifacts
+from stoker.artifacts import service as artifact_service
+from stoker.deployments import repository, schemas
+from stoker.deployments.context import DeploymentContext
+from stoker.deployments.folders import FolderReader
+from stoker.deployments.specs import spec_of
+from stoker.engines.record import AUTO, INT8
+from stoker.errors import ConflictError, InvalidRequestError, ModelNotFoundError
+from stoker.inspection.adapter import find_adapter
+from stoker.inspection.documents import load_json
+from stoker.inspection.files import FileReader, FileSet
+from stoker.inspection.safetensors import read_header
+from stoker.runtime.interface import LoadError
+from stoker.store.db import Session
+from stoker.store.tables.deployments import Deployment
+
+PIPELINES = frozenset(
+    {
+        *("text-generation", "feature-extraction", "fill-mask", "question-answering"),
+        *("text-classification", "text-ranking", "token-classification"),
+    }
+)
+"""Whose models run one pass over the rows of a batch: the adapter of each row is known."""
+_OF_THE_BASE = frozenset(
+    {
+        *("config", "device", "dtype", "engine", "idle_timeout_s", "keep_s", "max_queue"),
+        *("pipeline", "readiness", "replicas", "source"),
+    }
+)
+_TIED = frozenset({"embed_out", "lm_head"})
+_DEEPEST = 3
+"""Leading parts of a module's name that may be those of a model around the base."""
+
+
+@dataclass(frozen=True)
+class Examined:
+    """A base that an adapter was found to fit, as it was then."""
+
+    deployment_id: str
+    version_id: str
+
+
+async def examined(
+    context: DeploymentContext, account_id: str, request: schemas.DeploymentCreate
+) -> Examined | None:
+    """The base of what is to be deployed, for `service.create`; None: it is no adapter.
+
+    Reading the headers of both takes as long as the disk does: no transaction waits for that.
+
+    Raises:
+        InvalidRequestError: it is none, or does not fit its base.
+        ModelNotFoundError: there is no such base.
+    """
+    if request.adapter_of is None:
+        return None
+    if given := sorted(_OF_THE_BASE & request.model_fields_set):
+        raise InvalidRequestError(
+            f"'{given[0]}' is the base's, with which an adapter shares its replicas: leave it out.",
+            param=given[0],
+        )
+    async with context.database.reading() as session:
+        base = await _base(session, account_id, request.adapter_of)
+        artifact = await artifacts.get(session, account_id, str(request.artifact_id))
+        if artifact is None or artifact.live_upload_id is None:
+            # `create` says so in the words that it has for any.
+            return Examined(base.id, base.live_version_id)
+        if artifact.pipeline != ADAPTER:
+            raise InvalidRequestError(
+                "The artifact is no adapter but a whole model: leave out 'adapter_of'.",
+                param="adapter_of",
+            )
+        files = await artifact_service.files_of(session, artifact.live_upload_id)
+        spec = spec_of(base)
+    paths = {name: context.blobs.local_path(key) for name, (key, _) in files.items()}
+    try:
+        folder = await context.folders.folder(spec)
+    except LoadError as error:
+        raise InvalidRequestError(f"The base cannot be read: {error}", param="adapter_of") from None
+    await asyncio.to_thread(_check_fits, paths, folder)
+    return Examined(base.id, base.live_version_id)
+
+
+async def _base(session: Session, account_id: str, model: str) -> Deployment:
+    """Raises `ModelNotFoundError`, and `InvalidRequestError` where it can be nobody's base."""
+    row = await repository.by_model(session, account_id, model)
+    if row is None:
+        raise ModelNotFoundError(
+            f"Model not found: '{model}' is not the model id of a deployment of this account.",
+            param="adapter_of",
+        )
+    if why := _why_no_base(row):
+        raise InvalidRequestError(f"'{model}' {why}", param="adapter_of")
+    return row
+
+
+def _why_no_base(row: Deployment) -> str | None:
+    if row.adapter_of:
+        return "is an adapter itself: name its base."
+    if row.pipeline not in PIPELINES:
+        return f"serves {row.pipeline}: adapters are served of {', '.join(sorted(PIPELINES))}."
+    if row.engine not in (AUTO, "torch") or row.dtype == INT8 or row.config.get("weight_format"):
+        return (
+            "runs in a way that takes no adapters: set its 'engine' to 'auto' or 'torch', and "
+            "leave its weights as they are stored. Or merge the adapter (merge_and_unload) and "
+            "deploy the whole model."
+        )
+    return None
+
+
+async def base_of(session: Session, account_id: str, found: Examined) -> Deployment:
+    """The base, locked. Raises `ConflictError` where it has changed since it was examined."""
+    row = await repository.get(session, account_id, found.deployment_id, lock=True)
+    if row is None or row.live_version_id != found.version_id or _why_no_base(row):
+        raise ConflictError(
+            "The base was changed meanwhile: try again.", code="base_changed", retry_after_s=1
+        )
+    return row
+
+
+async def count(session: Session, deployment_id: str) -> int:
+    """How many deployments share a base's replicas."""
+    statement = select(func.count()).where(Deployment.adapter_of == deployment_id)
+    return await session.scalar(statement) or 0
+
+
+async def of_base(session: Session, deployment_id: str) -> Sequence[Deployment]:
+    statement = select(Deployment).where(Deployment.adapter_of == deployment_id)
+    return (await session.scalars(statement)).all()
+
+
+async def keep_placed(session: Session, context: DeploymentContext) -> None:
+    """Of the folders that replicas read, those that are wanted, and no others."""
+    statement = select(Deployment).where(Deployment.adapter_of.is_not(None))
+    rows = (await session.scalars(statement)).all()
+    wanted = {(str(row.adapter_of), row.id) for row in rows}
+    await asyncio.to_thread(context.folders.keep_only_adapters, wanted)
+    for row in rows:
+        await place(session, context, row)
+
+
+async def place(session: Session, context: DeploymentContext, row: Deployment) -> None:
+    """Let its base's replicas read an adapter's files."""
+    files = await artifact_service.files_of(session, str(row.upload_id))
+    await context.folders.put_adapter(str(row.adapter_of), row.id, files)
+
+
+def refuse(row: Deployment, why: str) -> None:
+    """Raise `ConflictError` for an adapter."""
+    if row.adapter_of:
+        raise ConflictError(f"'{row.model}' is an adapter. {why}", code="is_adapter")
+
+
+def check_base(row: Deployment, changed: Deployment) -> None:
+    """Raise `InvalidRequestError` where a base with adapters could have none any more."""
+    if row.has_adapters and (why := _why_no_base(changed)):
+        raise InvalidRequestError(f"It has adapters, and so it {why}", param="engine")
+
+
+class _Paths:
+    """See `FileReader`."""
+
+    def __init__(self, paths: Mapping[str, Path]) -> None:
+        self._paths = paths
+
+    def sizes(self) -> Mapping[str, int]:
+        return {name: path.stat().st_size for name, path in self._paths.items()}
+
+    def read(self, path: str, offset: int, length: int) -> bytes:
+        with self._paths[path].open("rb") as file:
+            file.seek(offset)
+            return file.read(length)
+
+
+def _check_fits(adapter: Mapping[str, Path], base: Path) -> None:
+    """Raise `InvalidRequestError` where matrices are for other modules, or sizes, than the base's.
+
+    What its weights are called says nothing of a GGUF file: there the replica alone finds out.
+    """
+    files = FileSet(_Paths({name: adapter[name] for name in (CONFIG, WEIGHTS)}))
+    header = read_header(files, WEIGHTS)
+    found = find_adapter(files, {WEIGHTS: header}, {CONFIG: load_json(files, CONFIG)})
+    shapes = _shapes(FolderReader(base))
+    if found is None or not shapes:
+        return
+    if why := why_unfit(found, shapes):
+        raise InvalidRequestError(f"The adapter is for another base: {why}", param="artifact_id")
+
+
+def _shapes(reader: FileReader) -> dict[str, tuple[int, ...]]:
+    """Of a model's tensors, by name."""
+    files = FileSet(reader)
+    names = [path for path in files.sizes if path.endswith(".safetensors") and "/" not in path]
+    headers = (read_header(files, path) for path in names)
+    return {name: one.shape for header in headers for name, one in header.tensors.items()}
+
+
+def why_unfit(adapter: Lora, shapes: Mapping[str, tuple[int, ...]]) -> str | None:
+    """Why an adapter's matrices cannot be added to these tensors; None: they can.
+
+    Names are compared from their ends, as either model may be around the other one.
+    """
+    ends = {end: shape for name, shape in shapes.items() for end in _ends(name)}
+    # A last layer that is the same as the embeddings is in no file of weights.
+    modules = {
+        name: one for name, one in adapter.modules.items() if name.split(".")[-1] not in _TIED
+    }
+    wanted = [f"{name}.weight" for name in modules] + [*adapter.saved]
+    depth = next((one for one in range(_DEEPEST + 1) if _are_there(wanted, one, ends)), None)
+    if depth is None:
+        lost = next((name for name in wanted if name not in ends), wanted[0])
+        return f"that has {lost[:120]!a}, which this one has not."
+    for module, one in modules.items():
+        shape = ends[_inner(f"{module}.weight", depth)]
+        if shape not in ((one.outputs, one.inputs), (one.inputs, one.outputs)):
+            return (
+                f"its matrices of {module[:120]!a} are for {one.inputs} inputs and "
+                f"{one.outputs} outputs, and this one's weights there are {[*shape]}."
+            )
+    for name, (_, given) in adapter.saved.items():
+        if (shape := ends[_inner(name, depth)]) != tuple(given):
+            return f"its own {name[:120]!a} is {[*given]}, and this one's {[*shape]}."
+    return None
+
+
+def _are_there(wanted: Iterable[str], depth: int, ends: Mapping[str, tuple[int, ...]]) -> bool:
+    return all(_inner(name, depth) in ends for name in wanted)
+
+
+def _inner(name: str, depth: int) -> str:
+    return name.split(".", depth)[-1] if name.count(".") > depth else name
+
+
+def _ends(name: str) -> Iterable[str]:
+    parts = name.split(".")
+    return (".".join(parts[start:]) for start in range(min(len(parts) - 1, _DEEPEST + 1)))

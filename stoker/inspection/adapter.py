@@ -1,0 +1,63 @@
+"""Adapters: a PEFT folder is an artifact of its own, and serves with its base alone."""
+
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+from stoker.adapters import lora
+from stoker.adapters.lora import Lora
+from stoker.inspection.documents import Json
+from stoker.inspection.failure import FailureCode, InspectionError
+from stoker.inspection.files import FileSet
+from stoker.inspection.safetensors import Header
+
+_DTYPES = frozenset({"F32", "F16", "BF16"})
+
+
+def find_adapter(
+    files: FileSet, headers: Mapping[str, Header], documents: Mapping[str, Json]
+) -> Lora | None:
+    """What the files are an adapter of; None: they are none.
+
+    Raises:
+        InspectionError: `ADAPTER_ONLY` for one beside other weights, which a loader would follow to
+            whatever base it names; `MISSING_WEIGHTS`, `UNSUPPORTED_MODEL`, `BAD_CONFIG`.
+    """
+    named = [path for path in sorted(files.sizes) if PurePosixPath(path).name == lora.CONFIG]
+    if not named:
+        return None
+    if named != [lora.CONFIG] or any(path != lora.WEIGHTS for path in headers):
+        raise InspectionError(
+            FailureCode.ADAPTER_ONLY,
+            f"{named[0]} makes this a PEFT adapter, which is uploaded by itself: {lora.CONFIG} and "
+            f"{lora.WEIGHTS} in the top folder, without the weights of its base. Or merge it "
+            "(merge_and_unload, then save_pretrained) and upload the whole model without "
+            f"{lora.CONFIG}.",
+            named[0],
+        )
+    if lora.WEIGHTS not in headers:
+        raise InspectionError(
+            FailureCode.MISSING_WEIGHTS,
+            f"There is no {lora.WEIGHTS}. Save the adapter with PEFT's save_pretrained, as "
+            "safetensors.",
+        )
+    tensors = headers[lora.WEIGHTS].tensors
+    for name, one in tensors.items():
+        if one.dtype not in _DTYPES:
+            raise InspectionError(
+                FailureCode.UNSUPPORTED_MODEL,
+                f"{lora.WEIGHTS} has {name[:120]!a} in {one.dtype}: served are "
+                f"{', '.join(sorted(_DTYPES))}.",
+                lora.WEIGHTS,
+            )
+    try:
+        return lora.read(documents[lora.CONFIG], {name: one.shape for name, one in tensors.items()})
+    except lora.FormatError as error:
+        raise InspectionError(
+            FailureCode.UNSUPPORTED_MODEL, f"{error.path} {error}", error.path
+        ) from None
+
+
+def facts_of(found: Lora) -> dict[str, Any]:
+    """As `Inspection.adapter` has it."""
+    return {"rank": found.rank, "modules": found.kinds, "base": found.base}

@@ -1,0 +1,23 @@
+"""The adapter that a request names, loaded."""
+
+from stoker.adapters.applying import Adapter, Adapters, UnfitError
+from stoker.adapters.lora import FormatError
+from stoker.stages.base import InputError
+
+
+def adapted(adapters: Adapters | None, name: str) -> Adapter | None:
+    """None where it names none. Raises `InputError` for one that the model cannot have."""
+    if not name:
+        return None
+    if adapters is None:
+        raise _unfit("what runs it takes none.")
+    try:
+        return adapters.get(name)
+    except (FormatError, UnfitError) as error:
+        raise _unfit(str(error)) from error
+
+
+def _unfit(why: str) -> InputError:
+    return InputError(
+        f"The adapter cannot be added to its base: {why}", field="model", of_item=False
+    )

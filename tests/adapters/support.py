@@ -1,0 +1,34 @@
+"""Adapters as PEFT makes them, and what it computes with them."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+library: Any = transformers
+
+
+def made(
+    folder: Path,
+    base: Path,
+    *,
+    loader: str = "AutoModelForTokenClassification",
+    seed: int = 1,
+    **options: Any,
+) -> Any:
+    """Save an adapter of a base, with matrices at random; the model with it, to compare with."""
+    import peft
+
+    model = getattr(library, loader).from_pretrained(base)
+    given = {"r": 4, "lora_alpha": 16, "init_lora_weights": False, **options}
+    transformers.set_seed(seed)
+    adapted: Any = peft.get_peft_model(model, peft.LoraConfig(**given))
+    with torch.no_grad():
+        for name, value in adapted.named_parameters():
+            if "modules_to_save" in name:
+                value.normal_(0, 0.5)
+            elif "lora_" in name:
+                value.normal_(0, 0.3)
+    adapted.save_pretrained(folder)
+    return adapted.eval()

@@ -1,0 +1,133 @@
+"""What an adapter's files say, and what of it is refused."""
+
+from typing import Any
+
+import pytest
+
+from stoker.adapters import lora
+from stoker.deployments.adapters import why_unfit
+
+MODULE = "model.layers.0.self_attn.q_proj"
+SHAPES = {
+    f"base_model.model.{MODULE}.lora_A.weight": (4, 16),
+    f"base_model.model.{MODULE}.lora_B.weight": (32, 4),
+}
+
+
+def settings(**more: Any) -> dict[str, Any]:
+    return {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj"], **more}
+
+
+def read(shapes: Any = SHAPES, **more: Any) -> lora.Lora:
+    return lora.read(settings(**more), shapes)
+
+
+@pytest.mark.parametrize(
+    ("more", "scale"),
+    [
+        ({}, 2.0),
+        ({"use_rslora": True}, 4.0),
+        ({"alpha_pattern": {"q_proj": 4}}, 1.0),
+        ({"alpha_pattern": {r"layers\.0\.self_attn\.q_proj": 4}}, 1.0),
+        ({"alpha_pattern": {"^q_proj": 4}}, 2.0),
+        ({"alpha_pattern": {f"^{MODULE}$": 4}}, 1.0),
+        ({"alpha_pattern": {"k_proj": 4}}, 2.0),
+        ({"alpha_pattern": {"j_proj": 1, "q_proj": 2, "layers.0.self_attn.q_proj": 4}}, 0.5),
+    ],
+)
+def test_scale(more: dict[str, Any], scale: float) -> None:
+    assert read(**more).modules[MODULE].scale == scale
+
+
+def test_what_it_tells() -> None:
+    found = read(base_model_name_or_path="somebody/model")
+    assert (found.rank, found.kinds, found.base) == (4, ["q_proj"], "somebody/model")
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"peft_type": "IA3"}, "IA3"),
+        ({"peft_type": None}, "only LORA"),
+        ({"use_dora": True}, "DoRA"),
+        ({"lora_bias": True}, "lora_bias"),
+        ({"bias": "all"}, "biases"),
+        ({"layer_replication": [[0, 1]]}, "replicated"),
+        ({"trainable_token_indices": [1]}, "tokens"),
+        ({"init_lora_weights": "pissa_niter_4"}, "changed the base"),
+        ({"lora_alpha": "8"}, "no number"),
+        ({"lora_alpha": True}, "no number"),
+        ({"lora_alpha": float("inf")}, "lora_alpha of inf"),
+        ({"lora_alpha": 1e9}, "lora_alpha of"),
+        ({"alpha_pattern": {"(a+)+$": 1}}, "only names"),
+        ({"alpha_pattern": [1]}, "no object"),
+        ({"modules_to_save": "classifier"}, "list of names"),
+    ],
+)
+def test_settings_that_are_not_served(more: dict[str, Any], words: str) -> None:
+    with pytest.raises(lora.FormatError, match=words) as caught:
+        read(**more)
+    assert caught.value.path == lora.CONFIG
+
+
+def test_no_object() -> None:
+    with pytest.raises(lora.FormatError, match="no object"):
+        lora.read([], SHAPES)
+
+
+ONE, OTHER = SHAPES
+
+
+@pytest.mark.parametrize(
+    ("shapes", "words"),
+    [
+        ({}, "no matrices"),
+        ({ONE: (4, 16)}, "one of the two"),
+        ({ONE: (4, 16), OTHER: (32, 5)}, "do not fit"),
+        ({ONE: (4, 16, 1, 1), OTHER: (32, 4, 1, 1)}, "linear layers"),
+        ({ONE: (0, 16), OTHER: (32, 0)}, "rank of 0"),
+        ({ONE: (513, 16), OTHER: (32, 513)}, "rank of 513"),
+        ({**SHAPES, "model.embed.weight": (3, 3)}, "not LoRA's"),
+        ({**SHAPES, "base_model.model.classifier.weight": (3, 3)}, "not served"),
+        ({**SHAPES, f"base_model.model.{MODULE}.lora_magnitude_vector": (32,)}, "not served"),
+    ],
+)
+def test_tensors_that_are_not_served(shapes: dict[str, Any], words: str) -> None:
+    with pytest.raises(lora.FormatError, match=words) as caught:
+        read(shapes)
+    assert caught.value.path == lora.WEIGHTS
+
+
+class TestFits:
+    HEAD = {"base_model.model.classifier.weight": (3, 16)}
+
+    @pytest.mark.parametrize(
+        "weights",
+        [
+            {f"{MODULE}.weight": (32, 16)},
+            {"layers.0.self_attn.q_proj.weight": (32, 16)},
+            {f"text.{MODULE}.weight": (32, 16)},
+            # As in GPT-2.
+            {f"{MODULE}.weight": (16, 32)},
+        ],
+    )
+    def test_names_from_their_ends(self, weights: Any) -> None:
+        assert why_unfit(read(), weights) is None
+
+    @pytest.mark.parametrize(
+        ("weights", "words"),
+        [
+            ({"layers.0.attention.query.weight": (32, 16)}, "q_proj"),
+            ({f"{MODULE}.weight": (32, 24)}, "16 inputs"),
+            ({f"{MODULE}.weight": (64, 16)}, "32 outputs"),
+        ],
+    )
+    def test_of_another_base(self, weights: Any, words: str) -> None:
+        assert words in (why_unfit(read(), weights) or "")
+
+    def test_a_head(self) -> None:
+        found = read({**SHAPES, **self.HEAD}, modules_to_save=["classifier"])
+        weights = {f"{MODULE}.weight": (32, 16), "classifier.weight": (3, 16)}
+        assert why_unfit(found, weights) is None
+        weights["classifier.weight"] = (5, 16)
+        assert "[5, 16]" in (why_unfit(found, weights) or "")
