@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 
 from stoker.adapters.lora import ADAPTER, CONFIG, WEIGHTS, Lora
 from stoker.artifacts import repository as artifacts
@@ -16,6 +16,7 @@ from stoker.deployments.folders import FolderReader
 from stoker.deployments.specs import spec_of
 from stoker.engines.record import AUTO, INT8
 from stoker.errors import ConflictError, InvalidRequestError, ModelNotFoundError
+from stoker.inspection import InspectionError
 from stoker.inspection.adapter import find_adapter
 from stoker.inspection.documents import load_json
 from stoker.inspection.files import FileReader, FileSet
@@ -37,6 +38,8 @@ _OF_THE_BASE = frozenset(
         *("pipeline", "readiness", "replicas", "source"),
     }
 )
+FOLLOWED = ("readiness", "engine", "device", "dtype", "min_replicas", "max_replicas")
+"""What a deployment of an adapter has of its base."""
 _TIED = frozenset({"embed_out", "lm_head"})
 _DEEPEST = 3
 """Leading parts of a module's name that may be those of a model around the base."""
@@ -86,7 +89,10 @@ async def examined(
         folder = await context.folders.folder(spec)
     except LoadError as error:
         raise InvalidRequestError(f"The base cannot be read: {error}", param="adapter_of") from None
-    await asyncio.to_thread(_check_fits, paths, folder)
+    try:
+        await asyncio.to_thread(_check_fits, paths, folder)
+    except InspectionError as error:
+        raise InvalidRequestError(error.message, param="artifact_id") from error
     return Examined(base.id, base.live_version_id)
 
 
@@ -152,6 +158,12 @@ async def place(session: Session, context: DeploymentContext, row: Deployment) -
     """Let its base's replicas read an adapter's files."""
     files = await artifact_service.files_of(session, str(row.upload_id))
     await context.folders.put_adapter(str(row.adapter_of), row.id, files)
+
+
+async def follow(session: Session, base: Deployment) -> None:
+    """Have a base's adapters say of themselves how it runs now."""
+    values = {name: getattr(base, name) for name in FOLLOWED}
+    await session.execute(update(Deployment).where(Deployment.adapter_of == base.id).values(values))
 
 
 def refuse(row: Deployment, why: str) -> None:

@@ -40,7 +40,7 @@ async def create_deployment(
     body: DeploymentCreate, account_id: AccountId, context: ContextDep, idempotent: Idempotent
 ) -> Response:
     """Deploy a model: from then on it can be called."""
-    if body.source and (known := await idempotent.known(201)):
+    if (body.source or body.adapter_of) and (known := await idempotent.known(201)):
         return known
     base = await adapters.examined(context, account_id, body)
     folder = await service.folder_of(context, body)

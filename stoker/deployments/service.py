@@ -38,7 +38,7 @@ def response(context: DeploymentContext, row: Deployment) -> schemas.Deployment:
         artifact_id=row.artifact_id,
         source=row.source,
         adapter_of=base.model if base else None,
-        readiness=Readiness(base.readiness if base else row.readiness),
+        readiness=Readiness(row.readiness),
         engine=row.engine,
         device=row.device,
         dtype=row.dtype,
@@ -158,7 +158,7 @@ async def _share(
     """Have an adapter share the replicas of its base, which begin to take any with the first."""
     base = await adapters.base_of(session, row.account_id, examined)
     row.adapter_of, row.pipeline = base.id, base.pipeline
-    for name in ("readiness", "engine", "device", "dtype", "min_replicas", "max_replicas"):
+    for name in adapters.FOLLOWED:
         setattr(row, name, getattr(base, name))
     row.memory_bytes = int((artifact.inspection or {}).get("weight_bytes", 0))
     row.is_measured = True

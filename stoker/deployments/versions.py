@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import select, update
 
+from stoker.deployments import adapters
 from stoker.deployments.context import DeploymentContext
 from stoker.deployments.specs import (
     CALLABLE,
@@ -134,6 +135,8 @@ async def end(context: DeploymentContext, removed: Sequence[DeploymentVersion]) 
 
 async def publish(session: Session, context: DeploymentContext, row: Deployment) -> None:
     """Once committed, let the directory and the runtime know."""
+    if row.has_adapters:
+        await adapters.follow(session, row)
     await session.flush()
     versions = await all_of(session, row.id)
     session.after_commit(lambda: tell(context, row, versions))

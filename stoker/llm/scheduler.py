@@ -179,8 +179,9 @@ class Scheduler:
                 continue
             one.runner = self._runner
             media = one.submission.media
-            adapter = one.submission.adapter
-            computed = one.runner.admit(one.id, one.tokens, media, anew=one.scored, adapter=adapter)
+            # Runners without adapters need not know of any.
+            added = {"adapter": adapter} if (adapter := one.submission.adapter) else {}
+            computed = one.runner.admit(one.id, one.tokens, media, anew=one.scored, **added)
             if computed is None:
                 self._waiting.appendleft(one)
                 break

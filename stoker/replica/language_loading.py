@@ -40,8 +40,8 @@ def load_language_model(
     )
     model = engine.begin(prompts.defaults.ends)
     prepare = engine.prepare if engine.convertible else None
-    worker = LanguageWorker(
-        model, prompts, send, flight, prepare, passes=passes, adapters=engine.adapters
-    )
+    # Engines of other packages may not know of any.
+    adapters = getattr(engine, "adapters", None)
+    worker = LanguageWorker(model, prompts, send, flight, prepare, passes=passes, adapters=adapters)
     worker.sharing = engine.sharing
     return worker

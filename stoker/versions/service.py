@@ -203,6 +203,7 @@ async def direct(
 ) -> Deployment:
     """Share the calls out between versions. Raises for one that cannot take any."""
     row = await deployments.get(session, account_id, deployment_id, lock=True)
+    adapters.refuse(row, "Its calls go where its base's go.")
     found = {one.id: one for one in await versions.all_of(session, deployment_id)}
     named = [("weights", name) for name in traffic.weights]
     for field, name in [*named, *(("mirror", name) for name in traffic.mirror)]:

@@ -1,5 +1,6 @@
 """Adapters over HTTP: an artifact of their own, a deployment each, the replicas of their base."""
 
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -197,6 +198,20 @@ class TestRefused:
             assert "another base" in error["message"]
             assert words in error["message"]
             assert error["param"] == "artifact_id"
+
+
+def test_follows_its_base(account: httpx.Client, served: dict[str, Any]) -> None:
+    before = completed(account, "attention")["choices"]
+    changes = {"replicas": {"max": 2}, "dtype": "float32"}
+    path = f"/v1/deployments/{served['']['id']}"
+    account.patch(path, json=changes).raise_for_status()
+    deadline = time.monotonic() + 60
+    while deployment(account, served[""]["id"])["dtype"] != "float32":
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    found = deployment(account, served["attention"]["id"])
+    assert (found["replicas"]["max"], found["dtype"]) == (2, "float32")
+    assert completed(account, "attention")["choices"] == before
 
 
 def test_comes_and_goes_while_others_are_served(

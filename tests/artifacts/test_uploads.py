@@ -137,6 +137,7 @@ class TestComplete:
             "dtype",
             "engines",
             "warnings",
+            "adapter",
         }
         assert inspection["architecture"] == "BertForTokenClassification"
         assert inspection["memory_bytes"] > inspection["weight_bytes"] > 0

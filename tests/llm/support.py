@@ -250,15 +250,9 @@ class ToyRunner:
     def enter_thread(self) -> None: ...
 
     def admit(
-        self,
-        identifier: int,
-        tokens: Sequence[int],
-        media: Any = None,
-        *,
-        anew: bool = False,
-        adapter: Any = None,
+        self, identifier: int, tokens: Sequence[int], media: Any = None, *, anew: bool = False
     ) -> int | None:
-        assert media is None and adapter is None
+        assert media is None
         assert identifier not in self.length, "a sequence is admitted twice"
         found = self.cache.admit(identifier, tokens, anew=anew)
         if found is not None:

@@ -79,7 +79,7 @@ class Local:
             lambda message, content: self._sent.put((message, content)),
             FlightRecord(Path(self._flight.name) / "flight"),
             Calibration({"torch": BIG, "openvino": BIG, "diffusers": BIG}),
-            adapters=self._engine.adapters,
+            adapters=getattr(self._engine, "adapters", None),
         )
         self._worker.start()
         self._number = 0

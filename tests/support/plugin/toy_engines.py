@@ -52,7 +52,6 @@ class _Successors:
 
     name = "successor"
     sharing = None
-    adapters = None
     usage = 0.0
 
     def __init__(self, vocabulary: int) -> None:
@@ -62,13 +61,7 @@ class _Successors:
     def enter_thread(self) -> None: ...
 
     def admit(
-        self,
-        identifier: int,
-        tokens: Sequence[int],
-        media: Any = None,
-        *,
-        anew: bool = False,
-        adapter: Any = None,
+        self, identifier: int, tokens: Sequence[int], media: Any = None, *, anew: bool = False
     ) -> int | None:
         return 0
 
