@@ -15,6 +15,7 @@ class Prefix(StrEnum):
     IMPORT = "imp"
     DEPLOYMENT = "dep"
     VERSION = "ver"
+    COMPARISON = "cmp"
     REPLICA = "rep"
     VIDEO = "video"
     TRIAL = "trial"

@@ -22,6 +22,8 @@ class Party:
     account: str = ""
     key: str = ""
     """The public id of the key that asked for it."""
+    is_copy: bool = False
+    """Of a call that was answered already: see `Served.is_copy`."""
 
 
 PARTY: ContextVar[Party] = ContextVar("party", default=Party())  # noqa: B039 — it is frozen

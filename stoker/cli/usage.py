@@ -46,6 +46,12 @@ NUMBERS: Columns = {
     "video s": lambda r: r["video_ms"] / 1000,
 }
 BY_DEPLOYMENT: Columns = {"model": lambda r: r["model"] or "(storage)", **NUMBERS}
+BY_VERSION: Columns = {
+    "model": lambda r: r["model"] or "(of no version)",
+    "version": lambda r: r["version_id"] or "",
+    **NUMBERS,
+    "mirrored": lambda r: r["mirrored"],
+}
 BY_TIME: Columns = {"from": lambda r: output.moment(r["start"]), **NUMBERS}
 
 EVENT: Columns = {
@@ -55,6 +61,7 @@ EVENT: Columns = {
     "credits": lambda e: _amount(e["microcredits"]) if "microcredits" in e else "",
     "MiB at most": lambda e: e.get("peak_mib"),
     "requests": lambda e: e.get("requests"),
+    "mirrored": lambda e: e.get("mirrored"),
     "tokens in": lambda e: e.get("input_tokens"),
     "tokens out": lambda e: e.get("output_tokens"),
 }
@@ -84,7 +91,7 @@ def usage(
     ctx: typer.Context,
     *,
     by: Annotated[
-        Literal["deployment", "day", "hour"], typer.Option(help="What to sum up by.")
+        Literal["deployment", "version", "day", "hour"], typer.Option(help="What to sum up by.")
     ] = "deployment",
     start: Moment = None,
     end: Moment = None,
@@ -113,7 +120,7 @@ def usage(
     if as_json:
         output.print_json(report)
         return
-    columns = BY_DEPLOYMENT if by == "deployment" else BY_TIME
+    columns = {"deployment": BY_DEPLOYMENT, "version": BY_VERSION}.get(by, BY_TIME)
     output.show_list(report["data"], columns, as_json=False, none="Nothing was used.")
     if report["data"]:
         output.say(f"Together {_amount(report['total']['microcredits'])} credits.", style="dim")

@@ -74,6 +74,9 @@ COMPARISON: Columns = {
 }
 
 
+EXAMPLE: Columns = {name: lambda e, name=name: e[name] for name in ("request", "live", "mirror")}
+
+
 @app.command("list")
 def list_versions(ctx: typer.Context, model: Model, as_json: AsJson = False) -> None:
     """List a deployment's versions, newest first."""
@@ -202,13 +205,22 @@ def traffic(
             help="Copies of so many calls, whose answers nobody waits for; repeatable.",
         ),
     ] = None,
+    examples: Annotated[
+        bool,
+        typer.Option("--examples", help="Keep the last calls that a mirror answers otherwise."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Share the calls out between versions."""
     server = client(ctx)
     path = path_of(server, model)
     weights = _shares(server, path, shares)
-    body = {"weights": weights, "sticky": sticky, "mirror": _shares(server, path, mirror or [])}
+    body = {
+        "weights": weights,
+        "sticky": sticky,
+        "mirror": _shares(server, path, mirror or []),
+        "examples": examples,
+    }
     found = server.json(Request(method="PUT", path=f"{path}/traffic", json=body))
     parts = ", ".join(f"{one} {percent} %" for one, percent in weights.items())
     output.show_done(found, f"{found['model']}: {parts}.", as_json=as_json)
@@ -222,6 +234,8 @@ def compare(ctx: typer.Context, model: Model, which: Which, as_json: AsJson = Fa
     version = _found(server, path, which)
     found = server.get(f"{path}/versions/{quoted(version['id'])}/comparison")
     output.show_object(found, COMPARISON, as_json=as_json)
+    if found["examples"] and not as_json:
+        output.show_list(found["examples"], EXAMPLE, as_json=False, none="")
 
 
 @app.command()

@@ -34,6 +34,8 @@ class Entry:
     """Of the calls; empty: all are the live version's."""
     mirrors: tuple[Share, ...] = ()
     """What gets copies of how many calls."""
+    keeps_examples: bool = False
+    """Whether calls are kept that those answer otherwise."""
     sticky: str = "none"
     """Whose calls all go to the same version; see `traffic.picked`."""
     base_id: str = ""

@@ -174,6 +174,11 @@ class Traffic(RequestModel):
         description="Versions that get copies of so many calls in a hundred, in moments in which "
         "nothing else is at work. Nobody waits for their answers, which are compared.",
     )
+    examples: bool = Field(
+        False,
+        description="Whether calls that a mirror answers otherwise are kept, the last ten and "
+        "encrypted: the comparison shows them.",
+    )
 
     @model_validator(mode="after")
     def _whole(self) -> "Traffic":

@@ -84,6 +84,7 @@ def entry_of(row: Deployment, versions: Sequence[DeploymentVersion]) -> Entry:
         callable_versions=frozenset(one.id for one in versions if one.state in CALLABLE),
         shares=_shares(traffic, "weights"),
         mirrors=_shares(traffic, "mirror"),
+        keeps_examples=traffic.get("examples", False),
         sticky=traffic.get("sticky", "none"),
         base_id=row.adapter_of or "",
         adapter=_adapter_of(row),

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any, Protocol, TypeVar
 
 import msgspec
@@ -40,6 +41,8 @@ T = TypeVar("T")
 VERSION = "x-stoker-version"
 """In a request, which version is to answer; in an answer, which one has."""
 RETRY_AFTER_S = 2.0
+LONGEST_COPIED = 4 << 20
+"""Bytes of a streamed answer that is kept until its end, for a mirror's to be compared with."""
 
 _WAIT = re.compile(r'\s*wait\s*=\s*"?([0-9]{1,9})"?\s*(;.*)?', re.IGNORECASE)
 
@@ -61,7 +64,15 @@ class Asked(Protocol):
 
 class Mirror(Protocol):
     def __call__(
-        self, entry: Entry, live_id: str, call: Call | Generation, answer: bytes, seconds: float, /
+        self,
+        entry: Entry,
+        live_id: str,
+        call: Call | Generation,
+        answer: bytes,
+        seconds: float,
+        /,
+        *,
+        is_streamed: bool = False,
     ) -> None: ...
 
 
@@ -210,13 +221,17 @@ class Calling:
         timeout_s: float | None,
         keep_alive: bytes,
     ) -> AsyncGenerator[bytes]:
-        return self.calls.runtime.stream(
-            self._version(entry),
+        version_id = self._version(entry)
+        parts = self.calls.runtime.stream(
+            version_id,
             call,
             wait_s=wait_s,
             timeout_s=timeout_s or self.settings.inference_timeout_s,
             keep_alive=keep_alive,
         )
+        if entry.mirrors and self.calls.mirror:
+            return _offered(parts, partial(self.calls.mirror, entry, version_id, call))
+        return parts
 
     async def _stream_later(
         self, entry: Entry, call: Call | Generation, timeout_s: float | None, keep_alive: bytes
@@ -328,6 +343,21 @@ async def _cancel_when_gone(request: Request, handler: "asyncio.Task[Any] | None
         pass
     if handler:
         handler.cancel()
+
+
+async def _offered(
+    parts: AsyncGenerator[bytes], offer: Callable[..., None]
+) -> AsyncGenerator[bytes]:
+    """The parts as they come; once the last one has, they are offered to a mirror."""
+    began, gathered, size = time.perf_counter(), list[bytes](), 0
+    async with aclosing(parts):
+        async for part in parts:
+            size += len(part)
+            if size <= LONGEST_COPIED:
+                gathered.append(part)
+            yield part
+    if size <= LONGEST_COPIED:
+        offer(b"".join(gathered), time.perf_counter() - began, is_streamed=True)
 
 
 async def _joined(parts: AsyncGenerator[bytes]) -> bytes:

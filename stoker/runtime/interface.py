@@ -95,6 +95,11 @@ class DeploymentSpec:
         """The id of what is billed, counted and logged: all versions of a deployment alike."""
         return self.deployment_id or self.id
 
+    @property
+    def version(self) -> str:
+        """The id of the version that it is; nothing: of none."""
+        return self.id if self.deployment_id else ""
+
     def runs_like(self, other: "DeploymentSpec") -> bool:
         """Whether replicas of one can serve the other, and need as much memory."""
         return self._process == other._process
@@ -227,6 +232,10 @@ class Served:
     """With that replica: its queue, preparing, computing."""
     counts: Mapping[str, int]
     """What was worked on, as the replica counted it: `Result.counts` of the protocol."""
+    version_id: str = ""
+    """Which version has answered; nothing: the deployment has none of its own, as an adapter."""
+    is_copy: bool = False
+    """A mirror has answered, and nobody waited for it."""
     times: Mapping[str, int] = field(default_factory=dict[str, int])
     """Of the replica's phases, microseconds: `Result.times`."""
 

@@ -21,6 +21,7 @@ class Holding:
     """Whole hours since 1970 in UTC."""
     account_id: str
     deployment_id: str
+    version_id: str
     model: str
     start_ms: int
     """Since 1970 in UTC."""
@@ -46,6 +47,7 @@ class _Hour:
 class _Worker:
     account_id: str
     deployment_id: str
+    version_id: str
     model: str
     mib: int
     since_ms: int
@@ -74,11 +76,23 @@ class Meter:
         self._totals: dict[str, int] = {}
 
     def begin(
-        self, worker_id: str, *, account_id: str, deployment_id: str, model: str, memory_bytes: int
+        self,
+        worker_id: str,
+        *,
+        account_id: str,
+        deployment_id: str,
+        model: str,
+        memory_bytes: int,
+        version_id: str = "",
     ) -> None:
         """A worker begins to load; it holds what is expected of it until it was measured."""
         self._workers[worker_id] = _Worker(
-            account_id, deployment_id, model, _mib(memory_bytes), self._monotonic_ms()
+            account_id,
+            deployment_id,
+            version_id,
+            model,
+            _mib(memory_bytes),
+            self._monotonic_ms(),
         )
 
     def resize(self, worker_id: str, memory_bytes: int) -> None:
@@ -124,6 +138,7 @@ class Meter:
                             hour=hour,
                             account_id=worker.account_id,
                             deployment_id=worker.deployment_id,
+                            version_id=worker.version_id,
                             model=worker.model,
                             start_ms=held.start_ms,
                             end_ms=held.end_ms,

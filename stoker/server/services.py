@@ -142,7 +142,13 @@ def build_services(settings: Settings) -> Services:
         ),
     )
     keyring = Keyring(database, settings.key_cache_s)
-    mirrors = Mirrors(runtime, wait_s=settings.wait_max_s, timeout_s=settings.inference_timeout_s)
+    mirrors = Mirrors(
+        runtime,
+        database,
+        platform.secret,
+        wait_s=settings.wait_max_s,
+        timeout_s=settings.inference_timeout_s,
+    )
     calls = Calls(**vars(platform), directory=directory, credits=known, mirror=mirrors.offer)
     metrics = Metrics(directory, runtime)
     kinds = {

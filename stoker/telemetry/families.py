@@ -53,6 +53,7 @@ def of_deployments(rows: Sequence[Row]) -> Iterable[Metric]:
         "From asking for a replica to its being ready.",
         ((row, row.tally.loads.buckets, row.tally.loads.total) for row in rows),
     )
+    yield from _of_versions(rows)
     yield from _worked_on(rows)
     yield from _lives(rows)
     yield from _now(rows)
@@ -98,6 +99,30 @@ def _requests(rows: Sequence[Row]) -> Metric:
         for outcome, count in list(row.tally.outcomes.items()):
             family.add_metric([*_model(row), row.entry.pipeline, outcome], count)
     return family
+
+
+def _of_versions(rows: Sequence[Row]) -> Iterable[Metric]:
+    """Of deployments that had calls to several."""
+    labels = [*MODEL, "version"]
+    requests = CounterMetricFamily(
+        "stoker_version_requests",
+        "Calls to versions, where a deployment has several; `mirrored`: copies of others' calls.",
+        labels=[*labels, "outcome", "mirrored"],
+    )
+    seconds = HistogramMetricFamily(
+        "stoker_version_request_seconds",
+        "How long calls took once they had a replica, where a deployment has several versions.",
+        labels=labels,
+    )
+    for row in rows:
+        if len(row.tally.versions) < 2:
+            continue
+        for version_id, tally in list(row.tally.versions.items()):
+            name = (*_model(row), version_id)
+            for (outcome, is_copy), count in list(tally.outcomes.items()):
+                requests.add_metric([*name, outcome, str(is_copy).lower()], count)
+            seconds.add_metric(name, tally.seconds.buckets, tally.seconds.total)
+    return requests, seconds
 
 
 def _worked_on(rows: Sequence[Row]) -> Iterable[Metric]:

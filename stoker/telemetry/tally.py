@@ -13,6 +13,24 @@ LOAD_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 # fmt: on
 
 
+VERSIONS = 16
+"""Of a deployment, those that are told apart: the ones that were called last."""
+
+
+@dataclass(slots=True, eq=False)
+class VersionTally:
+    """Of one version of a deployment."""
+
+    outcomes: Counter[tuple[str, bool]] = field(default_factory=Counter[tuple[str, bool]])
+    """By outcome, and by whether it was a copy."""
+    seconds: Histogram = field(default_factory=lambda: Histogram(SECONDS))
+
+    def add(self, call: Served) -> None:
+        self.outcomes[call.outcome, call.is_copy] += 1
+        if call.seconds:
+            self.seconds.observe(call.seconds)
+
+
 @dataclass(slots=True, eq=False)
 class Tally:
     """Of one deployment."""
@@ -27,6 +45,8 @@ class Tally:
     """Replicas that were started, by how that ended."""
     evictions: Counter[str] = field(default_factory=Counter[str])
     losses: Counter[str] = field(default_factory=Counter[str])
+    versions: dict[str, VersionTally] = field(default_factory=dict[str, VersionTally])
+    """By their ids."""
 
     def add(self, call: Served) -> None:
         self.outcomes[call.outcome] += 1
@@ -36,6 +56,16 @@ class Tally:
             self.seconds.observe(call.seconds)
         for name, count in call.counts.items():
             self.counts[name] += count
+        if call.version_id:
+            self._of_version(call.version_id).add(call)
+
+    def _of_version(self, version_id: str) -> VersionTally:
+        found = self.versions.get(version_id)
+        if found is None:
+            if len(self.versions) >= VERSIONS:
+                del self.versions[next(iter(self.versions))]
+            found = self.versions[version_id] = VersionTally()
+        return found
 
 
 @dataclass(slots=True, eq=False)

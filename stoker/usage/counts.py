@@ -9,14 +9,14 @@ from stoker.runtime.interface import CANCELLED, OK, RuntimeListener, Served
 from stoker.runtime.metering import HOUR_MS
 
 WORKED_ON = ("input_tokens", "output_tokens", "images", "audio_ms", "video_ms")
-NAMES = ("requests", "errors", *WORKED_ON)
+NAMES = ("requests", "errors", "mirrored", *WORKED_ON)
 _MOST = 10**9
 """Of one call: replicas are not trusted with more."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Counted:
-    """What this server has counted of a deployment's calls during an hour, so far.
+    """What this server has counted of a version's calls during an hour, so far.
 
     It only grows. Reported again under the same id, it replaces what was reported before: where
     nobody knows whether a commit went through, nothing is counted twice.
@@ -25,6 +25,8 @@ class Counted:
     id: str
     account_id: str
     deployment_id: str
+    version_id: str
+    """Nothing: the deployment has none of its own."""
     model: str
     hour: int
     values: Mapping[str, int]
@@ -42,15 +44,16 @@ class _Row:
 class Counts(RuntimeListener):
     def __init__(self, wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
         self._wall_ms = wall_ms
-        self._rows: dict[tuple[str, int], _Row] = {}
+        self._rows: dict[tuple[str, str, int], _Row] = {}
 
     def served(self, call: Served) -> None:
-        key = (call.deployment_id, self._wall_ms() // HOUR_MS)
+        key = (call.deployment_id, call.version_id, self._wall_ms() // HOUR_MS)
         if key not in self._rows:
             self._rows[key] = _Row(call.account_id, call.model)
         values = self._rows[key].values
         values["requests"] += 1
         values["errors"] += call.outcome not in (OK, CANCELLED)
+        values["mirrored"] += call.is_copy
         for name in WORKED_ON:
             values[name] += max(0, min(_MOST, call.counts.get(name, 0)))
 
@@ -61,21 +64,22 @@ class Counts(RuntimeListener):
                 id=row.id,
                 account_id=row.account_id,
                 deployment_id=deployment_id,
+                version_id=version_id,
                 model=row.model,
                 hour=hour,
                 values=dict(row.values),
             )
-            for (deployment_id, hour), row in self._rows.items()
+            for (deployment_id, version_id, hour), row in self._rows.items()
             if row.reported != row.values
         ]
 
     def acknowledge(self, reported: Sequence[Counted]) -> None:
         """They are written down; what belongs to another hour than this one can be forgotten."""
         for one in reported:
-            if row := self._rows.get((one.deployment_id, one.hour)):
+            if row := self._rows.get((one.deployment_id, one.version_id, one.hour)):
                 row.reported = one.values
         this_hour = self._wall_ms() // HOUR_MS
         for key, row in list(self._rows.items()):
-            if key[1] != this_hour and row.reported == row.values:
+            if key[-1] != this_hour and row.reported == row.values:
                 # Should the clock be set back, a row of another id goes on.
                 del self._rows[key]

@@ -39,7 +39,7 @@ async def get_usage(
     ] = None,
     accept: Annotated[str, Header(max_length=512)] = "",
 ) -> UsageReport | Response:
-    """Sum up what the account used: by deployment, day or hour (UTC), as JSON or CSV."""
+    """Sum up what the account used: by deployment, version, day or hour (UTC), as JSON or CSV."""
     asked = reports.span(account_id, start, end, group_by)
     report = await reports.usage(session, asked, group_by)
     if form == "csv" or (form is None and accept.startswith(CSV)):

@@ -16,9 +16,10 @@ from stoker.usage.schemas import Amounts, GroupBy, UsageRow
 from stoker.web.lists import ListResponse, PageQuery
 
 DAY = 24
-LONGEST = {"deployment": 400 * DAY, "day": 400 * DAY, "hour": 31 * DAY}
+LONGEST = {"deployment": 400 * DAY, "version": 400 * DAY, "day": 400 * DAY, "hour": 31 * DAY}
 """Hours that one report may span."""
-_USUAL = {"deployment": 30 * DAY, "day": 30 * DAY, "hour": DAY}
+_USUAL = {"deployment": 30 * DAY, "version": 30 * DAY, "day": 30 * DAY, "hour": DAY}
+_COLUMNS = {"deployment": "deployment_id", "version": "version_id", "day": "hour", "hour": "hour"}
 _YEARS = range(1970, 9000)
 
 
@@ -46,9 +47,9 @@ def span(
 
 async def usage(session: Session, asked: Span, group_by: GroupBy) -> schemas.UsageReport:
     lines: dict[Any, Amounts] = {}
-    names: dict[Any, str] = {}
+    names: dict[Any, tuple[str, str | None]] = {}
     total = Amounts()
-    key = "deployment_id" if group_by == "deployment" else "hour"
+    key = _COLUMNS[group_by]
 
     def add(found: Any, **amounts: int) -> None:
         group = found // DAY if group_by == "day" else found
@@ -56,14 +57,14 @@ async def usage(session: Session, asked: Span, group_by: GroupBy) -> schemas.Usa
             for name, value in amounts.items():
                 setattr(line, name, getattr(line, name) + int(value))
 
-    for found, kind, name, mib_ms, charged in await repository.sums(session, asked, key):
-        names[found] = name
+    for found, kind, *name, mib_ms, charged in await repository.sums(session, asked, key):
+        names[found] = name[0], name[1]
         add(found, **_held(kind, mib_ms, charged))
     prices = await PriceList.read(session)
     for row in await repository.unsettled(session, asked):
         add(getattr(row, key), **_held(row.kind, 0, accrued(row, prices)))
-    for found, model, *values in await repository.count_sums(session, asked, key):
-        names[found] = model
+    for found, model, deployment, *values in await repository.count_sums(session, asked, key):
+        names[found] = model, deployment
         add(found, **{count.key: value for count, value in zip(COUNTS, values, strict=True)})
     for line in (total, *lines.values()):
         line.memory_gib_hours = schemas.gib_hours(line.memory_mib_ms)
@@ -114,7 +115,7 @@ def accrued(row: Holding, prices: PriceList) -> int:
 def as_csv(report: schemas.UsageReport) -> str:
     """A report's rows as RFC 4180 has it, with a head."""
     out = io.StringIO()
-    first = ["start", "end", "deployment_id", "model"]
+    first = ["start", "end", "deployment_id", "version_id", "model"]
     fields = [*first, *Amounts.model_fields]
     writer = csv.DictWriter(out, fields)
     writer.writeheader()
@@ -131,11 +132,16 @@ def _held(kind: str, mib_ms: int, microcredits: int) -> dict[str, int]:
 
 
 def _row(
-    group: Any, line: Amounts, asked: Span, group_by: GroupBy, names: dict[Any, str]
+    group: Any,
+    line: Amounts,
+    asked: Span,
+    group_by: GroupBy,
+    names: dict[Any, tuple[str, str | None]],
 ) -> UsageRow:
-    first, end, deployment = asked.first, asked.end, None
-    if group_by == "deployment":
-        deployment = group
+    first, end, model, deployment = asked.first, asked.end, None, None
+    if group_by in ("deployment", "version"):
+        # What is of none may be of many.
+        model, deployment = names[group] if group else (None, None)
     elif group_by == "day":
         first, end = max(first, group * DAY), min(end, (group + 1) * DAY)
     else:
@@ -145,7 +151,8 @@ def _row(
         start=schemas.hour_begin(first),
         end=schemas.hour_begin(end),
         deployment_id=deployment,
-        model=names[deployment] if deployment else None,
+        version_id=group if group_by == "version" else None,
+        model=model,
     )
 
 

@@ -16,6 +16,7 @@ from stoker.web.lists import Page, PageQuery, fetch_page
 COUNTS = (
     UsageCount.requests,
     UsageCount.errors,
+    UsageCount.mirrored,
     UsageCount.input_tokens,
     UsageCount.output_tokens,
     UsageCount.images,
@@ -117,13 +118,14 @@ async def counts(session: Session, identifiers: Collection[str]) -> dict[str, Us
 
 
 async def sums(session: Session, span: Span, key: str) -> Sequence[Any]:
-    """By `deployment_id` or `hour`: (key, kind, a name, MiB-ms, micro-credits charged)."""
+    """By a column: (key, kind, a name, a deployment, MiB-ms, micro-credits charged)."""
     column = getattr(Holding, key)
     rows = await session.execute(
         select(
             column,
             Holding.kind,
             func.max(Holding.name),
+            func.max(Holding.deployment_id),
             func.sum(Holding.mib_ms),
             func.sum(Holding.charged_microcredits),
         )
@@ -134,10 +136,15 @@ async def sums(session: Session, span: Span, key: str) -> Sequence[Any]:
 
 
 async def count_sums(session: Session, span: Span, key: str) -> Sequence[Any]:
-    """By `deployment_id` or `hour`: (key, a model's name, the sums of `COUNTS`)."""
+    """By a column: (key, a model's name, a deployment, the sums of `COUNTS`)."""
     column = getattr(UsageCount, key)
     rows = await session.execute(
-        select(column, func.max(UsageCount.model), *(func.sum(count) for count in COUNTS))
+        select(
+            column,
+            func.max(UsageCount.model),
+            func.max(UsageCount.deployment_id),
+            *(func.sum(count) for count in COUNTS),
+        )
         .where(span.of(UsageCount))
         .group_by(column)
     )

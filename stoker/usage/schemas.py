@@ -9,7 +9,7 @@ from stoker.store.tables import usage as models
 from stoker.usage import money
 from stoker.web.schemas import RequestModel, ResponseModel, UtcString
 
-GroupBy = Literal["deployment", "day", "hour"]
+GroupBy = Literal["deployment", "version", "day", "hour"]
 Rate = Annotated[int, Field(ge=0, le=10**9)]
 
 MOST_MICROCREDITS = 10**15
@@ -123,6 +123,9 @@ class Amounts(ResponseModel):
     storage_microcredits: int = 0
     requests: int = 0
     errors: int = Field(default=0, description="Of the requests, those that ended with an error.")
+    mirrored: int = Field(
+        default=0, description="Of the requests, copies that a mirror got; they cost like others."
+    )
     input_tokens: int = 0
     output_tokens: int = 0
     images: int = Field(default=0, description="Made.")
@@ -134,7 +137,10 @@ class UsageRow(Amounts):
     start: UtcString
     end: UtcString
     deployment_id: str | None = Field(
-        description="Grouped by deployment; null: storage, which belongs to no deployment."
+        description="Grouped by deployment or version; null: storage, which belongs to none."
+    )
+    version_id: str | None = Field(
+        description="Grouped by version; null: of none, or from before that was noted."
     )
     model: str | None
 
@@ -155,6 +161,7 @@ class HoldingEvent(ResponseModel):
     object: Literal["usage.event"] = "usage.event"
     type: models.Kind
     deployment_id: str | None
+    version_id: str | None
     name: str = Field(description="The model's or the artifact's, as it was then.")
     subject_id: str = Field(description="The worker or the artifact.")
     hour: UtcString
@@ -172,6 +179,7 @@ class HoldingEvent(ResponseModel):
             id=row.id,
             type=models.Kind(row.kind),
             deployment_id=row.deployment_id,
+            version_id=row.version_id,
             name=row.name,
             subject_id=row.subject_id,
             hour=hour_begin(row.hour),
@@ -186,16 +194,18 @@ class HoldingEvent(ResponseModel):
 
 
 class CountEvent(ResponseModel):
-    """What one server counted of a deployment's calls during one hour."""
+    """What one server counted of the calls of a deployment's version during one hour."""
 
     id: str
     object: Literal["usage.event"] = "usage.event"
     type: Literal["calls"] = "calls"
     deployment_id: str
+    version_id: str | None
     name: str = Field(description="The model's.")
     hour: UtcString
     requests: int
     errors: int
+    mirrored: int
     input_tokens: int
     output_tokens: int
     images: int
@@ -207,10 +217,12 @@ class CountEvent(ResponseModel):
         return cls(
             id=row.id,
             deployment_id=row.deployment_id,
+            version_id=row.version_id,
             name=row.model,
             hour=hour_begin(row.hour),
             requests=row.requests,
             errors=row.errors,
+            mirrored=row.mirrored,
             input_tokens=row.input_tokens,
             output_tokens=row.output_tokens,
             images=row.images,

@@ -1,100 +1,62 @@
 """Copies of calls to a version whose answers nobody waits for: how it would have answered."""
 
 import asyncio
+import json
 import logging
-import math
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
 
-from stoker.asking.comparison import Comparison, Measure
+import msgspec
+
+from stoker.asking.comparison import Comparison
+from stoker.asking.streams import folded
 from stoker.deployments.directory import Entry
 from stoker.errors import StokerError
+from stoker.ids import Prefix, new_id
 from stoker.runtime.interface import Call, Runtime
+from stoker.store.db import Database
+from stoker.store.secret import ServerSecret
 from stoker.turns import PARTY, Party
+from stoker.versions import comparisons
+from stoker.versions.comparisons import Example, Found, Pair
+from stoker.versions.tally import Tally
 from stoker.wire.generation_request import Generation
 
 MOST = 16
 """Copies that wait; further ones are dropped, as they hold what their callers sent."""
-MOST_TALLIES = 1000
+MOST_PAIRS = 1000
 GIVE_WAY_S = 10.0
 """Longest wait for a moment in which nobody else's calls are at work; then a copy is dropped."""
+SHOWN = 4000
+"""Characters of a request or an answer that are kept as an example."""
 _LOOK_S = 0.02
+_WRITE_S = 1.0
 
 log = logging.getLogger(__name__)
 
 
-@dataclass
-class Latency:
-    """Of calls that were answered."""
-
-    calls: int = 0
-    seconds: float = 0.0
-    longest_s: float = 0.0
-
-    def add(self, seconds: float) -> None:
-        self.calls += 1
-        self.seconds += seconds
-        self.longest_s = max(self.longest_s, seconds)
-
-
-@dataclass
-class Tally:
-    """What became of copies."""
-
-    live: Latency = field(default_factory=Latency)
-    """Of the calls that were copied and answered twice."""
-    mirror: Latency = field(default_factory=Latency)
-    failed: int = 0
-    """Copies that ended with an error."""
-    dropped: int = 0
-    """Copies for which there was no time."""
-    differs: int = 0
-    """Answers that differ by what a trial goes by."""
-    difference: float = 0.0
-    """The largest between two numbers."""
-    labels: int = 0
-    equal_labels: int = 0
-    texts: int = 0
-    equal_texts: int = 0
-    cosines: int = 0
-    cosine_sum: float = 0.0
-    least_cosine: float = 1.0
-
-    def add(self, found: Comparison) -> None:
-        self.differs += found.differs
-        is_number = math.isfinite(found.difference)
-        self.difference = max(self.difference, found.difference) if is_number else math.inf
-        self.labels += len(found.labels)
-        self.equal_labels += sum(found.labels)
-        self.texts += len(found.texts)
-        self.equal_texts += sum(found.texts)
-        self.cosines += len(found.cosines)
-        self.cosine_sum += math.fsum(found.cosines)
-        self.least_cosine = min([self.least_cosine, *found.cosines])
-
-    @property
-    def measure(self) -> Measure:
-        if self.labels:
-            return "top_labels"
-        return "cosine" if self.cosines else "texts"
-
-
 @dataclass(frozen=True)
 class _Copy:
-    version_id: str
-    live_id: str
+    pair: Pair
     account_id: str
     call: Call | Generation
     answer: bytes
     seconds: float
+    is_streamed: bool
+    is_shown: bool
+    """Whether its owner wants to see what is answered otherwise."""
 
 
 class Mirrors:
     def __init__(
         self,
         runtime: Runtime,
+        database: Database,
+        secret: ServerSecret,
         *,
         wait_s: float,
         timeout_s: float,
@@ -106,62 +68,115 @@ class Mirrors:
             draw: 0 to 99, as chance has it.
         """
         self._runtime = runtime
+        self._database = database
+        self._secret = secret
         self._wait_s = wait_s
         self._timeout_s = timeout_s
         self._draw = draw
         self._queue: asyncio.Queue[_Copy] = asyncio.Queue(MOST)
-        self._tallies: dict[tuple[str, str], Tally] = {}
+        self._found: dict[Pair, tuple[str, Found]] = {}
+        """With the id of what this server writes down of it."""
+        self._unwritten: set[Pair] = set()
+        self._written_at = 0.0
 
     def offer(
-        self, entry: Entry, live_id: str, call: Call | Generation, answer: bytes, seconds: float
+        self,
+        entry: Entry,
+        live_id: str,
+        call: Call | Generation,
+        answer: bytes,
+        seconds: float,
+        *,
+        is_streamed: bool = False,
     ) -> None:
         """Copy a call that was answered, as often as its deployment's owner wants it."""
         for share in entry.mirrors:
             if share.version_id == live_id or self._draw() >= share.percent:
                 continue
-            copy = _Copy(share.version_id, live_id, entry.account_id, call, answer, seconds)
+            pair = share.version_id, live_id
+            copy = _Copy(
+                *(pair, entry.account_id, call, answer, seconds, is_streamed),
+                is_shown=entry.keeps_examples,
+            )
             try:
                 self._queue.put_nowait(copy)
             except asyncio.QueueFull:
-                self._tally(copy).dropped += 1
+                self._of(pair).tally.dropped += 1
 
-    def found(self, version_id: str, live_id: str) -> Tally:
-        """Of the copies of one version's calls that another one got."""
-        return self._tallies.get((version_id, live_id), Tally())
+    async def found(self, version_id: str, live_id: str) -> Found:
+        """Of the copies of one version's calls that another one got, on all servers."""
+        pair = version_id, live_id
+        identifier, here = self._found.get(pair, (None, Found()))
+        whole = await comparisons.read(self._database, self._secret, pair, besides=identifier)
+        whole.tally.merge(here.tally)
+        whole.examples = sorted(whole.examples + here.examples, key=lambda one: one["at"])
+        del whole.examples[: -comparisons.EXAMPLES]
+        return whole
 
     def forget(self, version_id: str) -> None:
-        for one in [one for one in self._tallies if version_id in one]:
-            del self._tallies[one]
+        for pair in [pair for pair in self._found if version_id in pair]:
+            del self._found[pair]
+            self._unwritten.discard(pair)
 
     async def run(self) -> None:
-        while True:
-            copy = await self._queue.get()
-            try:
-                await self._repeat(copy)
-            except Exception:
-                log.exception("a copy of a call failed")
+        try:
+            while True:
+                if self._unwritten and time.monotonic() - self._written_at > _WRITE_S:
+                    await self._write()
+                try:
+                    copy = await asyncio.wait_for(
+                        self._queue.get(), _WRITE_S if self._unwritten else None
+                    )
+                except TimeoutError:
+                    continue
+                try:
+                    await self._repeat(copy)
+                except Exception:
+                    log.exception("a copy of a call failed")
+        finally:
+            await self._write()
+
+    async def _write(self) -> None:
+        found = {pair: self._found[pair] for pair in self._unwritten & self._found.keys()}
+        self._unwritten.clear()
+        self._written_at = time.monotonic()
+        if not found:
+            return
+        try:
+            async with self._database.transaction() as session:
+                await comparisons.write(session, self._secret, found)
+        except Exception:
+            log.exception("what became of copies could not be written down")
+            self._unwritten |= found.keys()
 
     async def _repeat(self, copy: _Copy) -> None:
-        if not await self._is_quiet(copy.version_id):
-            self._tally(copy).dropped += 1
+        if not await self._is_quiet(copy.pair[0]):
+            self._of(copy.pair).tally.dropped += 1
             return
-        PARTY.set(Party(copy.account_id))
+        PARTY.set(Party(copy.account_id, is_copy=True))
         began = time.perf_counter()
         try:
-            answer = await self._runtime.call(
-                copy.version_id, copy.call, wait_s=self._wait_s, timeout_s=self._timeout_s
-            )
+            answer = await self._answer(copy)
         except StokerError as error:
             log.info("a copy was not answered", extra={"why": error.code})
-            self._tally(copy).failed += 1
+            self._of(copy.pair).tally.failed += 1
             return
         seconds = time.perf_counter() - began
-        comparison = Comparison()
-        await asyncio.to_thread(comparison.add, copy.answer, answer)
-        tally = self._tally(copy)
-        tally.live.add(copy.seconds)
-        tally.mirror.add(seconds)
-        tally.add(comparison)
+        comparison, example = await asyncio.to_thread(_compared, copy, answer)
+        found = self._of(copy.pair)
+        found.tally.live.add(copy.seconds)
+        found.tally.mirror.add(seconds)
+        found.tally.add(comparison)
+        if example:
+            found.show(example)
+
+    async def _answer(self, copy: _Copy) -> bytes:
+        asked, wait_s, timeout_s = (copy.pair[0], copy.call), self._wait_s, self._timeout_s
+        if not copy.is_streamed:
+            return await self._runtime.call(*asked, wait_s=wait_s, timeout_s=timeout_s)
+        stream = self._runtime.stream(*asked, wait_s=wait_s, timeout_s=timeout_s, keep_alive=b"")
+        async with aclosing(stream) as parts:
+            return b"".join([part async for part in parts])
 
     async def _is_quiet(self, version_id: str) -> bool:
         deadline = time.monotonic() + GIVE_WAY_S
@@ -171,8 +186,39 @@ class Mirrors:
             await asyncio.sleep(_LOOK_S)
         return True
 
-    def _tally(self, copy: _Copy) -> Tally:
-        key = (copy.version_id, copy.live_id)
-        if key not in self._tallies and len(self._tallies) >= MOST_TALLIES:
-            del self._tallies[next(iter(self._tallies))]
-        return self._tallies.setdefault(key, Tally())
+    def _of(self, pair: Pair) -> Found:
+        """What is counted of a pair here; something is about to be added to it."""
+        if pair not in self._found:
+            if len(self._found) >= MOST_PAIRS:
+                oldest = next(iter(self._found))
+                del self._found[oldest]
+                self._unwritten.discard(oldest)
+            self._found[pair] = new_id(Prefix.COMPARISON), Found(Tally())
+        self._unwritten.add(pair)
+        return self._found[pair][1]
+
+
+def _compared(copy: _Copy, answer: bytes) -> tuple[Comparison, Example | None]:
+    live = copy.answer
+    if copy.is_streamed:
+        live, answer = folded(live), folded(answer)
+    comparison = Comparison()
+    comparison.add(live, answer)
+    if not (copy.is_shown and comparison.differs):
+        return comparison, None
+    request = msgspec.to_builtins(
+        copy.call, builtin_types=(bytes, bytearray, memoryview), enc_hook=_in_words
+    )
+    asked = json.dumps(request, default=_in_words)
+    return comparison, Example(
+        at=round(time.time(), 3),
+        request=asked[:SHOWN],
+        live=live[: 4 * SHOWN].decode(errors="replace")[:SHOWN],
+        mirror=answer[: 4 * SHOWN].decode(errors="replace")[:SHOWN],
+    )
+
+
+def _in_words(value: Any) -> str:
+    """What is no JSON, as pictures and sound."""
+    size = f" of {len(value)} bytes" if isinstance(value, bytes | bytearray | memoryview) else ""
+    return f"<{type(value).__name__}{size}>"

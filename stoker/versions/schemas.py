@@ -63,8 +63,17 @@ class Latency(ResponseModel):
     longest_ms: float
 
 
+class Example(ResponseModel):
+    """A call that was answered otherwise; long texts are cut."""
+
+    at: float = Field(description="Unix seconds.")
+    request: str
+    live: str
+    mirror: str
+
+
 class VersionComparison(ResponseModel):
-    """How a version has answered copies of the live one's calls, since the server was started."""
+    """How a version has answered copies of the live one's calls."""
 
     object: Literal["deployment.version_comparison"] = "deployment.version_comparison"
     deployment_id: str
@@ -86,6 +95,9 @@ class VersionComparison(ResponseModel):
     )
     live: Latency
     mirror: Latency
+    examples: list[Example] = Field(
+        description="The last calls that were answered otherwise, if the traffic says `examples`."
+    )
 
 
 class Version(ResponseModel):

@@ -22,7 +22,7 @@ from stoker.store.tables.deployments import (
 from stoker.store.tables.jobs import JobStatus
 from stoker.versions import schemas
 from stoker.versions.context import VersionContext
-from stoker.versions.mirroring import Latency
+from stoker.versions.tally import Latency
 
 
 def response(context: VersionContext, row: DeploymentVersion) -> schemas.Version:
@@ -244,7 +244,8 @@ def _kept(traffic: Traffic) -> dict[str, Any] | None:
     mirror = {name: percent for name, percent in traffic.mirror.items() if percent}
     if len(weights) == 1 and not mirror:
         return None
-    return {"weights": weights, "sticky": traffic.sticky, "mirror": mirror}
+    kept: dict[str, Any] = {"weights": weights, "sticky": traffic.sticky, "mirror": mirror}
+    return kept | ({"examples": True} if traffic.examples else {})
 
 
 def _prepare_again(context: VersionContext, row: Deployment, version: DeploymentVersion) -> None:
@@ -270,7 +271,8 @@ async def comparison(
 ) -> schemas.VersionComparison:
     row = await deployments.get(session, account_id, deployment_id)
     await versions.get(session, deployment_id, version_id)
-    found = context.mirrors.found(version_id, row.live_version_id)
+    whole = await context.mirrors.found(version_id, row.live_version_id)
+    found = whole.tally
     return schemas.VersionComparison(
         deployment_id=deployment_id,
         version_id=version_id,
@@ -287,6 +289,7 @@ async def comparison(
         difference=found.difference if math.isfinite(found.difference) else None,
         live=_latency(found.live),
         mirror=_latency(found.mirror),
+        examples=[schemas.Example.model_validate(one) for one in whole.examples],
     )
 
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,10 +14,16 @@ from stoker.deployments.directory import Entry, Share
 from stoker.errors import CapacityError
 from stoker.runtime.interface import Call
 from stoker.store import db
+from stoker.store.db import Database
+from stoker.store.secret import ServerSecret
+from stoker.turns import PARTY
 from stoker.versions import mirroring
-from stoker.versions.mirroring import MOST, Mirrors, Tally
+from stoker.versions.comparisons import EXAMPLES
+from stoker.versions.mirroring import MOST, SHOWN, Mirrors
+from stoker.versions.tally import Tally
 from tests.artifacts.support import eventually
-from tests.deployments.support import check_error
+from tests.deployments.support import TEXT, check_error
+from tests.support.server import running
 from tests.versions.test_versions import Bench, bench, client
 
 __all__ = ["bench", "client"]
@@ -23,7 +31,7 @@ __all__ = ["bench", "client"]
 CALL = Call(task="fill-mask", items=["a"], parameters={}, single=True)
 
 
-def entry(*mirrors: Share) -> Entry:
+def entry(*mirrors: Share, keeps_examples: bool = False) -> Entry:
     return Entry(
         deployment_id="dep_1",
         version_id="ver_1",
@@ -34,6 +42,7 @@ def entry(*mirrors: Share) -> Entry:
         source="upl_1",
         created_at=db.now(),
         mirrors=mirrors,
+        keeps_examples=keeps_examples,
     )
 
 
@@ -44,15 +53,43 @@ class Runtime:
         self.answer: bytes | Exception = b"[]"
         self.is_busy = False
         self.asked: list[str] = []
+        self.copies: list[bool] = []
 
     def at_work(self, besides: str) -> bool:
         return self.is_busy
 
     async def call(self, version_id: str, call: Call, **_: float) -> bytes:
         self.asked.append(version_id)
+        self.copies.append(PARTY.get().is_copy)
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
+
+    async def stream(self, version_id: str, call: Call, **_: Any) -> AsyncGenerator[bytes]:
+        answer = await self.call(version_id, call)
+        for at in range(0, len(answer), 7):
+            yield answer[at : at + 7]
+
+
+@pytest.fixture
+async def made(tmp_path: Path) -> AsyncIterator["Making"]:
+    database = Database(f"sqlite+aiosqlite:///{tmp_path}/stoker.db")
+    await database.migrate()
+    yield Making(database, ServerSecret(tmp_path))
+    await database.close()
+
+
+class Making:
+    """Mirrors of one server after another, on one database in which no version is."""
+
+    def __init__(self, database: Database, secret: ServerSecret) -> None:
+        self.database = database
+        self.secret = secret
+
+    def __call__(self, runtime: Any, draw: int = 0) -> Mirrors:
+        return Mirrors(
+            runtime, self.database, self.secret, wait_s=1, timeout_s=1, draw=lambda: draw
+        )
 
 
 async def settled(mirrors: Mirrors) -> None:
@@ -63,42 +100,105 @@ async def settled(mirrors: Mirrors) -> None:
     task.cancel()
 
 
-def mirrors_of(runtime: Any, draw: int = 0) -> Mirrors:
-    return Mirrors(runtime, wait_s=1, timeout_s=1, draw=lambda: draw)
-
-
-async def test_as_often_as_is_wanted() -> None:
+async def test_as_often_as_is_wanted(made: Making) -> None:
     runtime = Runtime()
     for draw, count in ((0, 1), (24, 1), (25, 0), (99, 0)):
-        mirrors = mirrors_of(runtime, draw)
+        mirrors = made(runtime, draw)
         mirrors.offer(entry(Share("ver_2", 25)), "ver_1", CALL, b"[]", 0.5)
         await settled(mirrors)
-        assert mirrors.found("ver_2", "ver_1").mirror.calls == count
-    mirrors = mirrors_of(runtime)
+        assert (await mirrors.found("ver_2", "ver_1")).tally.mirror.calls == count
+    mirrors = made(runtime)
     # What has answered is not asked again.
     mirrors.offer(entry(Share("ver_2", 100)), "ver_2", CALL, b"[]", 0.5)
     await settled(mirrors)
     assert runtime.asked == ["ver_2", "ver_2"]
+    assert runtime.copies == [True, True]
 
 
-async def test_failures_and_what_has_no_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failures_and_what_has_no_moment(
+    made: Making, monkeypatch: pytest.MonkeyPatch
+) -> None:
     runtime = Runtime()
-    mirrors = mirrors_of(runtime)
+    mirrors = made(runtime)
     runtime.answer = CapacityError("no")
     mirrors.offer(entry(Share("ver_2", 100)), "ver_1", CALL, b"[]", 0.5)
     await settled(mirrors)
-    found = mirrors.found("ver_2", "ver_1")
+    found = (await mirrors.found("ver_2", "ver_1")).tally
     assert (found.failed, found.mirror.calls, found.live.calls) == (1, 0, 0)
     monkeypatch.setattr(mirroring, "GIVE_WAY_S", 0.05)
     runtime.is_busy = True
     mirrors.offer(entry(Share("ver_2", 100)), "ver_1", CALL, b"[]", 0.5)
     await settled(mirrors)
-    assert mirrors.found("ver_2", "ver_1").dropped == 1
+    assert (await mirrors.found("ver_2", "ver_1")).tally.dropped == 1
     for _ in range(MOST + 3):
         mirrors.offer(entry(Share("ver_2", 100)), "ver_1", CALL, b"[]", 0.5)
-    assert mirrors.found("ver_2", "ver_1").dropped == 4
+    assert (await mirrors.found("ver_2", "ver_1")).tally.dropped == 4
     mirrors.forget("ver_2")
-    assert mirrors.found("ver_2", "ver_1").dropped == 0
+    assert (await mirrors.found("ver_2", "ver_1")).tally.dropped == 0
+
+
+async def test_streams_are_compared_by_their_texts(made: Making) -> None:
+    runtime = Runtime()
+
+    def streamed(*parts: str) -> bytes:
+        chunks = [
+            {"id": "a", "choices": [{"index": 0, "delta": {"content": one}}]} for one in parts
+        ]
+        return b"".join(b"data: %s\n\n" % json.dumps(one).encode() for one in chunks) + (
+            b": keep-alive\n\ndata: [DONE]\n\n"
+        )
+
+    mirrors = made(runtime)
+    # Cut otherwise, and the same text.
+    runtime.answer = streamed("hello", " there")
+    for text in ("hel", "hal"):
+        live = streamed(text, "lo there")
+        mirrors.offer(
+            entry(Share("ver_2", 100), keeps_examples=True),
+            *("ver_1", CALL, live, 0.5),
+            is_streamed=True,
+        )
+    await settled(mirrors)
+    found = await mirrors.found("ver_2", "ver_1")
+    assert (found.tally.texts, found.tally.equal_texts, found.tally.differs) == (2, 1, 1)
+    (example,) = found.examples
+    assert "hallo there" in example["live"]
+    assert "hello there" in example["mirror"]
+    assert json.loads(example["request"])["items"] == ["a"]
+
+
+async def test_the_last_examples_are_kept_and_cut(made: Making) -> None:
+    runtime = Runtime()
+    runtime.answer = json.dumps({"content": "x" * 3 * SHOWN}).encode()
+    mirrors = made(runtime)
+    picture = Call(task="fill-mask", items=[b"\x00" * 99], parameters={}, single=True)
+    for number in range(EXAMPLES + 3):
+        live = json.dumps({"content": str(number)}).encode()
+        mirrors.offer(entry(Share("ver_2", 100), keeps_examples=True), "ver_1", picture, live, 0.5)
+    await settled(mirrors)
+    found = (await mirrors.found("ver_2", "ver_1")).examples
+    assert [json.loads(one["live"])["content"] for one in found] == [
+        str(number) for number in range(3, EXAMPLES + 3)
+    ]
+    assert {len(one["mirror"]) for one in found} == {SHOWN}
+    assert "<bytes of 99 bytes>" in found[0]["request"]
+
+
+def test_tallies_add_up_and_are_kept() -> None:
+    both, whole = [Tally(), Tally()], Tally()
+    for number, (live, mirror) in enumerate(
+        (([0.0, 1.0], [0.0, 1.0]), ([0.0, 1.0], [1.0, 0.0]), ([1.0, float("nan")], [1.0, 2.0]))
+    ):
+        found = Comparison()
+        found.add(json.dumps(live).encode(), json.dumps(mirror).encode())
+        for tally in (both[number % 2], whole):
+            tally.add(found)
+            tally.mirror.add(number)
+            tally.dropped += 1
+    kept = [Tally.of(json.loads(json.dumps(one.as_json(), allow_nan=False))) for one in both]
+    assert kept == both
+    kept[0].merge(kept[1])
+    assert kept[0] == whole
 
 
 def test_what_is_counted() -> None:
@@ -152,6 +252,53 @@ def test_over_http(bench: Bench, client: httpx.Client) -> None:
     assert bench.found()["traffic"] is None
     bench.label()
     assert compared(other)["compared"] == 6
+
+
+def test_kept_across_a_restart_marked_and_billed(tmp_path: Path) -> None:
+    with running(tmp_path / "data") as server, server.account("mirrors") as client:
+        bench = Bench(client, tmp_path)
+        bench.label()
+        other = bench.made(promote="manual")
+        body = {
+            "weights": {bench.first: 100},
+            "mirror": {other["id"]: 100},
+            "examples": True,
+        }
+        client.put(f"{bench.path}/traffic", json=body).raise_for_status()
+        path = f"{bench.path}/versions/{other['id']}/comparison"
+
+        def compared() -> dict[str, Any]:
+            return client.get(path).raise_for_status().json()
+
+        for _ in range(4):
+            assert bench.label() == "one"
+        assert eventually(lambda: compared()["compared"] == 4)
+        before = compared()
+        assert len(before["examples"]) == 4
+        assert TEXT in before["examples"][0]["request"]
+        assert "one-" in before["examples"][0]["live"]
+        assert "two-" in before["examples"][0]["mirror"]
+        with server.client(server.operator_key) as operator:
+            metrics = operator.get("/metrics").text
+        counted = [line for line in metrics.splitlines() if line.startswith("stoker_version_req")]
+        (copies,) = [line for line in counted if 'mirrored="true"' in line]
+        assert other["id"] in copies
+        assert copies.endswith(" 4.0")
+        server.stop()
+        server.restart()
+        assert compared() == before
+        usage = client.get("/v1/usage", params={"group_by": "version"}).raise_for_status().json()
+        rows = {one["version_id"]: one for one in usage["data"]}
+        # The first one was asked before it had a mirror, the other one when it was proven.
+        assert (rows[bench.first]["requests"], rows[bench.first]["mirrored"]) == (5, 0)
+        assert (rows[other["id"]]["requests"], rows[other["id"]]["mirrored"]) == (5, 4)
+        for row in (rows[bench.first], rows[other["id"]]):
+            assert row["model"] == bench.deployment["model"]
+            assert row["deployment_id"] == bench.deployment["id"]
+            assert row["memory_mib_ms"] > 0
+        sealed = (tmp_path / "data" / "stoker.db").read_bytes()
+        assert TEXT.encode() not in sealed
+        client.delete(f"{bench.path}/versions/{other['id']}").raise_for_status()
 
 
 def test_of_one_that_is_none(bench: Bench, client: httpx.Client) -> None:

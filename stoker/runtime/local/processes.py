@@ -74,6 +74,7 @@ class Processes:
             resident.replica.id,
             account_id=spec.account_id,
             deployment_id=spec.deployment,
+            version_id=spec.version,
             model=spec.model,
             memory_bytes=spec.memory_bytes,
         )

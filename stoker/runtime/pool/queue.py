@@ -23,6 +23,7 @@ class Record:
     given: float | None = None
     """When it had a replica that was ready."""
     outcome: str = OK
+    is_copy: bool = False
     adapter: AdapterName | None = None
     """Whose deployment it is counted with, rather than with the one that answers."""
     stats: CallStats = field(default_factory=CallStats)
@@ -37,6 +38,8 @@ class Record:
             waited_s=given - self.begun,
             seconds=now - given,
             counts=self.stats.counts,
+            version_id="" if self.adapter else spec.version,
+            is_copy=self.is_copy,
             times=self.stats.times,
         )
 
@@ -63,7 +66,8 @@ class CallQueue:
                 long as it takes.
             is_steady: the replicas that answer now will go on to.
         """
-        key = PARTY.get().key
+        party = PARTY.get()
+        key = party.key
         ahead = self._ahead(key)
         if self._is_full(key, spec.max_queue):
             raise RateLimitError(
@@ -76,7 +80,7 @@ class CallQueue:
             self._check_deadline(ahead, within_s)
         self._calls += 1
         self._by_key[key] += 1
-        record = Record(begun=self._clock())
+        record = Record(begun=self._clock(), is_copy=party.is_copy)
         try:
             yield record
             if record.given is not None:

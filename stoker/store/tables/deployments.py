@@ -2,7 +2,17 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, Float, ForeignKey, Index, String, Text, UniqueConstraint
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Float,
+    ForeignKey,
+    Index,
+    LargeBinary,
+    String,
+    Text,
+    UniqueConstraint,
+)
 from sqlalchemy.orm import Mapped, mapped_column
 
 from stoker.store.db import Base, UtcDateTime
@@ -110,6 +120,25 @@ class DeploymentVersion(Job, Variant, Base):
     """When it last became live."""
     retired_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     """When it last ceased to be live."""
+
+
+class VersionComparison(Base):
+    """What one server has counted of the copies that a version got as a mirror; see
+    `stoker/versions/tally.py`.
+    """
+
+    __tablename__ = "version_comparisons"
+    __table_args__ = (Index("ix_version_comparisons_version_id", "version_id"),)
+
+    id: Mapped[str] = mapped_column(String(40), primary_key=True)
+    version_id: Mapped[str] = mapped_column(
+        String(40), ForeignKey("deployment_versions.id", ondelete="CASCADE")
+    )
+    live_version_id: Mapped[str] = mapped_column(String(40))
+    tally: Mapped[dict[str, Any]] = mapped_column(JSON)
+    examples: Mapped[bytes | None] = mapped_column(LargeBinary)
+    """Sealed: they hold what callers sent."""
+    updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
 class DeploymentEvent(Base):

@@ -5,7 +5,12 @@ from stoker.store.tables.accounts import Account
 from stoker.store.tables.agents import Agent, Run, RunEvent
 from stoker.store.tables.artifacts import Artifact, Upload, UploadFile, UploadPart
 from stoker.store.tables.checks import DeploymentChecks
-from stoker.store.tables.deployments import Deployment, DeploymentEvent, DeploymentVersion
+from stoker.store.tables.deployments import (
+    Deployment,
+    DeploymentEvent,
+    DeploymentVersion,
+    VersionComparison,
+)
 from stoker.store.tables.files import File
 from stoker.store.tables.idempotency import IdempotencyRecord
 from stoker.store.tables.imports import Import
@@ -37,5 +42,6 @@ TABLES: tuple[type[Base], ...] = (
     UploadFile,
     UploadPart,
     UsageCount,
+    VersionComparison,
     Video,
 )

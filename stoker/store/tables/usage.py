@@ -31,6 +31,8 @@ class Holding(Base):
     """The worker or the artifact."""
     account_id: Mapped[str] = mapped_column(String(40), ForeignKey("accounts.id"))
     deployment_id: Mapped[str | None] = mapped_column(String(40))
+    version_id: Mapped[str | None] = mapped_column(String(40))
+    """Of which version the worker was; None: of none, or from before that was noted."""
     name: Mapped[str] = mapped_column(String(128))
     """The model's or the artifact's, as it was then."""
     hour: Mapped[int]
@@ -53,7 +55,7 @@ class Holding(Base):
 
 
 class UsageCount(Base):
-    """What one server counted of one deployment's calls during one hour."""
+    """What one server counted of the calls of a deployment's version during one hour."""
 
     __tablename__ = "usage_counts"
     __table_args__ = (
@@ -64,10 +66,14 @@ class UsageCount(Base):
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
     account_id: Mapped[str] = mapped_column(String(40), ForeignKey("accounts.id"))
     deployment_id: Mapped[str] = mapped_column(String(40))
+    version_id: Mapped[str | None] = mapped_column(String(40))
+    """None: the deployment has none of its own, or it is from before that was noted."""
     model: Mapped[str] = mapped_column(String(128))
     hour: Mapped[int]
     requests: Mapped[int] = mapped_column(BigInteger)
     errors: Mapped[int] = mapped_column(BigInteger)
+    mirrored: Mapped[int] = mapped_column(BigInteger, default=0)
+    """Of the requests, copies for which nobody waited."""
     input_tokens: Mapped[int] = mapped_column(BigInteger)
     output_tokens: Mapped[int] = mapped_column(BigInteger)
     images: Mapped[int] = mapped_column(BigInteger)
