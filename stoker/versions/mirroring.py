@@ -206,9 +206,7 @@ def _compared(copy: _Copy, answer: bytes) -> tuple[Comparison, Example | None]:
     comparison.add(live, answer)
     if not (copy.is_shown and comparison.differs):
         return comparison, None
-    request = msgspec.to_builtins(
-        copy.call, builtin_types=(bytes, bytearray, memoryview), enc_hook=_in_words
-    )
+    request = msgspec.to_builtins(copy.call, builtin_types=(bytes, bytearray), enc_hook=_in_words)
     asked = json.dumps(request, default=_in_words)
     return comparison, Example(
         at=round(time.time(), 3),
@@ -220,5 +218,5 @@ def _compared(copy: _Copy, answer: bytes) -> tuple[Comparison, Example | None]:
 
 def _in_words(value: Any) -> str:
     """What is no JSON, as pictures and sound."""
-    size = f" of {len(value)} bytes" if isinstance(value, bytes | bytearray | memoryview) else ""
+    size = f" of {len(value)} bytes" if isinstance(value, bytes | bytearray) else ""
     return f"<{type(value).__name__}{size}>"

@@ -1,0 +1,262 @@
+"""A model's whole life, from a hub on: under load, by the command, and with its server killed.
+
+`STOKER_LIFE_ROUNDS=10` has it killed at each step of ten lives.
+"""
+
+import contextlib
+import json
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.artifacts.support import eventually
+from tests.cli.support import Cli
+from tests.deployments.support import DEPLOYMENTS, TEXT, TOKENS
+from tests.support.model_hub import ModelHub
+from tests.support.server import Server, running
+from tests.versions.test_versions import named
+
+ROUNDS = int(os.environ.get("STOKER_LIFE_ROUNDS", "1"))
+REPO = "team/tagger"
+MODEL = "tagger"
+CALLERS = 3
+REST_S = 0.03
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[ModelHub]:
+    hub = ModelHub()
+    hub.put(REPO, named(tmp_path, "one"))
+    hub.put(REPO, named(tmp_path, "two"), revision="next")
+    yield hub
+    hub.close()
+
+
+def label_of(response: httpx.Response) -> str:
+    assert response.status_code == 200, response.text
+    return response.json()[0]["entity"].partition("-")[0]
+
+
+def ask(client: httpx.Client) -> str:
+    """The name of what answers."""
+    body = {"model": MODEL, "inputs": TEXT}
+    return label_of(client.post(TOKENS, json=body, headers={"prefer": "wait=60"}, timeout=90))
+
+
+class Crowd:
+    """Callers that go on asking."""
+
+    def __init__(self, server: Server, key: str) -> None:
+        self._server, self._key = server, key
+        self._over = threading.Event()
+        self.labels: list[str] = []
+        self.failures: list[BaseException] = []
+        self._threads = [threading.Thread(target=self._go_on) for _ in range(CALLERS)]
+
+    def _go_on(self) -> None:
+        with self._server.client(self._key) as client:
+            while not self._over.is_set():
+                try:
+                    self.labels.append(ask(client))
+                    # A mirror's copies are made in moments in which nobody is answered.
+                    time.sleep(REST_S)
+                except BaseException as error:
+                    self.failures.append(error)
+                    return
+
+    def __enter__(self) -> "Crowd":
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def hears(self, *names: str, calls: int = 5) -> None:
+        """Wait for the next answers, which are to be of these."""
+        seen = len(self.labels)
+        assert eventually(lambda: len(self.labels) >= seen + CALLERS + calls or self.failures)
+        assert not self.failures
+        # What was under way when it was asked for is not counted.
+        assert set(self.labels[seen + CALLERS :]) <= set(names)
+
+
+def answered(server: Server) -> int:
+    """How many calls the server says that it has answered."""
+    with server.client(server.operator_key) as operator:
+        lines = operator.get("/metrics").raise_for_status().text.splitlines()
+    labels = (f'route="{TOKENS}"', 'method="POST"', 'status="200"')
+    (line,) = (
+        one
+        for one in lines
+        if one.startswith("stoker_http_requests_total") and all(label in one for label in labels)
+    )
+    return int(float(line.rpartition(" ")[2]))
+
+
+def test_by_the_command_under_load(hub: ModelHub, tmp_path: Path) -> None:
+    checks = tmp_path / "checks.json"
+    checks.write_text(
+        json.dumps([{"name": "answers", "request": {"inputs": TEXT}, "expect": {"status": 200}}])
+    )
+    with running(tmp_path / "data", STOKER_HUB_ENDPOINT=hub.endpoint) as server:
+        with server.account("life") as client:
+            key = client.headers["authorization"].removeprefix("Bearer ")
+        cli = Cli(server.base_url, key)
+
+        def compared() -> dict[str, Any]:
+            return cli.json("versions", "compare", MODEL, "2")
+
+        made = cli.json("deploy", f"hf:{REPO}", "--as", MODEL, "--readiness", "warm")
+        assert made["model"] == MODEL
+        with Crowd(server, key) as crowd:
+            crowd.hears("one")
+            assert cli.json("check", MODEL, "--put", str(checks))["is_passed"]
+            second = cli.json("versions", "add", MODEL, f"hf:{REPO}@next", "--manual")
+            assert (second["number"], second["status"]) == (2, "ready")
+            crowd.hears("one")
+            cli.json("versions", "traffic", MODEL, "1=90", "2=10")
+            assert eventually(lambda: "two" in crowd.labels or crowd.failures)
+            cli.json("versions", "traffic", MODEL, "1=100", "--mirror", "2=100", "--examples")
+            assert eventually(lambda: compared()["compared"] >= 3 or crowd.failures)
+            crowd.hears("one")
+            cli.json("versions", "promote", MODEL, "2")
+            crowd.hears("two")
+            cli.json("versions", "rollback", MODEL)
+            crowd.hears("one")
+        assert not crowd.failures
+        # As many as were asked, and each was answered by one of the two.
+        assert answered(server) == len(crowd.labels)
+        assert set(crowd.labels) == {"one", "two"}
+        found = compared()
+        assert found["differing"] == found["compared"] >= 3
+        assert found["failed"] == 0
+        assert "one-" in found["examples"][0]["live"]
+        assert "two-" in found["examples"][0]["mirror"]
+        states = {one["number"]: one["status"] for one in cli.json("versions", "list", MODEL)}
+        assert states == {1: "live", 2: "retired"}
+
+
+class Killed:
+    """A server that is killed while something is asked of it."""
+
+    def __init__(self, server: Server, client: httpx.Client, chance: random.Random) -> None:
+        self.server, self.client, self.chance = server, client, chance
+
+    def during(self, step: Callable[[], httpx.Response]) -> None:
+        """Begin a step, and kill the server at some moment of it, or right behind it."""
+
+        def begin() -> None:
+            # That it is cut off is what is wanted.
+            with contextlib.suppress(httpx.TransportError):
+                step()
+
+        thread = threading.Thread(target=begin)
+        thread.start()
+        time.sleep(self.chance.choice((0.0, 0.01, 0.03, 0.1, 0.3)))
+        self.server.kill()
+        thread.join()
+        self.server.restart()
+        self.server.wait_ready()
+
+    @property
+    def path(self) -> str:
+        (found,) = self.client.get(DEPLOYMENTS).raise_for_status().json()["data"]
+        return f"{DEPLOYMENTS}/{found['id']}"
+
+    def versions(self) -> dict[int, dict[str, Any]]:
+        found = self.client.get(f"{self.path}/versions").raise_for_status().json()["data"]
+        return {one["number"]: one for one in found}
+
+    def settled(self) -> dict[int, dict[str, Any]]:
+        def is_settled() -> bool:
+            states = [one["status"] for one in self.versions().values()]
+            return not {"preparing", "checking"} & set(states)
+
+        assert eventually(is_settled)
+        return self.versions()
+
+    def check(self, *names: str) -> None:
+        """It is said what is live, and that answers."""
+        versions = self.settled()
+        deployment = self.client.get(self.path).raise_for_status().json()
+        live = {one["id"] for one in versions.values() if one["status"] == "live"}
+        shares = set((deployment["traffic"] or {"weights": {}})["weights"])
+        assert live == shares | {deployment["version_id"]}
+        serves = {versions[number]["id"]: name for number, name in enumerate(names, 1)}
+        assert {ask(self.client) for _ in range(5)} <= {serves[one] for one in live}
+
+
+@pytest.mark.parametrize("seed", range(ROUNDS))
+def test_killed_at_each_step(hub: ModelHub, tmp_path: Path, seed: int) -> None:
+    settings = {"STOKER_HUB_ENDPOINT": hub.endpoint, "STOKER_JOB_LEASE_S": "2"}
+    with running(tmp_path / "data", **settings) as server, server.account() as client:
+        killed = Killed(server, client, random.Random(seed))
+        artifacts = [imported(killed, revision) for revision in ("main", "next")]
+
+        def deploy() -> httpx.Response:
+            body = {"model": MODEL, "artifact_id": artifacts[0], "readiness": "warm"}
+            return client.post(DEPLOYMENTS, json=body)
+
+        killed.during(deploy)
+        if not client.get(DEPLOYMENTS).json()["data"]:
+            deploy().raise_for_status()
+        killed.check("one")
+
+        def add() -> httpx.Response:
+            body = {"artifact_id": artifacts[1], "promote": "manual"}
+            return client.post(f"{path}/versions", json=body)
+
+        path = killed.path
+        killed.during(add)
+        if len(killed.versions()) == 1:
+            add().raise_for_status()
+        killed.check("one", "two")
+        first, second = (killed.versions()[number]["id"] for number in (1, 2))
+        assert killed.versions()[2]["status"] == "ready"
+
+        def direct(**traffic: Any) -> Callable[[], httpx.Response]:
+            return lambda: client.put(f"{path}/traffic", json=traffic)
+
+        for step in (
+            direct(weights={first: 90, second: 10}),
+            direct(weights={first: 100}, mirror={second: 100}),
+            lambda: client.post(f"{path}/versions/{second}/promote"),
+            lambda: client.post(f"{path}/rollback", json={"version": first}),
+        ):
+            killed.during(step)
+            killed.check("one", "two")
+            step().raise_for_status()
+            killed.check("one", "two")
+        assert {ask(client) for _ in range(5)} == {"one"}
+        assert [one["status"] for one in killed.versions().values()] == ["retired", "live"]
+
+
+def imported(killed: Killed, revision: str) -> str:
+    """The id of an artifact whose import the server was killed in."""
+    body = {"display_name": revision}
+    made = killed.client.post("/v1/model-artifacts", json=body).raise_for_status().json()
+    path = f"/v1/model-artifacts/{made['id']}"
+    asked = {"repo_id": REPO, "revision": revision}
+
+    def begin() -> httpx.Response:
+        return killed.client.post(f"{path}/imports", json=asked)
+
+    def found() -> dict[str, Any]:
+        return killed.client.get(path).raise_for_status().json()
+
+    killed.during(begin)
+    if found()["status"] == "created":
+        begin().raise_for_status()
+    assert eventually(lambda: found()["status"] in ("ready", "failed"))
+    assert found()["status"] == "ready", found()
+    return made["id"]
