@@ -112,7 +112,7 @@ class Conversions:
 
     def chosen(self, spec: DeploymentSpec, folder: Path) -> Execution | None:
         """What a replica that starts now should run on; none: torch."""
-        if spec.has_adapters or not may_convert(spec.engine) or not _exportable(folder):
+        if not may_convert(spec.engine) or not _exportable(folder):
             return None
         for execution in self._executions(spec, folder):
             verdict = self._trials.verdict(execution)
