@@ -288,10 +288,10 @@ class _Rows:
                     rows_out.index_copy_(0, rows.to(output.device), found)
                 continue
             down, up = adapter.modules[name]
-            found = own @ down
+            found = own @ down.to(own)
             if name in adapter.constants:
-                found = found + adapter.constants[name]
-            found = found @ up
+                found = found + adapter.constants[name].to(own)
+            found = found @ up.to(own)
             if is_all:
                 rows_out.add_(found)
             else:

@@ -52,6 +52,17 @@ def modules_of(model: Any, prefix: str) -> dict[str, str]:
     return found
 
 
+def modules_by(model: Any, layers: Mapping[str, str]) -> dict[str, str]:
+    """Node → module, of a graph whose nodes' names begin otherwise.
+
+    Args:
+        layers: what they begin with → module.
+    """
+    names = [node.get_friendly_name() for node in _products(model)]
+    begins = {name: name.partition("/")[0] for name in names}
+    return {name: layers[begin] for name, begin in begins.items() if begin in layers}
+
+
 def open_layers(
     model: Any, modules: Mapping[str, str], *, gathered: Any = None, by_row: bool = False
 ) -> dict[str, Layer]:
@@ -66,45 +77,61 @@ def open_layers(
 
     opset: Any = openvino.opset13
     slots = _parameter(opset, SLOTS, [-1], openvino.Type.i32)
-    parameters = [slots]
     layers: dict[str, Layer] = {}
+    places: dict[str, list[Any]] = {}
     last = _last_product(model) if gathered is not None else None
     for node in _products(model):
         name = modules.get(node.get_friendly_name())
-        if name is None or name in layers:
+        if name is None:
             continue
         outputs, inputs = (one.get_length() for one in node.get_input_partial_shape(1))
         if not node.get_attributes()["transpose_b"]:
             outputs, inputs = inputs, outputs
-        own = opset.gather(slots, gathered, opset.constant(0)) if node is last else slots
-        down = _parameter(opset, _down(name), [inputs, -1], openvino.Type.f32)
-        up = _parameter(opset, _up(name), [-1, outputs], openvino.Type.f32)
-        owners = _parameter(opset, _owners(name), [1, -1], openvino.Type.i32)
-        constants = _parameter(opset, _constants(name), [1, -1], openvino.Type.f32)
-        parameters += [down, up, owners, constants]
-        targets = [*node.output(0).get_target_inputs()]
-        given = node.input_value(0)
-        rank = given.get_partial_shape().rank.get_length()
-        if by_row:
-            own = _rows_like(opset, own, given, rank)
-        else:
-            # With a dimension of one beside each token, products would be computed one by one.
-            given = opset.reshape(given, opset.constant(np.array([-1, inputs])), False)
-            own = opset.unsqueeze(own, opset.constant(1))
-        found = opset.add(opset.matmul(given, down, False, False), constants)
-        zero = opset.constant(np.float32(0))
-        # Not multiplied by zero: of another adapter's infinity that would be no number.
-        found = opset.select(opset.equal(own, owners), found, zero)
-        found = opset.matmul(found, up, False, False)
-        if not by_row and rank == 3:
-            found = opset.unsqueeze(found, opset.constant(1))
-        added = opset.add(node, found)
-        for target in targets:
-            target.replace_source_output(added.output(0))
+        # A module may be called more than once.
         layers[name] = Layer(inputs, outputs)
-    model.add_parameters(parameters)
+        place = places.get(name) or places.setdefault(name, _place(opset, name, layers[name]))
+        own = opset.gather(slots, gathered, opset.constant(0)) if node is last else slots
+        _open(opset, node, own, place, by_row=by_row)
+    model.add_parameters([slots, *(one for place in places.values() for one in place)])
     model.validate_nodes_and_infer_types()
     return layers
+
+
+def _place(opset: Any, name: str, layer: Layer) -> list[Any]:
+    """A layer's inputs: A, B, whose each of the R is, and what is added between the two."""
+    import openvino
+
+    kinds = openvino.Type
+    return [
+        _parameter(opset, _down(name), [layer.inputs, -1], kinds.f32),
+        _parameter(opset, _up(name), [-1, layer.outputs], kinds.f32),
+        _parameter(opset, _owners(name), [1, -1], kinds.i32),
+        _parameter(opset, _constants(name), [1, -1], kinds.f32),
+    ]
+
+
+def _open(opset: Any, node: Any, slots: Any, place: Sequence[Any], *, by_row: bool) -> None:
+    """Add what these inputs come to to what a layer gives."""
+    down, up, owners, constants = place
+    targets = [*node.output(0).get_target_inputs()]
+    given = node.input_value(0)
+    rank = given.get_partial_shape().rank.get_length()
+    if by_row:
+        own = _rows_like(opset, slots, given, rank)
+    else:
+        # With a dimension of one beside each token, products would be computed one by one.
+        size = down.get_partial_shape()[0].get_length()
+        given = opset.reshape(given, opset.constant(np.array([-1, size])), False)
+        own = opset.unsqueeze(slots, opset.constant(1))
+    found = opset.add(opset.matmul(given, down, False, False), constants)
+    # Not multiplied by zero: of another adapter's infinity that would be no number.
+    found = opset.select(opset.equal(own, owners), found, opset.constant(np.float32(0)))
+    found = opset.matmul(found, up, False, False)
+    if not by_row and rank == 3:
+        found = opset.unsqueeze(found, opset.constant(1))
+    added = opset.add(node, found)
+    for target in targets:
+        target.replace_source_output(added.output(0))
 
 
 def _rows_like(opset: Any, slots: Any, given: Any, rank: int) -> Any:

@@ -31,7 +31,7 @@ from stoker.tasks.registry import GENERATING
 from stoker.wire.protocol import VERDICT, Execution, Precision, WeightFormat
 
 _LIBRARIES = ("openvino", "torch", "transformers")
-_FORMAT = 2
+_FORMAT = 3
 """Of what a conversion's folder holds."""
 _WORTH = 1.05
 """How much faster than torch it has to be, where nobody asked for OpenVINO."""
