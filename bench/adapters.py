@@ -1,6 +1,7 @@
 """Ten adapters beside their base: what sharing its batches costs, on OpenVINO and on torch."""
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +80,7 @@ def _measure(report: Report, plan: Plan, kind: Kind, place: Path, service: Servi
     for _ in range(plan.rounds):
         converted = load.measured(one, asked, CLIENTS, seconds)
         load.add(report, f"{kind.name}, base by itself", CLIENTS, converted)
+    former = _processes(service, deployment)
     names = [f"adapter-{number}" for number in range(ADAPTERS)]
     for number, name in enumerate(names):
         artifact = service.push(_adapter(kind, place / name, number), "--name", name)
@@ -89,7 +91,11 @@ def _measure(report: Report, plan: Plan, kind: Kind, place: Path, service: Servi
         for number, body in enumerate(kind.bodies * ADAPTERS)
     ]
     for engine in ("openvino", "torch"):
-        service.api.patch(f"/v1/deployments/{deployment}", json={"engine": engine})
+        if engine == "torch":
+            former = _processes(service, deployment)
+            change = service.api.patch(f"/v1/deployments/{deployment}", json={"engine": engine})
+            change.raise_for_status()
+        _wait_anew(service, deployment, former)
         service.wait_engine(deployment, engine)
         seconds = load.enough_s(plan.sized(SECONDS, 3), CLIENTS, load.alone_s(one, asked))
         load.measured(one, bodies, CLIENTS, seconds)
@@ -106,6 +112,19 @@ def _measure(report: Report, plan: Plan, kind: Kind, place: Path, service: Servi
                 aim=f"≥ {AIM:g}",
                 meets=at_least(AIM),
             )
+
+
+def _processes(service: Service, deployment: str) -> set[int]:
+    return {one["pid"] for one in service.found(deployment)["workers"]}
+
+
+def _wait_anew(service: Service, deployment: str, former: set[int], timeout: float = 60) -> None:
+    """Wait until other processes than these run a deployment."""
+    deadline = time.monotonic() + timeout
+    while not (found := _processes(service, deployment)) or found & former:
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{deployment} runs as it did")
+        time.sleep(0.1)
 
 
 def _adapter(kind: Kind, folder: Path, number: int) -> Path:

@@ -149,6 +149,7 @@ class Adapters:
             shapes = {one: tuple(file.get_slice(one).get_shape()) for one in names}
             config: Any = json.loads((folder / lora.CONFIG).read_text())
             settings = lora.read(config, shapes)
+            self._check(settings)
             own = _own_names(self._model, settings)
             modules = {
                 own[module]: self._pair(own[module], one, file)
@@ -156,10 +157,13 @@ class Adapters:
             }
             saved = self._saved(settings, own, file)
             self._check_copies(settings, own, file)
-        return self._for_graph(Adapter(name, modules, saved))
+        return self._kept_of(Adapter(name, modules, saved))
 
-    def _for_graph(self, one: Adapter) -> Adapter:
-        """With layers that take the place of the model's as what they add to these."""
+    def _check(self, settings: Lora) -> None:
+        """Raise `UnfitError` for what fits the model and is not for what runs it."""
+
+    def _kept_of(self, one: Adapter) -> Adapter:
+        """For a graph: with layers that take the place of the model's as what they add to these."""
         if self._places is None:
             return one
         for name in (*one.modules, *one.saved):

@@ -120,11 +120,11 @@ def _why_no_base(row: Deployment) -> str | None:
         return "is an adapter itself: name its base."
     if row.pipeline not in PIPELINES:
         return f"serves {row.pipeline}: adapters are served of {', '.join(sorted(PIPELINES))}."
-    is_shared = row.engine in (AUTO, "torch") or is_conversion(row.engine)
+    is_shared = row.engine in (AUTO, "torch", "vllm") or is_conversion(row.engine)
     if not is_shared or row.dtype == INT8:
         return (
-            "runs in a way that takes no adapters: set its 'engine' to 'auto', 'openvino' or "
-            "'torch', and its 'dtype' to no int8. Or merge the adapter (merge_and_unload) and "
+            "runs in a way that takes no adapters: set its 'engine' to 'auto', 'openvino', 'torch' "
+            "or 'vllm', and its 'dtype' to no int8. Or merge the adapter (merge_and_unload) and "
             "deploy the whole model."
         )
     return None
