@@ -22,8 +22,9 @@ from stoker.adapters.applying import Adapter
 SLOTS = "adapter_slots"
 """The input that says whose each row is: its adapter's place, or `BASE`."""
 BASE = -1
-KEPT = 16
-"""Adapters that stay in the inputs while others join: laying them out anew copies all of them."""
+KEPT, KEPT_BYTES = 16, 256 << 20
+"""Adapters that stay in the inputs while others join, and what they may take with these: laying
+them out anew copies all of them."""
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int32]
@@ -210,9 +211,13 @@ class Stack:
         return np.array([self._places[one] if one else BASE for one in given], dtype=np.int32)
 
     def _rebuild(self, wanted: Sequence[Adapter]) -> None:
-        others = [one for one in self._places if one not in wanted]
-        room = max(0, KEPT - len(wanted))
-        held = [*others[len(others) - min(room, len(others)) :], *wanted]
+        held = [*wanted]
+        taken = sum(one.nbytes for one in wanted)
+        for one in reversed([one for one in self._places if one not in wanted]):
+            taken += one.nbytes
+            if len(held) >= KEPT or taken > KEPT_BYTES:
+                break
+            held.insert(0, one)
         before = {name for one in self._places for name in one.modules}
         self._places = {one: place for place, one in enumerate(held)}
         for name in before.union(*(one.modules for one in held)):

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from stoker.adapters import graph
 from stoker.adapters.applying import Adapters, UnfitError
 from stoker.adapters.stored import StoredWeights
 from stoker.llm.checkpoint import load_skeleton
@@ -140,8 +141,12 @@ class TestOpenVino:
             assert answers.tokens[number] == generated(models[name], long, 8)
             assert answers.cached[number] == (64 if number > 2 else 0)
 
-    def test_more_than_are_laid_out_at_once(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("most_bytes", [1 << 20, 30_000])
+    def test_more_than_are_laid_out_at_once(
+        self, tmp_path: Path, most_bytes: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """Twenty take turns in twos: those that were used last stay, and all answer right."""
+        monkeypatch.setattr(graph, "KEPT_BYTES", most_bytes)
         base, folder = tiny_llama(tmp_path / "base"), tmp_path / "adapters"
         names = [f"{number}" for number in range(20)]
         models = {
@@ -153,6 +158,11 @@ class TestOpenVino:
             found = answered(runner, pair)
             for number, name in enumerate(pair):
                 assert found.tokens[number] == generated(models[name], prompt(number), 8)
+            inner: Any = runner
+            held = [*inner._stack._places]
+            assert {one.name for one in held[-2:]} == {*pair}
+            assert len(held) <= graph.KEPT
+            assert len(held) == 2 or sum(one.nbytes for one in held) <= most_bytes
 
     def test_a_layer_of_its_own(self, tmp_path: Path) -> None:
         """One that takes the place of the base's is added as what it differs by."""
