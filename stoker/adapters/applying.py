@@ -10,15 +10,18 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch.nn import Linear
 
 from stoker.adapters import lora
 from stoker.adapters.lora import Lora
+from stoker.adapters.stored import StoredWeights
 
 _CONVOLUTION = "Conv1D"
 """transformers' linear layer whose weights lie the other way, as in GPT-2."""
@@ -44,6 +47,8 @@ class Adapter:
     """By the model's own names: A transposed, (in, rank), and scale · B transposed, (rank, out)."""
     saved: Mapping[str, tuple[torch.Tensor, torch.Tensor | None]]
     """Linear layers that take the place of the model's: weight and bias."""
+    constants: Mapping[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
+    """(rank,), added between the two matrices of a module: of those that stand for a bias."""
 
     @property
     def nbytes(self) -> int:
@@ -69,8 +74,30 @@ class Adapters:
         self._kept: OrderedDict[str, Adapter] = OrderedDict()
         """Least recently used first."""
         self._lock = threading.Lock()
-        self._hooked: set[str] = set()
+        self._stored: StoredWeights | None = None
+        self._places: AbstractSet[str] | None = None
+        self._hooked: WeakSet[Any] = WeakSet()
         self._rows: _Rows | None = None
+
+    def rebase(self, model: Any, stored: StoredWeights, places: AbstractSet[str]) -> None:
+        """Have those that are loaded from now on be of the same model as a graph.
+
+        Args:
+            model: without weights: what it is made of.
+            stored: its weights, of which layers that take the place of its own are told apart.
+            places: the modules that the graph can have something added to.
+        """
+        with self._lock:
+            self._model, self._stored, self._places = model, stored, places
+            self._kept.clear()
+
+    def check_all(self, model: Any, stored: StoredWeights, places: AbstractSet[str]) -> None:
+        """Raise `UnfitError` where one that is there could not be had after `rebase`."""
+        trial = Adapters(model, self._folder, 0)
+        trial.rebase(model, stored, places)
+        for folder in sorted(self._folder.iterdir()):
+            if not folder.name.startswith(".") and (folder / lora.WEIGHTS).exists():
+                trial.get(folder.name)
 
     def get(self, name: str) -> Adapter:
         """Raises `UnfitError` where it does not fit the model, and `OSError`."""
@@ -88,29 +115,29 @@ class Adapters:
         return sum(one.nbytes for one in self._kept.values())
 
     @contextlib.contextmanager
-    def rows(self, given: Sequence[Adapter | None]) -> Generator[None]:
-        """Have the model's passes be those of rows with these adapters, until the block ends."""
+    def rows(self, model: Any, given: Sequence[Adapter | None]) -> Generator[None]:
+        """Have a torch model's passes be those of rows with these adapters, within the block."""
         if not any(given):
             yield
             return
         self._rows = _Rows(given)
         for name in {name for one in given if one for name in (*one.modules, *one.saved)}:
-            self._hook(name)
+            self._hook(name, model.get_submodule(name))
         try:
             yield
         finally:
             self._rows = None
 
-    def _hook(self, name: str) -> None:
-        if name in self._hooked:
+    def _hook(self, name: str, module: Any) -> None:
+        if module in self._hooked:
             return
-        self._hooked.add(name)
+        self._hooked.add(module)
 
         def added(_module: Any, given: tuple[Any, ...], output: torch.Tensor) -> None:
             if self._rows:
                 self._rows.add(name, given[0], output)
 
-        self._model.get_submodule(name).register_forward_hook(added)
+        module.register_forward_hook(added)
 
     def _loaded(self, name: str) -> Adapter:
         from safetensors import safe_open
@@ -122,6 +149,7 @@ class Adapters:
             shapes = {one: tuple(file.get_slice(one).get_shape()) for one in names}
             config: Any = json.loads((folder / lora.CONFIG).read_text())
             settings = lora.read(config, shapes)
+            self._check(settings)
             own = _own_names(self._model, settings)
             modules = {
                 own[module]: self._pair(own[module], one, file)
@@ -129,7 +157,55 @@ class Adapters:
             }
             saved = self._saved(settings, own, file)
             self._check_copies(settings, own, file)
-        return Adapter(name, modules, saved)
+        return self._kept_of(Adapter(name, modules, saved))
+
+    def _check(self, settings: Lora) -> None:
+        """Raise `UnfitError` for what fits the model and is not for what runs it."""
+
+    def _kept_of(self, one: Adapter) -> Adapter:
+        """For a graph: with layers that take the place of the model's as what they add to these."""
+        if self._places is None:
+            return one
+        for name in (*one.modules, *one.saved):
+            if name not in self._places:
+                raise UnfitError(
+                    f"OpenVINO's form of the base has no place for {name}: set the base's 'engine' "
+                    "to 'torch'."
+                )
+        modules, constants = dict(one.modules), dict[str, torch.Tensor]()
+        for name, (weight, bias) in one.saved.items():
+            modules[name], constants[name] = self._difference(name, weight, bias)
+        return Adapter(one.name, modules, {}, constants)
+
+    def _difference(
+        self, name: str, weight: torch.Tensor, bias: torch.Tensor | None
+    ) -> tuple[tuple[torch.Tensor, torch.Tensor], torch.Tensor]:
+        """A whole layer as two matrices to add to the model's, and what comes between them."""
+        change = weight.float() - self._weight(f"{name}.weight").float()
+        outputs, inputs = change.shape
+        if outputs <= inputs:
+            down, up = change.T, torch.eye(outputs)
+        else:
+            down, up = torch.eye(inputs), change.T
+        moved = torch.zeros(outputs)
+        if bias is not None:
+            moved = bias.float() - self._weight(f"{name}.bias").float()
+        # One more column, of which a constant makes a one: its row is the bias.
+        down = torch.cat([down, torch.zeros(inputs, 1)], dim=1)
+        constants = torch.zeros(down.shape[1])
+        constants[-1] = 1
+        return (down.contiguous(), torch.cat([up, moved[None]]).contiguous()), constants
+
+    def _weight(self, name: str) -> torch.Tensor:
+        """The model's own parameter. Raises `UnfitError` where it is in no file."""
+        module, _, kind = name.rpartition(".")
+        there = getattr(self._model.get_submodule(module), kind)
+        if there.device.type != "meta":
+            return there
+        found = self._stored.get(name) if self._stored else None
+        if found is None or found.shape != there.shape:
+            raise UnfitError(f"The base's own {name} cannot be read to compare the adapter's with.")
+        return found
 
     def _pair(self, name: str, one: lora.Matrices, file: Any) -> tuple[torch.Tensor, torch.Tensor]:
         layer = self._layer(name)
@@ -142,10 +218,7 @@ class Adapters:
         weight = layer.weight
         down = file.get_tensor(one.down).float()
         up = file.get_tensor(one.up).float() * one.scale
-        return (
-            down.T.contiguous().to(weight.device, weight.dtype),
-            up.T.contiguous().to(weight.device, weight.dtype),
-        )
+        return _placed(down.T.contiguous(), weight), _placed(up.T.contiguous(), weight)
 
     def _saved(
         self, settings: Lora, own: Mapping[str, str], file: Any
@@ -162,15 +235,18 @@ class Adapters:
                 raise UnfitError(
                     f"Its own {name} has the shape {[*shape]}; the base's has {[*there.shape]}."
                 )
-            value = file.get_tensor(tensor).to(there.device, there.dtype)
-            weight, bias = found.get(name, (layer.weight, layer.bias))
+            value = _placed(file.get_tensor(tensor), there)
+            weight, bias = found.get(name) or (
+                self._weight(f"{name}.weight"),
+                self._weight(f"{name}.bias") if hasattr(layer.bias, "shape") else None,
+            )
             found[name] = (value, bias) if kind == "weight" else (weight, value)
         return found
 
     def _check_copies(self, settings: Lora, own: Mapping[str, str], file: Any) -> None:
         for parameter, (tensor, _) in settings.copied.items():
             name = own[parameter.rpartition(".")[0]]
-            weight = self._model.get_submodule(name).weight
+            weight = self._weight(f"{name}.weight")
             value = file.get_tensor(tensor).to(weight.device, weight.dtype)
             if value.shape != weight.shape or not torch.equal(value, weight):
                 raise UnfitError(
@@ -216,7 +292,10 @@ class _Rows:
                     rows_out.index_copy_(0, rows.to(output.device), found)
                 continue
             down, up = adapter.modules[name]
-            found = (own @ down) @ up
+            found = own @ down.to(own)
+            if name in adapter.constants:
+                found = found + adapter.constants[name].to(own)
+            found = found @ up.to(own)
             if is_all:
                 rows_out.add_(found)
             else:
@@ -230,6 +309,13 @@ class _Rows:
         if value.dim() == 2 and value.shape[0] % self._size == 0:
             return value.view(self._size, -1, value.shape[1])
         raise UnfitError(f"The base computes {name} for all rows at once: it cannot be adapted.")
+
+
+def _placed(value: torch.Tensor, beside: torch.Tensor) -> torch.Tensor:
+    """Where and as what another one is; in single precision beside one that is nowhere."""
+    if beside.device.type == "meta":
+        return value.float()
+    return value.to(beside.device, beside.dtype)
 
 
 def _size(layer: Any) -> tuple[int, int]:

@@ -1,6 +1,7 @@
 """Deployments of adapters: each shares the replicas of another deployment, its base."""
 
 import asyncio
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from stoker.deployments import repository, schemas
 from stoker.deployments.context import DeploymentContext
 from stoker.deployments.folders import FolderReader
 from stoker.deployments.specs import spec_of
+from stoker.engines.catalogue import is_conversion
 from stoker.engines.record import AUTO, INT8
 from stoker.errors import ConflictError, InvalidRequestError, ModelNotFoundError
 from stoker.inspection import InspectionError
@@ -21,9 +23,11 @@ from stoker.inspection.adapter import find_adapter
 from stoker.inspection.documents import load_json
 from stoker.inspection.files import FileReader, FileSet
 from stoker.inspection.safetensors import read_header
-from stoker.runtime.interface import LoadError
+from stoker.runtime.interface import DeploymentSpec, LoadError
 from stoker.store.db import Session
 from stoker.store.tables.deployments import Deployment
+
+log = logging.getLogger(__name__)
 
 PIPELINES = frozenset(
     {
@@ -90,9 +94,11 @@ async def examined(
     except LoadError as error:
         raise InvalidRequestError(f"The base cannot be read: {error}", param="adapter_of") from None
     try:
-        await asyncio.to_thread(_check_fits, paths, folder)
+        why = await asyncio.to_thread(_why_unfit, paths, folder)
     except InspectionError as error:
         raise InvalidRequestError(error.message, param="artifact_id") from error
+    if why:
+        raise InvalidRequestError(f"The adapter is for another base: {why}", param="artifact_id")
     return Examined(base.id, base.live_version_id)
 
 
@@ -114,10 +120,11 @@ def _why_no_base(row: Deployment) -> str | None:
         return "is an adapter itself: name its base."
     if row.pipeline not in PIPELINES:
         return f"serves {row.pipeline}: adapters are served of {', '.join(sorted(PIPELINES))}."
-    if row.engine not in (AUTO, "torch") or row.dtype == INT8 or row.config.get("weight_format"):
+    is_shared = row.engine in (AUTO, "torch", "vllm") or is_conversion(row.engine)
+    if not is_shared or row.dtype == INT8:
         return (
-            "runs in a way that takes no adapters: set its 'engine' to 'auto' or 'torch', and "
-            "leave its weights as they are stored. Or merge the adapter (merge_and_unload) and "
+            "runs in a way that takes no adapters: set its 'engine' to 'auto', 'openvino', 'torch' "
+            "or 'vllm', and its 'dtype' to no int8. Or merge the adapter (merge_and_unload) and "
             "deploy the whole model."
         )
     return None
@@ -131,6 +138,38 @@ async def base_of(session: Session, account_id: str, found: Examined) -> Deploym
             "The base was changed meanwhile: try again.", code="base_changed", retry_after_s=1
         )
     return row
+
+
+async def check_version(context: DeploymentContext, version: DeploymentSpec) -> None:
+    """Raise `ConflictError` where an adapter of a base does not fit another version of it.
+
+    Reading the headers takes as long as the disk does: no transaction waits for that.
+    """
+    async with context.database.reading() as session:
+        rows = await of_base(session, version.deployment)
+        found = {
+            row.model: await artifact_service.files_of(session, str(row.upload_id)) for row in rows
+        }
+    if not found:
+        return
+    try:
+        folder = await context.folders.folder(version)
+    except LoadError as error:
+        raise ConflictError(f"It cannot be read: {error}", code="adapter_misfit") from None
+    for model, files in found.items():
+        paths = {name: context.blobs.local_path(key) for name, (key, _) in files.items()}
+        try:
+            why = await asyncio.to_thread(_why_unfit, paths, folder)
+        except (InspectionError, OSError) as error:
+            # It was deleted meanwhile, or will be found out by its replica.
+            log.warning("an adapter could not be compared: %s", error, extra={"model": model})
+            continue
+        if why:
+            raise ConflictError(
+                f"The adapter '{model}' of this deployment does not fit the version: {why} Delete "
+                "the adapter, or train it anew.",
+                code="adapter_misfit",
+            )
 
 
 async def count(session: Session, deployment_id: str) -> int:
@@ -193,8 +232,8 @@ class _Paths:
             return file.read(length)
 
 
-def _check_fits(adapter: Mapping[str, Path], base: Path) -> None:
-    """Raise `InvalidRequestError` where matrices are for other modules, or sizes, than the base's.
+def _why_unfit(adapter: Mapping[str, Path], base: Path) -> str | None:
+    """Why matrices are for other modules, or sizes, than the base's; None: they are not.
 
     What its weights are called says nothing of a GGUF file: there the replica alone finds out.
     """
@@ -202,10 +241,7 @@ def _check_fits(adapter: Mapping[str, Path], base: Path) -> None:
     header = read_header(files, WEIGHTS)
     found = find_adapter(files, {WEIGHTS: header}, {CONFIG: load_json(files, CONFIG)})
     shapes = _shapes(FolderReader(base))
-    if found is None or not shapes:
-        return
-    if why := why_unfit(found, shapes):
-        raise InvalidRequestError(f"The adapter is for another base: {why}", param="artifact_id")
+    return why_unfit(found, shapes) if found and shapes else None
 
 
 def _shapes(reader: FileReader) -> dict[str, tuple[int, ...]]:

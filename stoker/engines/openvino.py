@@ -6,21 +6,26 @@ adopted here, `trial` has compared it with torch.
 
 import functools
 import json
-from collections.abc import Callable, Hashable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from stoker.adapters import graph
+from stoker.adapters.stored import StoredWeights
 from stoker.engines.probing import tensors
 from stoker.engines.record import INT8
 from stoker.engines.torch import TorchEngine
-from stoker.stages.base import Stages, Steps
+from stoker.stages.base import Sample, Stages, Steps
 from stoker.wire.protocol import VERDICT, Execution
 
 if TYPE_CHECKING:
     from openvino import CompiledModel
+
+    from stoker.adapters.applying import Adapter
 
 IN_STEPS = "steps"
 """The `call` of the form of a model that runs in many steps."""
@@ -37,6 +42,8 @@ class Form:
     inputs: dict[str, list[int | None]]
     """Feature → its shape, in the order of the IR's inputs; None: any size."""
     outputs: list[str]
+    layers: dict[str, str] = field(default_factory=dict[str, str])
+    """The IR's linear layers, by what their nodes' names begin with → the model's modules."""
 
     def fits(self, batch: Mapping[str, torch.Tensor]) -> bool:
         return list(batch) == list(self.inputs) and all(
@@ -71,6 +78,13 @@ class Verdict:
 class Converted(Protocol):
     """A form, ready to run."""
 
+    layers: Mapping[str, graph.Layer]
+    """Those that adapters may be added to, by the model's names of them."""
+
+    def adapt(self, given: "Sequence[Adapter | None]") -> None:
+        """Have the next batch be one of rows with these adapters."""
+        ...
+
     def fits(self, call: Hashable, batch: Mapping[str, torch.Tensor]) -> bool:
         """Whether it can run a batch of samples with this `call`."""
         ...
@@ -89,9 +103,17 @@ class Converted(Protocol):
 class Whole:
     """The model's whole run, as one graph."""
 
-    def __init__(self, form: Form, model: "CompiledModel") -> None:
+    def __init__(
+        self, form: Form, model: "CompiledModel", layers: Mapping[str, graph.Layer] | None = None
+    ) -> None:
         self._form = form
         self._request = model.create_infer_request()
+        self.layers = layers or {}
+        self._stack = graph.Stack(self._request, self.layers) if layers else None
+        self._given: Sequence[Adapter | None] = ()
+
+    def adapt(self, given: "Sequence[Adapter | None]") -> None:
+        self._given = given
 
     def fits(self, call: Hashable, batch: Mapping[str, torch.Tensor]) -> bool:
         return repr(call) == self._form.call and self._form.fits(batch)
@@ -104,6 +126,10 @@ class Whole:
         for place, value in enumerate(batch.values()):
             given = value.contiguous().numpy()
             request.set_input_tensor(place, Tensor(given, shared_memory=True))
+        if self._stack:
+            rows = len(next(iter(batch.values())))
+            whose, self._given = self._given or [None] * rows, ()
+            request.set_tensor(graph.SLOTS, Tensor(self._stack.slots(whose)))
         request.infer()
         # Copies: the request uses its memory again.
         names = enumerate(self._form.outputs)
@@ -125,6 +151,10 @@ class InSteps:
         self._stages = stages
         self._steps = steps
         self._model = model
+        self.layers: Mapping[str, graph.Layer] = {}
+
+    def adapt(self, given: "Sequence[Adapter | None]") -> None:
+        """Nobody has adapters here."""
 
     def fits(self, call: Hashable, batch: Mapping[str, torch.Tensor]) -> bool:
         return self._steps.takes(call)
@@ -142,25 +172,40 @@ class InSteps:
         return ours, theirs
 
 
-def opened(execution: Execution, stages: Stages, threads: int) -> list[Converted]:
-    """The forms of a converted model, compiled. None where it could not be converted."""
+def opened(
+    execution: Execution, stages: Stages, threads: int, *, is_open: bool = False
+) -> list[Converted]:
+    """The forms of a converted model, compiled. None where it could not be converted.
 
-    def compiled(file: str) -> "CompiledModel":
-        return _compiled(execution, file, threads)
-
+    Args:
+        is_open: whether its linear layers get a place for adapters.
+    """
     steps = stages.steps
     forms = Verdict.read(Path(execution.folder)).forms
     if steps is None:
-        return [Whole(form, compiled(form.file)) for form in forms]
+        return [_whole(execution, form, threads, is_open=is_open) for form in forms]
+
+    def compiled(file: str) -> "CompiledModel":
+        return _compiled(execution, Path(execution.folder) / file, threads)
+
     return [InSteps(stages, steps, steps.opened(compiled)) for _ in forms]
 
 
-def _compiled(execution: Execution, file: str, threads: int) -> "CompiledModel":
-    """Compile an IR; a second time it comes from the cache."""
+def _whole(execution: Execution, form: Form, threads: int, *, is_open: bool) -> Whole:
+    path = Path(execution.folder) / form.file
+    if not is_open:
+        return Whole(form, _compiled(execution, path, threads))
+    model = _core().read_model(path)
+    layers = graph.open_layers(model, graph.modules_by(model, form.layers), by_row=True)
+    return Whole(form, _compiled(execution, model, threads), layers)
+
+
+def _compiled(execution: Execution, model: Any, threads: int) -> "CompiledModel":
+    """Compile an IR, or what was made of one; a second time it comes from the cache."""
     # What has eight bits says so itself; this is for the rest.
     precision = "f32" if execution.precision == "i8" else execution.precision
     return _core().compile_model(
-        Path(execution.folder) / file,
+        model,
         "CPU",
         {
             "CACHE_DIR": execution.cache_dir,
@@ -186,14 +231,20 @@ class OpenVinoEngine(TorchEngine):
         # torch is only to serve until the model was converted, which it is for a CPU.
         super().__init__("cpu" if dtype == INT8 else device, dtype, threads)
         self._converted: list[Converted] = []
+        self._given: Sequence[Adapter | None] = ()
 
     @property
     def convertible(self) -> bool:
         is_able = self.device.type == "cpu" and self.dtype in (torch.float32, torch.bfloat16)
-        return is_able and self.adapters is None
+        return is_able and (self.adapters is None or self.stages.steps is None)
 
     def prepare(self, execution: Execution) -> Callable[[], None]:
-        found = opened(execution, self.stages, self.threads)
+        adapters = self.adapters
+        found = opened(execution, self.stages, self.threads, is_open=adapters is not None)
+        stored, places = StoredWeights(self.folder), _places(found)
+        if adapters and found:
+            # One that has no place there has the model stay as it is.
+            adapters.check_all(self.model, stored, places)
 
         def take_over() -> None:
             if found:
@@ -201,20 +252,40 @@ class OpenVinoEngine(TorchEngine):
                 self.name = "openvino"
                 # Its weights would lie in memory twice. A batch that fits no form reads them again.
                 self.model = self.model.to("meta")
+                if adapters:
+                    adapters.rebase(self.model, stored, places)
 
         return take_over
 
+    def _adapted(self, samples: Sequence[Sample]) -> AbstractContextManager[None]:
+        # What runs them is known only where the batch is.
+        self._given = [one.adapter for one in samples] if self.adapters else ()
+        return nullcontext()
+
     def run(self, call: Hashable, batch: Mapping[str, torch.Tensor]) -> Mapping[str, Any]:
+        given, self._given = self._given, ()
         for converted in self._converted:
             if converted.fits(call, batch):
+                converted.adapt([self._anew(one) for one in given])
                 return converted(call, batch)
         if self.model.device.type == "meta":
             self.model = self.read()
         place = super()._placed
-        return super().run(call, {name: place(value) for name, value in batch.items()})
+        with self.adapters.rows(self.model, given) if self.adapters else nullcontext():
+            return super().run(call, {name: place(value) for name, value in batch.items()})
+
+    def _anew(self, one: "Adapter | None") -> "Adapter | None":
+        """One that was loaded for torch a moment ago, as it is added to a graph."""
+        return self.adapters.get(one.name) if one and one.saved and self.adapters else one
 
     def _placed(self, value: torch.Tensor) -> torch.Tensor:
         if not self._converted:
             return super()._placed(value)
         # A conversion takes and gives single precision, whatever it computes in.
         return value.float() if value.is_floating_point() else value
+
+
+def _places(found: Sequence[Converted]) -> set[str]:
+    """The modules that all of them can have something added to."""
+    names = [set(one.layers) for one in found]
+    return set[str].intersection(*names) if names else set()

@@ -133,7 +133,7 @@ class TorchEngine:
     def _adapted(self, samples: Sequence[Sample]) -> contextlib.AbstractContextManager[None]:
         if self.adapters is None:
             return contextlib.nullcontext()
-        return self.adapters.rows([sample.adapter for sample in samples])
+        return self.adapters.rows(self.model, [sample.adapter for sample in samples])
 
     def run(self, call: Hashable, batch: Mapping[str, torch.Tensor]) -> Mapping[str, Any]:
         """The model's outputs, by name."""

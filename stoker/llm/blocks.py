@@ -11,8 +11,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-_Key = tuple[int, tuple[int, ...]]
-"""The name of the block before (0: none) and the block's tokens."""
+_Key = tuple[int | str, tuple[int, ...]]
+"""The name of the block before, or of the kind (see `BlockCache.admit`), and the block's tokens."""
 
 
 @dataclass(eq=False)
@@ -22,7 +22,7 @@ class _Table:
     """Grows as the sequence does: it is the owner's own list."""
     named: int = 0
     """Leading blocks that are known by their content."""
-    last_name: int = 0
+    last_name: int | str = ""
 
 
 class BlockCache:
@@ -54,15 +54,19 @@ class BlockCache:
     def table(self, identifier: int) -> Sequence[int]:
         return self._tables[identifier].blocks
 
-    def admit(self, identifier: int, tokens: Sequence[int], *, anew: bool = False) -> int | None:
+    def admit(
+        self, identifier: int, tokens: Sequence[int], *, anew: bool = False, kind: str = ""
+    ) -> int | None:
         """Take a sequence; how many of its leading tokens are computed. None: no room for the rest.
 
         Args:
             tokens: kept, not copied: what is appended to it belongs to the sequence.
             anew: it shares no blocks.
+            kind: it shares blocks with sequences of the same kind only: the same tokens come to
+                other keys and values with an adapter.
         """
-        table = _Table(tokens=tokens)
-        shared = [] if anew else self._shared(tokens)
+        table = _Table(tokens=tokens, last_name=kind)
+        shared = [] if anew else self._shared(tokens, kind)
         missing = self._count(len(tokens)) - len(shared)
         if missing > self.free - sum(block in self._idle for block, _ in shared):
             return None
@@ -115,10 +119,11 @@ class BlockCache:
             else:
                 self._free.append(block)
 
-    def _shared(self, tokens: Sequence[int]) -> list[tuple[int, int]]:
+    def _shared(self, tokens: Sequence[int], kind: str) -> list[tuple[int, int]]:
         """The known blocks that a sequence begins with; its last token is left to compute."""
         found: list[tuple[int, int]] = []
-        name, size = 0, self.block_tokens
+        name: int | str = kind
+        size = self.block_tokens
         for start in range(0, len(tokens) - size, size):
             known = self._by_key.get((name, tuple(tokens[start : start + size])))
             if known is None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 import transformers
 
 from stoker.engines import completeness
@@ -46,6 +47,13 @@ def load_model(folder: Path, kind: str = TEXT, **options: Any) -> Any:
         use_safetensors=True,
         **options,
     )
+
+
+def load_skeleton(folder: Path) -> Any:
+    """The model with a language modelling head, without weights: what it is made of."""
+    library: Any = transformers
+    with torch.device("meta"):
+        return library.AutoModelForCausalLM.from_config(load_config(folder))
 
 
 def architecture(folder: Path) -> str:

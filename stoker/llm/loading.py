@@ -5,13 +5,14 @@ from pathlib import Path
 
 import torch
 
-from stoker.adapters.applying import adapters_of
+from stoker.adapters.applying import Adapters, adapters_of
+from stoker.adapters.stored import StoredWeights
 from stoker.engines.interface import Progress
 from stoker.engines.openmp import on_passing_thread
 from stoker.engines.precision import dtype_of
 from stoker.engines.torch import device_of
 from stoker.llm import batch_invariance as sharing
-from stoker.llm.checkpoint import TEXT, architecture
+from stoker.llm.checkpoint import TEXT, architecture, load_skeleton
 from stoker.llm.engines import openvino as openvino_engine
 from stoker.llm.engines import torch as torch_engine
 from stoker.llm.engines.memory import cache_bytes
@@ -38,7 +39,6 @@ class ScheduledEngine:
     def convertible(self) -> bool:
         return (
             self._runner.name == "torch"
-            and not self._spec.adapters
             and self._spec.pipeline != IMAGE_TEXT_TO_TEXT
             and device_of(self._spec.device).type == "cpu"
             and dtype_of(self._spec.dtype, device_of("cpu")) is not torch.float16
@@ -51,14 +51,26 @@ class ScheduledEngine:
         return self._scheduler
 
     def prepare(self, execution: Execution) -> Callable[[], None]:
-        runner = _converted(self._spec, execution)
-        return lambda: self._scheduler.adopt(runner)
+        runner = _converted(self._spec, execution, self.adapters)
+        adapters = self.adapters
+        if adapters is None:
+            return lambda: self._scheduler.adopt(runner)
+        folder = Path(self._spec.model_dir)
+        base = load_skeleton(folder), StoredWeights(folder), runner.layers.keys()
+        # One that has no place there has the model stay as it is.
+        adapters.check_all(*base)
+
+        def take_over() -> None:
+            adapters.rebase(*base)
+            self._scheduler.adopt(runner)
+
+        return take_over
 
 
 def _runner(spec: ReplicaSpec, progress: Progress) -> Runner:
     if spec.execution:
         progress(0.1, "compiling")
-        return _converted(spec, spec.execution)
+        return _begun_converted(spec, spec.execution)
     progress(0.1, "reading weights")
     device = device_of(spec.device)
     folder = Path(spec.model_dir)
@@ -79,10 +91,24 @@ def _runner(spec: ReplicaSpec, progress: Progress) -> Runner:
     return runner
 
 
-def _converted(spec: ReplicaSpec, execution: Execution) -> Runner:
+def _begun_converted(spec: ReplicaSpec, execution: Execution) -> Runner:
+    if not spec.adapters:
+        return _converted(spec, execution)
+    folder = Path(spec.model_dir)
+    base = load_skeleton(folder)
+    adapters = Adapters(base, Path(spec.adapters), spec.adapter_bytes)
+    runner = _converted(spec, execution, adapters)
+    adapters.rebase(base, StoredWeights(folder), runner.layers.keys())
+    return runner
+
+
+def _converted(
+    spec: ReplicaSpec, execution: Execution, adapters: Adapters | None = None
+) -> openvino_engine.OpenVinoRunner:
     return openvino_engine.OpenVinoRunner(
         Path(execution.folder),
         threads=spec.threads,
         precision=execution.precision,
         cache_bytes=cache_bytes(spec.cache_bytes),
+        adapters=adapters,
     )

@@ -147,7 +147,19 @@ def _exported(engine: TorchEngine, sample: Sample, path: Path) -> Form:
         ]
         for (name, value), given in zip(batch.items(), model.inputs, strict=True)
     }
-    return Form(repr(sample.call), path.name, shapes, outputs)
+    return Form(repr(sample.call), path.name, shapes, outputs, _layers(program))
+
+
+def _layers(program: torch.export.ExportedProgram) -> dict[str, str]:
+    """Node → module, of the linear layers: what is converted is called by the nodes."""
+    parameters = program.graph_signature.inputs_to_parameters
+    found: dict[str, str] = {}
+    for node in program.graph.nodes:
+        if node.target is torch.ops.aten.linear.default:
+            module, _, kind = parameters.get(node.args[1].name, "").rpartition(".")
+            if kind == "weight":
+                found[node.name] = module.removeprefix("model.")
+    return found
 
 
 class _Called(torch.nn.Module):

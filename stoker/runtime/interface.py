@@ -88,7 +88,7 @@ class DeploymentSpec:
     """What one replica needs of memory, as far as is known: measured before, or estimated."""
     config: Mapping[str, Any] = field(default_factory=dict[str, Any])
     has_adapters: bool = False
-    """Whether calls may name adapters: it stays on an engine that takes them."""
+    """Whether calls may name adapters: what runs it has a place for them."""
 
     @property
     def deployment(self) -> str:

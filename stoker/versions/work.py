@@ -10,8 +10,8 @@ from stoker.asking import examples
 from stoker.asking.inside import Inside
 from stoker.checks import service as checks
 from stoker.checks.schemas import Check
+from stoker.deployments import adapters, versions
 from stoker.deployments import service as deployments
-from stoker.deployments import versions
 from stoker.deployments.directory import Entry
 from stoker.deployments.specs import prepared_spec, spec_of
 from stoker.errors import (
@@ -55,6 +55,7 @@ class Preparing:
         entry = context.directory.find(row.deployment_id)
         if entry is None:
             raise NotFoundError("Deployment not found", code="deployment_not_found")
+        await adapters.check_version(context, spec_of(deployment, row))
         async with self._room(deployment, row):
             context.runtime.apply(prepared_spec(deployment, row), running=True)
             await self._loaded(deployment, row, on_progress)

@@ -12,6 +12,7 @@ from stoker.runtime.interface import Call
 from stoker.tasks.registry import TASKS
 from stoker.wire.generation_request import AdapterName
 from tests.adapters.support import library, made
+from tests.support.conversion import conversion_of
 from tests.support.local import Local, RefusedError
 from tests.support.models import tiny_bert
 
@@ -19,7 +20,7 @@ TEXTS = ["clara lives in berlin", "the tower is in paris, and it was built there
 ATTENTION = ["query", "value"]
 
 
-def call(pipeline: str, text: str, adapter: str | None) -> Call:
+def call(pipeline: str, text: str, adapter: str | None = None) -> Call:
     request = TASKS[pipeline].request.model_validate({"inputs": text})
     items, single = request.items()
     return Call(
@@ -32,12 +33,25 @@ def call(pipeline: str, text: str, adapter: str | None) -> Call:
     )
 
 
+def served(pipeline: str, base: Path, adapters: Path, runs_on: str) -> Local:
+    local = Local(pipeline, base, adapters=adapters, in_openvino=runs_on != "torch")
+    if runs_on == "openvino":
+        local.adopt(conversion_of(base, pipeline))
+    return local
+
+
+RUNS_ON = pytest.mark.parametrize("runs_on", ["torch", "openvino"])
+
+
 class TestEncoders:
     @pytest.fixture
     def base(self, tmp_path: Path) -> Path:
         return tiny_bert(tmp_path / "base", "Model")
 
-    def test_rows_of_one_batch_have_their_own(self, tmp_path: Path, base: Path) -> None:
+    @RUNS_ON
+    def test_rows_of_one_batch_have_their_own(
+        self, tmp_path: Path, base: Path, runs_on: str
+    ) -> None:
         """Of the base and of four adapters, of other ranks, scales and modules."""
         folder = tmp_path / "adapters"
         variants: dict[str, dict[str, Any]] = {
@@ -57,11 +71,12 @@ class TestEncoders:
         }
         models |= {"": library.AutoModel.from_pretrained(base)}
         tokenizer: Any = AutoTokenizer.from_pretrained(base)
-        local = Local("feature-extraction", base, adapters=folder)
+        local = served("feature-extraction", base, folder, runs_on)
         asked = [(name, text) for text in TEXTS for name in models]
         calls = [call("feature-extraction", text, name or None) for name, text in asked]
         found = [np.array(parsed(one)) for one in local.answers(calls)]
         assert max(local.batches) >= len(models)
+        assert local.engine == runs_on
         for (name, text), ours in zip(asked, found, strict=True):
             with torch.inference_mode():
                 hidden = models[name](**tokenizer(text, return_tensors="pt")).last_hidden_state
@@ -71,14 +86,54 @@ class TestEncoders:
         assert len(distinct) == len(asked)
         local.close()
 
-    def test_a_head_of_its_own(self, tmp_path: Path) -> None:
+    @RUNS_ON
+    @pytest.mark.parametrize("kind", ["Albert", "DistilBert", "ModernBert"])
+    def test_of_other_kinds(self, tmp_path: Path, kind: str, runs_on: str) -> None:
+        """One whose layers are called more than once, one with other names, and windows."""
+        base = tiny_bert(tmp_path / "base", "ForTokenClassification")
+        tokenizer: Any = AutoTokenizer.from_pretrained(base)
+        sizes = {"hidden_size": 32, "num_attention_heads": 2, "num_hidden_layers": 3}
+        if kind == "DistilBert":
+            sizes = {"dim": 32, "n_heads": 2, "n_layers": 3, "hidden_dim": 64}
+        config = getattr(library, f"{kind}Config")(
+            vocab_size=len(tokenizer), num_labels=3, max_position_embeddings=128, **sizes
+        )
+        config.intermediate_size = 64
+        config.pad_token_id = tokenizer.pad_token_id
+        getattr(library, f"{kind}ForTokenClassification")(config).save_pretrained(base)
+        folder = tmp_path / "adapters"
+        targets = {
+            "Albert": ["query", "value", "ffn"],
+            "DistilBert": ["q_lin", "v_lin", "lin1"],
+            "ModernBert": ["Wqkv", "Wo"],
+        }
+        options: dict[str, Any] = {"target_modules": targets[kind], "task_type": "TOKEN_CLS"}
+        names = ["one", "two"]
+        models = {
+            name: made(folder / name, base, seed=seed, **options) for seed, name in enumerate(names)
+        }
+        models[""] = library.AutoModelForTokenClassification.from_pretrained(base)
+        local = served("token-classification", base, folder, runs_on)
+        asked = [(text, name) for text in TEXTS[:2] for name in models]
+        answers = local.answers([call("token-classification", *one) for one in asked])
+        for (text, name), answer in zip(asked, answers, strict=True):
+            with torch.inference_mode():
+                logits = models[name](**tokenizer(text, return_tensors="pt")).logits[0, 1:-1]
+            scores = [one["score"] for one in parsed(answer)]
+            expected = logits.softmax(-1).max(-1).values.tolist()
+            assert scores == pytest.approx(expected, abs=2e-5)
+        assert local.engine == runs_on
+        local.close()
+
+    @RUNS_ON
+    def test_a_head_of_its_own(self, tmp_path: Path, runs_on: str) -> None:
         base = tiny_bert(tmp_path / "base", "ForSequenceClassification")
         folder = tmp_path / "adapters"
         loader = "AutoModelForSequenceClassification"
         model = made(folder / "one", base, loader=loader, task_type="SEQ_CLS")
         plain = getattr(library, loader).from_pretrained(base)
         tokenizer: Any = AutoTokenizer.from_pretrained(base)
-        local = Local("text-classification", base, adapters=folder)
+        local = served("text-classification", base, folder, runs_on)
         asked = [(text, adapter) for text in TEXTS for adapter in (None, "one")]
         answers = local.answers([call("text-classification", *one) for one in asked])
         for (text, adapter), answer in zip(asked, answers, strict=True):
@@ -90,6 +145,7 @@ class TestEncoders:
             best = best[0] if isinstance(best, list) else best
             assert best["label"] == plain.config.id2label[int(scores.argmax())]
             assert best["score"] == pytest.approx(float(scores.max()), abs=1e-5)
+        assert local.engine == runs_on
         local.close()
 
     def test_the_least_used_go(self, tmp_path: Path, base: Path) -> None:

@@ -150,7 +150,7 @@ def test_a_base_stays_while_it_has_adapters(account: httpx.Client, served: dict[
     refused = account.delete(path)
     assert refused.status_code == 409
     assert refused.json()["error"]["code"] == "has_adapters"
-    refused = account.patch(path, json={"engine": "openvino"})
+    refused = account.patch(path, json={"engine": "vllm"})
     assert refused.status_code == 400
     assert "adapters" in refused.json()["error"]["message"]
     refused = account.patch(f"/v1/deployments/{served['all']['id']}", json={"max_queue": 3})
@@ -212,6 +212,71 @@ def test_follows_its_base(account: httpx.Client, served: dict[str, Any]) -> None
     found = deployment(account, served["attention"]["id"])
     assert (found["replicas"]["max"], found["dtype"]) == (2, "float32")
     assert completed(account, "attention")["choices"] == before
+
+
+class TestVersionsOfTheBase:
+    """An adapter is compared with each before it takes over."""
+
+    def begun(self, account: httpx.Client, served: dict[str, Any], folder: Path) -> dict[str, Any]:
+        path = f"/v1/deployments/{served['']['id']}/versions"
+        body = {"artifact_id": push(account, folder)["id"]}
+        return account.post(path, json=body).raise_for_status().json()
+
+    def ended(
+        self, account: httpx.Client, served: dict[str, Any], version: dict[str, Any]
+    ) -> dict[str, Any]:
+        path = f"/v1/deployments/{served['']['id']}/versions/{version['id']}"
+        deadline = time.monotonic() + 90
+        while time.monotonic() < deadline:
+            found = account.get(path).raise_for_status().json()
+            if found["status"] in ("live", "failed"):
+                return found
+            time.sleep(0.05)
+        raise AssertionError(found)
+
+    def test_of_other_sizes(
+        self, account: httpx.Client, served: dict[str, Any], tmp_path: Path
+    ) -> None:
+        before = completed(account, "attention")["choices"]
+        wide = tiny_llama(tmp_path / "wide", head_size=8)
+        version = self.ended(account, served, self.begun(account, served, wide))
+        assert (version["status"], version["reason"]) == ("failed", "adapter_misfit")
+        assert "'attention'" in version["message"] or "'all'" in version["message"]
+        assert "64 inputs" in version["message"]
+        assert completed(account, "attention")["choices"] == before
+
+    def test_of_other_weights(
+        self,
+        account: httpx.Client,
+        base: Path,
+        adapters: dict[str, tuple[Path, Any]],
+        served: dict[str, Any],
+        tmp_path: Path,
+    ) -> None:
+        """It takes over, and the adapters with it: they are added to the new weights."""
+        import peft
+
+        first = served[""]["version_id"]
+        before = completed(account, "attention")["choices"]
+        changed = load(base, torch.float32, torch.device("cpu"))
+        with torch.no_grad():
+            changed.model.layers[0].mlp.down_proj.weight *= -1
+        place = tmp_path / "changed"
+        AutoTokenizer.from_pretrained(base).save_pretrained(place)
+        changed.save_pretrained(place)
+        version = self.ended(account, served, self.begun(account, served, place))
+        assert version["status"] == "live"
+        library: Any = peft
+        adapted = library.PeftModel.from_pretrained(changed, adapters["attention"][0]).eval()
+        tokenizer: Any = AutoTokenizer.from_pretrained(base)
+        tokens = generated(adapted, tokenizer(TEXT)["input_ids"], TOKENS)
+        found = completed(account, "attention")["choices"]
+        assert found[0]["text"] == tokenizer.decode(tokens, skip_special_tokens=True)
+        assert found != before
+        path = f"/v1/deployments/{served['']['id']}"
+        account.post(f"{path}/versions/{first}/promote").raise_for_status()
+        assert self.ended(account, served, {"id": first})["status"] == "live"
+        assert completed(account, "attention")["choices"] == before
 
 
 def test_comes_and_goes_while_others_are_served(

@@ -1,38 +1,83 @@
 """Language models with adapters, token by token against PEFT's own."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from stoker.adapters.applying import Adapters
+from stoker.adapters import graph
+from stoker.adapters.applying import Adapters, UnfitError
+from stoker.adapters.stored import StoredWeights
+from stoker.llm.checkpoint import load_skeleton
+from stoker.llm.engines.export import export
 from stoker.llm.engines.torch import TorchRunner, load
+from stoker.llm.loading import ScheduledEngine
+from stoker.llm.runner import Runner
 from stoker.llm.scheduler import Scheduler
+from stoker.media.media_limits import MediaLimits
+from stoker.wire.protocol import Cell, Execution, ReplicaSpec
 from tests.adapters.support import made
 from tests.llm.support import VOCABULARY, Answers, generated, submission, tiny_llama
 from tests.support import causal
 
 LOADER = "AutoModelForCausalLM"
+KEYS: dict[str, Any] = {"target_modules": ["k_proj"], "task_type": "CAUSAL_LM"}
 
 
 def prompt(number: int) -> list[int]:
     return [(7 * number + 3 * place) % VOCABULARY for place in range(5 + number)]
 
 
-def answered(base: Path, folder: Path, names: list[str]) -> Answers:
-    """Sequences that run together, each with the adapter of its name."""
+def on_torch(base: Path, folder: Path, _ir: Path) -> Runner:
     model = load(base, torch.float32, torch.device("cpu"))
     adapters = Adapters(model, folder, 1 << 24)
-    runner = TorchRunner(model, threads=1, cache_bytes=1 << 20, adapters=adapters)
+    return TorchRunner(model, threads=1, cache_bytes=1 << 20, adapters=adapters)
+
+
+def on_openvino(base: Path, folder: Path, ir: Path) -> Runner:
+    """As a replica begins with what its model was converted into, without a torch model."""
+    ir.mkdir(exist_ok=True)
+    export(base, ir, threads=1)
+    spec = ReplicaSpec(
+        id="",
+        pipeline="text-generation",
+        model_dir=str(base),
+        address="",
+        log_path="",
+        flight_path="",
+        engine="openvino",
+        device="cpu",
+        dtype="float32",
+        threads=1,
+        batch_budgets={},
+        limits=MediaLimits(),
+        cell=Cell("", None, ""),
+        secret_path="",
+        execution=Execution(str(ir), "f32", ""),
+        adapters=str(folder),
+        adapter_bytes=1 << 24,
+        cache_bytes=1 << 22,
+    )
+    return ScheduledEngine(spec, lambda *_: None)._runner
+
+
+RUNNERS = [on_torch, on_openvino]
+
+
+def answered(runner: Runner, names: Sequence[str]) -> Answers:
+    """Sequences that run together, each with the adapter of its name."""
+    assert runner.adapters
     answers = Answers(Scheduler(runner, ()))
     for number, name in enumerate(names):
-        own = adapters.get(name) if name else None
+        own = runner.adapters.get(name) if name else None
         answers.scheduler.submit(submission(number, prompt(number), adapter=own))
     return answers.drain()
 
 
-def test_sequences_of_many_adapters_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("made_on", RUNNERS)
+def test_sequences_of_many_adapters_at_once(tmp_path: Path, made_on: Any) -> None:
     base, folder = tiny_llama(tmp_path / "base"), tmp_path / "adapters"
     variants: dict[str, dict[str, Any]] = {
         "": {},
@@ -47,16 +92,23 @@ def test_sequences_of_many_adapters_at_once(tmp_path: Path) -> None:
                 folder / name, base, loader=LOADER, seed=seed, task_type="CAUSAL_LM", **options
             )
     names = [name for _ in range(3) for name in variants]
-    found = answered(base, folder, names)
+    runner = made_on(base, folder, tmp_path / "ir")
+    found = answered(runner, names)
     for number, name in enumerate(names):
         assert found.tokens[number] == generated(models[name], prompt(number), 8)
     plain = [generated(models[""], prompt(number), 8) for number in range(len(names))]
     changed = [found.tokens[number] != plain[number] for number in range(len(names))]
     assert changed == [bool(name) for name in names]
+    for name in variants:
+        # Alone, and with prompts that others have left computed.
+        assert answered(runner, [name]).tokens[0] == generated(models[name], prompt(0), 8)
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "gemma3_text", "mamba"])
-def test_of_other_kinds(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "made_on"),
+    [*((kind, on_torch) for kind in ("gpt2", "gemma3_text", "mamba")), ("gpt2", on_openvino)],
+)
+def test_of_other_kinds(tmp_path: Path, kind: str, made_on: Any) -> None:
     """Linear layers that lie the other way; sliding windows; states."""
     model = causal.model(kind)
     base, folder = tmp_path / "base", tmp_path / "adapters"
@@ -65,7 +117,70 @@ def test_of_other_kinds(tmp_path: Path, kind: str) -> None:
     options: dict[str, Any] = {"target_modules": targets.get(kind, ["q_proj", "o_proj"])}
     one = made(folder / "one", base, loader=LOADER, task_type="CAUSAL_LM", **options)
     names = ["one", "", "one", ""]
-    found = answered(base, folder, names)
+    found = answered(made_on(base, folder, tmp_path / "ir"), names)
     for number, name in enumerate(names):
         expected = generated(one if name else model, prompt(number), 8)
         assert found.tokens[number] == expected
+
+
+class TestOpenVino:
+    def test_a_prompt_is_computed_again_with_another_adapter(self, tmp_path: Path) -> None:
+        """The same tokens come to other keys and values: each adapter has its own blocks."""
+        base, folder = tiny_llama(tmp_path / "base"), tmp_path / "adapters"
+        models: dict[str, Any] = {"": load(base, torch.float32, torch.device("cpu"))}
+        for seed, name in enumerate("ab"):
+            models[name] = made(folder / name, base, loader=LOADER, seed=seed, **KEYS)
+        runner = on_openvino(base, folder, tmp_path / "ir")
+        long = [(7 * place) % VOCABULARY for place in range(80)]
+        answers = Answers(Scheduler(runner, ()))
+        assert runner.adapters
+        for number, name in enumerate(["", "a", "b", "", "a", "b"]):
+            own = runner.adapters.get(name) if name else None
+            answers.scheduler.submit(submission(number, long, adapter=own))
+            answers.drain()
+            assert answers.tokens[number] == generated(models[name], long, 8)
+            assert answers.cached[number] == (64 if number > 2 else 0)
+
+    @pytest.mark.parametrize("most_bytes", [1 << 20, 30_000])
+    def test_more_than_are_laid_out_at_once(
+        self, tmp_path: Path, most_bytes: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Twenty take turns in twos: those that were used last stay, and all answer right."""
+        monkeypatch.setattr(graph, "KEPT_BYTES", most_bytes)
+        base, folder = tiny_llama(tmp_path / "base"), tmp_path / "adapters"
+        names = [f"{number}" for number in range(20)]
+        models = {
+            name: made(folder / name, base, loader=LOADER, seed=int(name), **KEYS) for name in names
+        }
+        runner = on_openvino(base, folder, tmp_path / "ir")
+        for start in (*range(0, 20, 2), 3, 0):
+            pair = names[start : start + 2]
+            found = answered(runner, pair)
+            for number, name in enumerate(pair):
+                assert found.tokens[number] == generated(models[name], prompt(number), 8)
+            inner: Any = runner
+            held = [*inner._stack._places]
+            assert {one.name for one in held[-2:]} == {*pair}
+            assert len(held) <= graph.KEPT
+            assert len(held) == 2 or sum(one.nbytes for one in held) <= most_bytes
+
+    def test_a_layer_of_its_own(self, tmp_path: Path) -> None:
+        """One that takes the place of the base's is added as what it differs by."""
+        base, folder = tiny_llama(tmp_path / "base"), tmp_path / "adapters"
+        model = made(folder / "one", base, loader=LOADER, modules_to_save=["up_proj"], **KEYS)
+        runner = on_openvino(base, folder, tmp_path / "ir")
+        found = answered(runner, ["one", "", "one"])
+        plain = load(base, torch.float32, torch.device("cpu"))
+        for number, own in enumerate([model, plain, model]):
+            assert found.tokens[number] == generated(own, prompt(number), 8)
+
+    def test_what_has_no_place_there(self, tmp_path: Path) -> None:
+        base, folder = tiny_llama(tmp_path / "base"), tmp_path / "adapters"
+        made(folder / "one", base, loader=LOADER, **KEYS)
+        model = load_skeleton(base)
+        adapters = Adapters(model, folder, 1 << 24)
+        of = model, StoredWeights(base), {"model.layers.0.self_attn.k_proj"}
+        with pytest.raises(UnfitError, match=r"no place for model\.layers\.1\.self_attn"):
+            adapters.check_all(*of)
+        # Nothing was changed by the question.
+        assert adapters.get("one").modules

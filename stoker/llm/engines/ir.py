@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 IR = "language_model.xml"
+TRACED = "__module.model."
+"""What the names of nodes begin with: the modules follow, as the model calls them."""
 _FACTS = "language_model.json"
 
 

@@ -5,7 +5,7 @@ form that computes any chunks of any sequences at once (PagedAttention), by Open
 transformation, the one that OpenVINO GenAI uses.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from stoker.adapters import graph
 from stoker.llm.blocks import BlockCache
-from stoker.llm.engines.ir import IR, Facts
+from stoker.llm.engines.ir import IR, TRACED, Facts
 from stoker.wire.protocol import Precision, Sharing
 
 if TYPE_CHECKING:
-    from stoker.adapters.applying import Adapters
+    from stoker.adapters.applying import Adapter, Adapters
     from stoker.llm.runner import Chunk
 
 BLOCK_TOKENS = 32
@@ -33,22 +34,34 @@ class OpenVinoRunner:
 
     name = "openvino"
     sharing: Sharing | None = None
-    adapters: "Adapters | None" = None
     can_retract = True
 
     def __init__(
-        self, folder: Path, *, threads: int, precision: Precision, cache_bytes: int
+        self,
+        folder: Path,
+        *,
+        threads: int,
+        precision: Precision,
+        cache_bytes: int,
+        adapters: "Adapters | None" = None,
     ) -> None:
         """
         Args:
             precision: of products and of the cache.
             cache_bytes: what the key-value cache may take.
+            adapters: those of the model; its graph gets a place for them.
         """
+        self.adapters = adapters
+        self._adapted: dict[int, Adapter] = {}
+        """Sequence → what is added to the model for it."""
         self._threads = threads
         facts = Facts.read(folder)
         self.max_length = facts.max_length
         self.vocabulary = facts.vocabulary
-        self._request, compiled = _compiled(folder, threads, precision)
+        self._request, compiled, self.layers = _compiled(
+            folder, threads, precision, is_open=adapters is not None
+        )
+        self._stack = graph.Stack(self._request, self.layers) if self.layers else None
         caches = {
             port.get_any_name(): (port.get_element_type(), [*port.get_partial_shape()][1:])
             for port in compiled.inputs
@@ -83,11 +96,21 @@ class OpenVinoRunner:
         media: Any = None,
         *,
         anew: bool = False,
-        adapter: Any = None,
+        adapter: "Adapter | None" = None,
     ) -> int | None:
-        if media is not None or adapter is not None:
-            raise ValueError("a converted model takes no images and no adapters")
-        return self._cache.admit(identifier, tokens, anew=anew)
+        if media is not None:
+            raise ValueError("a converted model takes no images")
+        if adapter is None:
+            return self._cache.admit(identifier, tokens, anew=anew)
+        if self.adapters is None:
+            raise ValueError("a model that was converted for itself takes no adapters")
+        if adapter.saved:
+            # It was loaded for torch, a moment ago.
+            adapter = self.adapters.get(adapter.name)
+        found = self._cache.admit(identifier, tokens, anew=anew, kind=adapter.name)
+        if found is not None:
+            self._adapted[identifier] = adapter
+        return found
 
     def reserve(self, identifier: int, length: int) -> bool:
         return self._cache.reserve(identifier, length)
@@ -102,6 +125,7 @@ class OpenVinoRunner:
 
     def release(self, identifier: int) -> None:
         self._cache.release(identifier)
+        self._adapted.pop(identifier, None)
 
     @property
     def usage(self) -> float:
@@ -116,6 +140,7 @@ class OpenVinoRunner:
         positions = [np.arange(one.start, one.start + len(one.tokens)) for one in chunks]
         found = self._request.infer(
             {
+                **self._slots(chunks),
                 "input_ids": np.concatenate([np.asarray(one.tokens) for one in chunks]),
                 "position_ids": np.concatenate(positions),
                 "past_lens": _ints([one.start for one in chunks]),
@@ -140,17 +165,29 @@ class OpenVinoRunner:
         library: Any = torch
         return library.from_numpy(found[0]).reshape(-1, self.vocabulary)
 
+    def _slots(self, chunks: "Sequence[Chunk]") -> dict[str, Ints]:
+        """Whose each token is, where the graph asks."""
+        if self._stack is None:
+            return {}
+        places = self._stack.slots([self._adapted.get(one.id) for one in chunks])
+        return {graph.SLOTS: np.repeat(places, [len(one.tokens) for one in chunks])}
+
 
 def _ints(values: Any) -> Ints:
     return np.asarray(values, dtype=np.int32)
 
 
-def _compiled(folder: Path, threads: int, precision: Precision) -> tuple[Any, Any]:
+def _compiled(
+    folder: Path, threads: int, precision: Precision, *, is_open: bool
+) -> tuple[Any, Any, Mapping[str, graph.Layer]]:
+    """A request, what it is of, and the layers that adapters may be added to."""
     import openvino
 
     core: Any = openvino.Core()
     model = core.read_model(folder / IR)
-    _paged(model)
+    modules = graph.modules_of(model, TRACED) if is_open else {}
+    sampled = _paged(model)
+    layers = graph.open_layers(model, modules, gathered=sampled) if modules else {}
     compiled = core.compile_model(
         model,
         "CPU",
@@ -162,11 +199,14 @@ def _compiled(folder: Path, threads: int, precision: Precision) -> tuple[Any, An
             "PERFORMANCE_HINT": "LATENCY",
         },
     )
-    return compiled.create_infer_request(), compiled
+    return compiled.create_infer_request(), compiled, layers
 
 
-def _paged(model: Any) -> None:
-    """From the stateful form to PagedAttention, with logits only where they are asked for."""
+def _paged(model: Any) -> Any:
+    """From the stateful form to PagedAttention, with logits only where they are asked for.
+
+    Returns the input that asks.
+    """
     import openvino
     from openvino._offline_transformations import paged_attention_transformation
 
@@ -182,3 +222,4 @@ def _paged(model: Any) -> None:
     node.input(0).replace_source_output(gathered.output(0))
     model.add_parameters([chosen])
     model.validate_nodes_and_infer_types()
+    return chosen

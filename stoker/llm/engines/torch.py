@@ -240,7 +240,7 @@ class TorchRunner:
         """Have passes be those of these sequences, with what is added to the model for each."""
         if self.adapters is None:
             return nullcontext()
-        return self.adapters.rows([self._adapted.get(one) for one in ids])
+        return self.adapters.rows(self.model, [self._adapted.get(one) for one in ids])
 
     def _by_itself(self, chunk: "Chunk") -> torch.Tensor:
         own = self._alone[chunk.id]

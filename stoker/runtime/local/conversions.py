@@ -31,7 +31,7 @@ from stoker.tasks.registry import GENERATING
 from stoker.wire.protocol import VERDICT, Execution, Precision, WeightFormat
 
 _LIBRARIES = ("openvino", "torch", "transformers")
-_FORMAT = 2
+_FORMAT = 3
 """Of what a conversion's folder holds."""
 _WORTH = 1.05
 """How much faster than torch it has to be, where nobody asked for OpenVINO."""
@@ -112,7 +112,7 @@ class Conversions:
 
     def chosen(self, spec: DeploymentSpec, folder: Path) -> Execution | None:
         """What a replica that starts now should run on; none: torch."""
-        if spec.has_adapters or not may_convert(spec.engine) or not _exportable(folder):
+        if not may_convert(spec.engine) or not _exportable(folder):
             return None
         for execution in self._executions(spec, folder):
             verdict = self._trials.verdict(execution)

@@ -29,6 +29,10 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, tag="load"):
     """What the key-value cache may take on a CPU."""
     gpu_share: float
     """The part of a GPU's memory that weights, work and cache may take."""
+    adapters: str = ""
+    """A folder of those that sequences may have; empty: none."""
+    max_rank: int = 0
+    """Of adapters."""
 
 
 class Begin(msgspec.Struct, frozen=True, kw_only=True, tag="begin"):
@@ -48,6 +52,8 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
     """The form that the answer has to have, in llguidance's own JSON."""
     after: int | None = None
     """The form begins behind this token."""
+    adapter: str = ""
+    """The folder in `Load.adapters` of what is added to the model for it."""
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):

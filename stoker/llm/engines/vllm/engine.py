@@ -8,6 +8,7 @@ import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from stoker.llm.engines.vllm.channel import Load, Ready, Submit
@@ -18,6 +19,10 @@ BLOCK_TOKENS = 32
 STEP_TOKENS = 256
 """Most tokens of a step on a CPU, as with our own engines. GPUs keep vLLM's number."""
 MAX_RUNNING = 256
+MAX_ADAPTERS = 8
+"""Of one step; vLLM has room for so many in each layer, and others wait."""
+KEPT_ADAPTERS = 64
+"""Adapters that stay in memory, the least recently used give way."""
 _SEED_MASK = (1 << 64) - 1
 
 
@@ -50,6 +55,9 @@ class ChildEngine:
         self._core = self._vllm.engine_core.engine_core
         self._params: Any = importlib.import_module("vllm.sampling_params")
         self.ends: Sequence[int] = ()
+        self._adapters = load.adapters
+        self._added: dict[str, Any] = {}
+        """Adapter → vLLM's own request for it."""
 
     @property
     def busy(self) -> bool:
@@ -94,10 +102,31 @@ class ChildEngine:
             matcher=matcher,
         )
         try:
-            self._vllm.add_request(str(message.id), {"prompt_token_ids": message.prompt}, params)
+            self._vllm.add_request(
+                str(message.id),
+                {"prompt_token_ids": message.prompt},
+                params,
+                lora_request=self._adapter(message.adapter),
+            )
         except Exception:
             del self._answers[message.id]
             raise
+
+    def _adapter(self, name: str) -> Any:
+        """None where there is none. Raises `ValueError` for one that vLLM does not take."""
+        if not name:
+            return None
+        if name not in self._added:
+            kind: Any = importlib.import_module("vllm.lora.request").LoRARequest
+            path = str(Path(self._adapters) / name)
+            made = kind(lora_name=name, lora_int_id=len(self._added) + 1, lora_path=path)
+            try:
+                # In a step, a failure would be the end of all sequences.
+                self._vllm.add_lora(made)
+            except Exception as error:
+                raise ValueError(f"the adapter cannot be loaded: {error}") from error
+            self._added[name] = made
+        return self._added[name]
 
     def abort(self, identifier: int) -> None:
         if self._answers.pop(identifier, None):
@@ -191,10 +220,22 @@ def _engine(load: Load) -> tuple[Any, dict[int, Answer]]:
             logits_processors=[forms.processor(answers)],
             seed=secrets.randbelow(1 << 31),
             disable_log_stats=True,
+            **_with_adapters(load),
             **(_on_cpu(load) if platform.is_cpu() else _on_gpu(load)),
         )
     )
     return made, answers
+
+
+def _with_adapters(load: Load) -> dict[str, Any]:
+    if not load.adapters:
+        return {}
+    return {
+        "enable_lora": True,
+        "max_loras": MAX_ADAPTERS,
+        "max_cpu_loras": KEPT_ADAPTERS,
+        "max_lora_rank": load.max_rank,
+    }
 
 
 def _on_cpu(load: Load) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from pathlib import Path
 import stoker
 from stoker.engines.interface import Progress
 from stoker.llm.engines.memory import cache_bytes
+from stoker.llm.engines.vllm.adapters import MAX_RANK, VllmAdapters
 from stoker.llm.engines.vllm.channel import (
     Abort,
     Begin,
@@ -88,12 +89,14 @@ class VllmEngine:
     """See `LanguageEngine`. It has a loop of its own, and finds out itself what may share it."""
 
     sharing = None
-    adapters = None
     convertible = False
 
     def __init__(self, spec: ReplicaSpec, progress: Progress) -> None:
         if spec.environment is None:
             raise ValueError("vLLM needs a Python environment of its own")
+        self.adapters: VllmAdapters | None = None
+        if spec.adapters:
+            self.adapters = VllmAdapters(Path(spec.model_dir), Path(spec.adapters))
         progress(0.1, "starting vLLM")
         self._child = Child(spec.environment, spec.device, spec.threads)
         self._ready = self._child.load(
@@ -103,6 +106,8 @@ class VllmEngine:
                 dtype=spec.dtype,
                 cache_bytes=cache_bytes(spec.cache_bytes),
                 gpu_share=spec.environment.gpu_share,
+                adapters=spec.adapters,
+                max_rank=MAX_RANK,
             )
         )
         self.max_length = self._ready.max_length
@@ -169,6 +174,7 @@ class VllmModel:
                 sampling=submission.sampling,
                 grammar=matcher.grammar if matcher else "",
                 after=matcher.after if matcher else None,
+                adapter=submission.adapter.name if submission.adapter else "",
             )
         )
 

@@ -1,0 +1,88 @@
+"""Adapters that vLLM loads itself: what it is not told of, and what it answers with the others."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from stoker.adapters.applying import UnfitError
+from stoker.llm.engines.torch import load
+from stoker.llm.engines.vllm.adapters import VllmAdapters
+from stoker.llm.engines.vllm.channel import Load
+from stoker.llm.engines.vllm.model import Child, VllmModel
+from stoker.wire.protocol import OwnEnvironment
+from tests.adapters.support import made
+from tests.llm.support import generated, submission, tiny_llama
+from tests.llm.test_vllm import PYTHON, answered, prompt, real, tokens
+
+LOADER = "AutoModelForCausalLM"
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """vLLM's attention on CPUs takes heads of 32 at least."""
+    return tiny_llama(tmp_path_factory.mktemp("base"), head_size=32)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"target_modules": ["q_proj"], "modules_to_save": ["up_proj"]}, "modules_to_save"),
+        ({"target_modules": ["q_proj"], "r": 65}, "rank of 64; it has 65"),
+        ({"target_modules": ["q_proj", "v_proj"], "alpha_pattern": {"v_proj": 1}}, "one scale"),
+        ({"target_modules": ["q_proj", "v_proj"], "rank_pattern": {"v_proj": 1}}, "one rank"),
+        ({"target_modules": ["q_proj", "lm_head"]}, "adapted lm_head"),
+    ],
+)
+def test_what_it_is_not_told_of(
+    base: Path, tmp_path: Path, options: dict[str, Any], words: str
+) -> None:
+    made(tmp_path / "one", base, loader=LOADER, **options)
+    with pytest.raises(UnfitError, match=words):
+        VllmAdapters(base, tmp_path).get("one")
+
+
+def test_of_another_base(base: Path, tmp_path: Path) -> None:
+    wide = tiny_llama(tmp_path / "wide", head_size=16)
+    made(tmp_path / "adapters" / "one", wide, loader=LOADER, target_modules=["q_proj"])
+    with pytest.raises(UnfitError, match="64 inputs"):
+        VllmAdapters(base, tmp_path / "adapters").get("one")
+
+
+@real
+def test_sequences_of_many_adapters_at_once(base: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "adapters"
+    variants: dict[str, dict[str, Any]] = {
+        "attention": {"target_modules": ["q_proj", "v_proj"]},
+        "all": {"target_modules": ["q_proj", "k_proj", "o_proj", "up_proj", "down_proj"], "r": 2},
+        "scaled": {"target_modules": ["gate_proj"], "r": 16, "use_rslora": True},
+    }
+    models: dict[str, Any] = {"": load(base, torch.float32, torch.device("cpu"))}
+    for seed, (name, options) in enumerate(variants.items()):
+        models[name] = made(folder / name, base, loader=LOADER, seed=seed, **options)
+    adapters = VllmAdapters(base, folder)
+    environment = OwnEnvironment(python=PYTHON, cache_dir=str(tmp_path / "cache"), gpu_share=0.9)
+    child = Child(environment, "cpu", threads=1)
+    try:
+        wanted = Load(
+            folder=str(base),
+            device="cpu",
+            dtype="float32",
+            cache_bytes=64 << 20,
+            gpu_share=0.9,
+            adapters=str(folder),
+            max_rank=64,
+        )
+        model = VllmModel(child, child.load(wanted), ())
+        names = [name for _ in range(3) for name in models]
+        asked = [
+            submission(number, prompt(40), adapter=adapters.get(name) if name else None)
+            for number, name in enumerate(names)
+        ]
+        found = answered(model, *asked)
+        for number, name in enumerate(names):
+            assert tokens(found[number]) == generated(models[name], prompt(40), 8), name
+        assert len({tuple(tokens(found[number])) for number in range(len(models))}) == len(models)
+    finally:
+        child.process.kill()
