@@ -253,6 +253,7 @@ def test_shares_of_the_traffic(bench: Bench) -> None:
         "weights": {bench.first: 75, made["id"]: 25},
         "sticky": "none",
         "mirror": {},
+        "examples": False,
     }
     assert found["version_id"] == bench.first
     assert [one["status"] for one in bench.versions()] == ["live", "live"]
