@@ -69,6 +69,7 @@ class TestDocument:
         assert 'href="/console/assets/index-3c4d.css"' in answer.text
         assert "./" not in answer.text
 
+    @pytest.mark.case(25)
     async def test_may_do_nothing_but_its_own(self, app: App) -> None:
         answer = await anyone(app).get("/console/")
         policy = dict(

@@ -98,6 +98,7 @@ class TestSigningIn:
         assert (await page.get(SESSION)).json() == found
         assert answer.headers["cache-control"] == "no-store"
 
+    @pytest.mark.case(25)
     async def test_cookie_is_out_of_reach(self, app: App) -> None:
         _, key = await account_key(app)
         answer = await browser(app).post(SESSION, json={"key": key["key"]})
@@ -144,6 +145,7 @@ class TestWhatItMay:
         there = await page.get("/v1/deployments", headers={"x-stoker-account": account_id})
         assert there.json()["data"] == []
 
+    @pytest.mark.case(25)
     @pytest.mark.parametrize("token", [None, "", "0" * 64, "é"])
     async def test_changes_need_the_token(self, app: App, token: str | None) -> None:
         _, key = await account_key(app)
@@ -170,6 +172,7 @@ class TestWhatItMay:
         one.headers["x-csrf-token"] = other.headers["x-csrf-token"]
         assert (await one.delete(SESSION)).status_code == 403
 
+    @pytest.mark.case(25)
     @pytest.mark.parametrize(
         "headers",
         [
@@ -239,6 +242,7 @@ class TestItsEnd:
         assert (await again.get(SESSION)).status_code == 401
         assert (await again.get("/v1/deployments")).status_code == 401
 
+    @pytest.mark.case(25)
     async def test_revoking_its_key_ends_it(self, app: App) -> None:
         client, key = await account_key(app)
         page = await signed_in(app, key["key"])

@@ -33,6 +33,7 @@ INFERENCE = {
     "/v1/models",
     "/v1/models/{model:path}",
     "/v1/console/links",
+    *STREAMS,
     *(path for task in TASKS.values() for path in task.paths),
     *(convention.path for convention in CONVENTIONS),
 }

@@ -52,6 +52,7 @@ LISTS = {
     "/v1/credits",
     "/v1/credits/transfers",
     "/v1/quotas",
+    "/v1/machine",
 }
 """What an account's key lists of its account alone."""
 OF_ALL = {"/v1/prices"}
