@@ -5,7 +5,7 @@ by `note`. Where nobody listens, all of it is one look at an attribute.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -87,6 +87,7 @@ def _flushed(session: Session, _flush: UOWTransaction) -> None:
         return
     noted: list[Change] = session.info.setdefault(_NOTED, [])
     for rows, is_deleted in ((session.new, False), (session.dirty, False), (session.deleted, True)):
-        for row in cast("Iterable[Any]", rows):
+        for row in rows:
+            table = cast("type[Any]", type(row))
             identifier, account_id = getattr(row, "id", ""), getattr(row, "account_id", None)
-            noted.append(Change(type(row), identifier, account_id, row, is_deleted))
+            noted.append(Change(table, identifier, account_id, row, is_deleted))
