@@ -59,7 +59,8 @@ class Keyring:
 
     async def check(self, token: str) -> Principal:
         """The principal of a key. Raises `InvalidAPIKeyError`, in the same way for any cause."""
-        public_id, presented = parsed(token)
+        public_id, secret = _split(token)
+        presented = digest(secret)
         entry = self._entries.get(public_id)
         if entry is None or self._clock() - entry.checked >= self._ttl_s:
             entry = None
