@@ -146,7 +146,8 @@ CASES: dict[int, Case] = {
     25: Case(
         "console",
         "cross-site scripting, forged requests",
-        "there is no console; files are served with a policy that lets them do nothing",
+        "a policy that runs our own files alone; a cookie that no script reads and no other site "
+        "uses, a token for each change; files are served with a policy that lets them do nothing",
     ),
     26: Case(
         "signed links to files",

@@ -15,6 +15,9 @@ from stoker.artifacts.endpoints import router as artifacts
 from stoker.artifacts.imports.endpoints import router as imports
 from stoker.checks.endpoints import router as checks
 from stoker.config import MIB, Settings
+from stoker.console.endpoints import links as console_links
+from stoker.console.endpoints import router as console
+from stoker.console.pages import router as pages
 from stoker.deployments.endpoints import router as deployments
 from stoker.files.endpoints import links
 from stoker.files.endpoints import router as files
@@ -32,6 +35,7 @@ from stoker.trials.endpoints import router as trials
 from stoker.usage.endpoints import router as usage
 from stoker.versions.endpoints import router as versions
 from stoker.videos.endpoints import router as videos
+from stoker.watching.endpoints import router as watching
 from stoker.web.context import install
 from stoker.web.cors import CrossOrigin
 from stoker.web.http import AllowedHosts, LastResort, RequestContext, install_error_handlers
@@ -54,6 +58,8 @@ ROUTERS: tuple[APIRouter, ...] = (
     agents,
     metrics,
     usage,
+    console_links,
+    watching,
 )
 
 
@@ -92,6 +98,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         # Deny by default: no route of a resource can be reached without a key.
         app.include_router(router, dependencies=[Depends(authenticate)])
     app.include_router(links)
+    app.include_router(console)
+    app.include_router(pages)
     openapi.install(app)
     return app
 

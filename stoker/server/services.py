@@ -13,6 +13,9 @@ from stoker.artifacts.imports.context import ImportContext
 from stoker.artifacts.imports.work import Importing
 from stoker.checks.context import CheckContext
 from stoker.config import MIB, Settings
+from stoker.console.attempts import Attempts
+from stoker.console.built import Pages
+from stoker.console.context import ConsoleContext
 from stoker.deployments import service as deployments
 from stoker.deployments.context import DeploymentContext
 from stoker.deployments.directory import Directory
@@ -24,6 +27,7 @@ from stoker.inspection import Inspectors
 from stoker.jobs.runner import Runner
 from stoker.keys.keyring import Keyring
 from stoker.keys.limits import RateLimits
+from stoker.keys.sessions import Sessions
 from stoker.media.collect import Collector
 from stoker.media.fetch import Fetcher
 from stoker.quotas.service import Quotas
@@ -57,6 +61,10 @@ from stoker.versions.mirroring import Mirrors
 from stoker.versions.work import Preparing
 from stoker.videos import service as videos
 from stoker.videos.context import VideoContext
+from stoker.watching.broadcast import Broadcast
+from stoker.watching.context import WatchContext
+from stoker.watching.history import History
+from stoker.watching.objects import Contexts
 from stoker.web.context import Platform
 
 IMPORTS_AT_ONCE = 4
@@ -83,7 +91,14 @@ class Services:
     trials: TrialContext
     videos: VideoContext
     agents: AgentContext
+    console: ConsoleContext
+    watching: WatchContext
     background: Background
+
+    def end_streams(self) -> None:
+        """The server stops: what may be sent for days would be waited for."""
+        self.agents.followers.end()
+        self.watching.broadcast.end()
 
     def parts(self) -> list[object]:
         """What handlers can ask for."""
@@ -95,12 +110,15 @@ class Services:
             self.trials,
             self.videos,
             self.agents,
+            self.console,
+            self.watching,
         )
         return [
             self.platform,
             self.calls,
             *resources,
             self.keyring,
+            self.console.sessions,
             self.rate_limits,
             self.credits,
             self.metrics,
@@ -163,6 +181,17 @@ def build_services(settings: Settings) -> Services:
     metrics.add(quotas_used(database, platform.quotas))
     loop_watch = LoopWatch(settings.loop_step_limit_ms / 1000)
     metrics.add(loop_watch.collect)
+    filmed = VideoContext(
+        **vars(platform),
+        directory=directory,
+        jobs=Runner(
+            database,
+            lease_s=settings.job_lease_s,
+            at_once=settings.jobs_at_once,
+            share=lambda deployment_id: _replicas(runtime, directory.live(deployment_id)),
+        ),
+    )
+    history = History(directory, runtime)
     return Services(
         platform=platform,
         keyring=keyring,
@@ -199,17 +228,21 @@ def build_services(settings: Settings) -> Services:
             # One at a time: they would measure each other.
             jobs=Runner(database, lease_s=settings.job_lease_s, at_once=1, share=lambda _: 1),
         ),
-        videos=VideoContext(
+        videos=filmed,
+        agents=agents.build(platform, calls, keyring, limits),
+        console=ConsoleContext(
+            **vars(platform),
+            keyring=keyring,
+            sessions=Sessions(database, keyring, settings.key_cache_s),
+            attempts=Attempts(),
+            pages=Pages(),
+        ),
+        watching=WatchContext(
             **vars(platform),
             directory=directory,
-            jobs=Runner(
-                database,
-                lease_s=settings.job_lease_s,
-                at_once=settings.jobs_at_once,
-                share=lambda deployment_id: _replicas(runtime, directory.live(deployment_id)),
-            ),
+            history=history,
+            broadcast=Broadcast(Contexts(deployed, filmed), history),
         ),
-        agents=agents.build(platform, calls, keyring, limits),
         background=Background(),
     )
 
@@ -249,13 +282,14 @@ async def running(services: Services) -> AsyncGenerator[None]:
     await services.metering.open()
     await platform.runtime.start(_listeners(services, events))
     await deployments.restore(services.deployments)
-    janitor = Janitor(services.deployments, services.keyring, services.agents)
+    janitor = Janitor(services.deployments, services.keyring, services.agents, services.console)
     background = services.background
     background.start("garbage", Garbage().run)
     background.start("janitor", janitor.run)
     background.start("events of deployments", events.run)
     background.start("metering", services.metering.run)
     background.start("journal of runs", services.agents.journal.run)
+    background.start("history of deployments", services.watching.history.run)
     background.start("videos", lambda: services.videos.jobs.run(videos.Making(services.videos)))
     background.start("imports", lambda: services.imports.jobs.run(Importing(services.imports)))
     background.start(
@@ -284,4 +318,5 @@ async def running(services: Services) -> AsyncGenerator[None]:
 
 def _listeners(services: Services, events: EventLog) -> list[RuntimeListener]:
     found = [services.traces] if services.traces else []
-    return [events, services.metrics, services.rate_limits, services.counts, *found]
+    history = services.watching.history
+    return [events, services.metrics, history, services.rate_limits, services.counts, *found]

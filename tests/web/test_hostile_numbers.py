@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.deployments.routes import Place, app, places
+from tests.deployments.routes import STREAMS, Place, app, places
 from tests.deployments.support import check_error
 from tests.support.raw import Answer, ask
 from tests.support.server import Server
@@ -67,6 +67,8 @@ class TestL1:
         path = re.sub(r"\{[^}]+\}", DIGITS, place.path)
         found = queries().get(re.sub(r":\w+\}", "}", place.path), [])
         for query in ("", *(f"?{name}={DIGITS}" for name in found)):
+            if place.path in STREAMS and not query:
+                continue
             response = client.request(place.method, path + query)
             assert response.status_code < 500, (query[:50], response.text)
 

@@ -7,8 +7,8 @@ from alembic import op
 
 from stoker.store.db import UtcDateTime
 
-revision: str = "0013"
-down_revision: str | None = "0012"
+revision: str = "0014"
+down_revision: str | None = "0013"
 branch_labels: Sequence[str] | None = None
 depends_on: Sequence[str] | None = None
 
