@@ -1,6 +1,6 @@
 /** Who is signed in sees the pages; who is not signs in. */
 
-import { LocationProvider, Route, Router, lazy } from "preact-iso";
+import { LocationProvider, Route, Router } from "preact-iso";
 import type { ComponentType } from "preact";
 import { useEffect, useErrorBoundary } from "preact/hooks";
 import { CONSOLE } from "./api/base";
@@ -10,22 +10,23 @@ import { Overview } from "./pages/overview";
 import { SignIn } from "./pages/sign-in";
 import { clear } from "./state/store";
 import { connection, follow } from "./state/events";
+import { deferred } from "./ui/deferred";
 import { Shell } from "./shell";
 import { Button, Empty, PageHead, Skeleton } from "./ui/parts";
 
-const DeploymentPage = lazy(() => import("./pages/deployment"));
-const Try = lazy(() => import("./pages/try"));
-const Artifacts = lazy(() => import("./pages/artifacts"));
-const ArtifactPage = lazy(() => import("./pages/artifact"));
-const Keys = lazy(() => import("./pages/keys"));
-const Usage = lazy(() => import("./pages/usage"));
-const Videos = lazy(() => import("./pages/videos"));
-const Files = lazy(() => import("./pages/files"));
-const Agents = lazy(() => import("./pages/agents"));
-const AgentPage = lazy(() => import("./pages/agent"));
-const RunPage = lazy(() => import("./pages/run"));
-const Machine = lazy(() => import("./pages/machine"));
-const Accounts = lazy(() => import("./pages/accounts"));
+const DeploymentPage = deferred(() => import("./pages/deployment"));
+const Try = deferred(() => import("./pages/try"));
+const Artifacts = deferred(() => import("./pages/artifacts"));
+const ArtifactPage = deferred(() => import("./pages/artifact"));
+const Keys = deferred(() => import("./pages/keys"));
+const Usage = deferred(() => import("./pages/usage"));
+const Videos = deferred(() => import("./pages/videos"));
+const Files = deferred(() => import("./pages/files"));
+const Agents = deferred(() => import("./pages/agents"));
+const AgentPage = deferred(() => import("./pages/agent"));
+const RunPage = deferred(() => import("./pages/run"));
+const Machine = deferred(() => import("./pages/machine"));
+const Accounts = deferred(() => import("./pages/accounts"));
 
 const LINK = /^#link=([A-Za-z0-9._~-]{1,512})$/;
 

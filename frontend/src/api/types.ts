@@ -26,6 +26,10 @@ export type Upload = Schemas["Upload"];
 export type UsageReport = Schemas["UsageReport"];
 export type UsageRow = Schemas["UsageRow"];
 export type Version = Schemas["Version"];
+export type VersionCreate = Schemas["VersionCreate"];
+export type ChecksUpdate = Schemas["ChecksUpdate"];
+export type DeploymentCreate = Schemas["DeploymentCreate"];
+export type KeyCreate = Schemas["KeyCreate"];
 export type Video = Schemas["Video"];
 
 export interface Session {
