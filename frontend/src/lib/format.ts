@@ -82,7 +82,7 @@ export function clock(value: string | number | null | undefined): string {
 }
 
 /** What hides in a text: marks that turn the reading direction, and control characters. */
-const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
+const HIDDEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
 
 /** A name of someone else's making: nothing in it turns or hides what stands beside it. */
 export function plain(text: string, most = 256): string {

@@ -74,7 +74,7 @@ export function beginning(operation: Operation): Values {
   const found: Values = {};
   for (const field of operation.fields) {
     const value = operation.example[field.name];
-    if (value !== undefined && value !== null && field.kind !== "media") found[field.name] = shown(field, value);
+    if (value !== undefined && value !== null && field.kind !== "media" && field.isInput) found[field.name] = shown(field, value);
   }
   return { ...found, ...BETTER[operation.path] };
 }

@@ -50,7 +50,7 @@ export function TaskPlayground({ model, operation }: { model: string; operation:
   return (
     <div class="halves">
       <Card title="In">
-        <form class="stack" onSubmit={(event) => void submit(event)}>
+        <form class="stack" noValidate onSubmit={(event) => void submit(event)}>
           <Fields fields={inputs} {...form} />
           {options.length > 0 && (
             <details>
