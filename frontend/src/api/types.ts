@@ -23,8 +23,11 @@ export type Transfer = Schemas["Transfer"];
 export type Trial = Schemas["Trial"];
 export type TrialRow = Schemas["Row"];
 export type Upload = Schemas["Upload"];
-export type UsageReport = Schemas["UsageReport"];
-export type UsageRow = Schemas["UsageRow"];
+export type UsageRow = Required<Schemas["UsageRow"]>;
+export type UsageReport = Omit<Schemas["UsageReport"], "data" | "total"> & {
+  data: UsageRow[];
+  total: Required<Schemas["Amounts"]>;
+};
 export type Version = Schemas["Version"];
 export type VersionCreate = Schemas["VersionCreate"];
 export type ChecksUpdate = Schemas["ChecksUpdate"];

@@ -21,12 +21,14 @@ export interface Progress {
 const AT_ONCE = 4;
 const MOST_TRIES = 8;
 const LONGEST_PAUSE_MS = 15_000;
-/** What a model is not loaded from: it is not sent. */
-const LEFT_OUT = /(^|\/)(\.|__pycache__\/)|\.(bin|pt|pth|ckpt|h5|msgpack|onnx|ot|pkl|zip|gitattributes)$/i;
+/** What models are loaded from, and their papers, as the command line chooses (stoker/client/useful.py). */
+const USEFUL =
+  /\.(safetensors|gguf|json|txt|model|jinja|spm|tiktoken|codes|vocab)$|(^|\/)((readme|licen[sc]e|notice)(\.md)?|artifact\.metadata)$/i;
+const HIDDEN = /(^|\/)\./;
 
 /** The files of a folder that are useful, by their paths below it. */
 export function useful(picked: Picked[]): Picked[] {
-  const found = picked.filter((one) => !LEFT_OUT.test(one.path));
+  const found = picked.filter((one) => USEFUL.test(one.path) && !HIDDEN.test(one.path));
   const hasSafetensors = found.some((one) => one.path.endsWith(".safetensors"));
   return hasSafetensors ? found.filter((one) => !one.path.endsWith(".gguf")) : found;
 }
