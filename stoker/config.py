@@ -253,7 +253,14 @@ class Settings(BaseSettings):
         pattern=r"^https?://[^\s/?#]+(/[^\s?#]*)?$",
         max_length=512,
         description="Address that links to files begin with, as in https://models.example; "
-        "default: the one that the request came to.",
+        "default: the one that the request came to. Behind a proxy that adds a path, the console "
+        "needs it.",
+    )
+    console_session_h: float = Field(
+        default=12,
+        gt=0,
+        le=720,
+        description="How long a browser that signs in to the console stays so, hours.",
     )
     job_lease_s: float = Field(
         default=15,

@@ -252,6 +252,8 @@ class InferenceTimeoutError(StokerError):
 ALWAYS: tuple[type[StokerError], ...] = (
     InvalidRequestError,
     InvalidAPIKeyError,
+    # Of browsers that are signed in.
+    ForbiddenError,
     RateLimitError,
 )
 CALLING: tuple[type[StokerError], ...] = (

@@ -13,6 +13,7 @@ from stoker.errors import InvalidAPIKeyError, InvalidRequestError, NotFoundError
 from stoker.keys import repository
 from stoker.keys.keyring import Keyring
 from stoker.keys.limits import RateLimits
+from stoker.keys.sessions import Sessions, check_csrf, cookie_of
 from stoker.web.context import PlatformDep, part_of
 from stoker.web.http import add_headers, require_json
 from stoker.web.principal import Principal, Scope, caller_of, know_caller
@@ -25,18 +26,28 @@ bearer = HTTPBearer(auto_error=False, description="An API key: `Bearer sk-…`")
 async def authenticate(
     request: Request, _scheme: Annotated[object, Security(bearer)] = None
 ) -> Principal:
-    """The caller. Raises `InvalidAPIKeyError` for every kind of bad key alike, and
-    `RateLimitError` where its key has had its share.
+    """The caller, by a key or by the cookie of a browser that was signed in with one.
+
+    Raises `InvalidAPIKeyError` for every kind of bad key alike, `RateLimitError` where its key has
+    had its share, and `ForbiddenError` where another site's page uses the cookie.
     """
     known = caller_of(request)
     if known is None:
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        given = token.strip() if scheme.lower() == "bearer" else ""
-        known = await part_of(request, Keyring).check(given)
+        if token := cookie_of(request):
+            known = (await part_of(request, Sessions).check(token)).principal
+            check_csrf(request, token)
+        else:
+            known = await part_of(request, Keyring).check(bearer_token(request))
         know_caller(request, known)
         if known.limits:
             _count(request, known)
     return known
+
+
+def bearer_token(request: Request) -> str:
+    """The key of the header `Authorization`; nothing, where there is none."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
 
 
 def _count(request: Request, caller: Principal) -> None:

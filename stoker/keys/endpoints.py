@@ -7,6 +7,7 @@ from stoker.keys import repository, service
 from stoker.keys.auth import KeyedRoute, Manager
 from stoker.keys.keyring import Keyring
 from stoker.keys.schemas import Key, KeyCreate, KeyRotate, KeyWithSecret
+from stoker.keys.sessions import Sessions
 from stoker.store.tables.keys import ApiKey
 from stoker.web.context import PlatformDep, ReadSession, WriteSession, part
 from stoker.web.idempotency import Idempotent
@@ -14,6 +15,7 @@ from stoker.web.lists import ListResponse, Paging
 from stoker.web.schemas import Deleted
 
 KeyringDep = Annotated[Keyring, part(Keyring)]
+SessionsDep = Annotated[Sessions, part(Sessions)]
 
 router = APIRouter(prefix="/v1/api-keys", tags=["API keys"], route_class=KeyedRoute)
 
@@ -58,10 +60,14 @@ async def get_key(key_id: str, caller: Manager, session: ReadSession) -> Key:
 
 @router.delete("/{key_id}", responses=responses(NotFoundError))
 async def revoke_key(
-    key_id: str, caller: Manager, session: WriteSession, keyring: KeyringDep
+    key_id: str,
+    caller: Manager,
+    session: WriteSession,
+    keyring: KeyringDep,
+    sessions: SessionsDep,
 ) -> Deleted:
-    """Revoke a key, at once."""
-    key = await service.revoke(session, keyring, caller, key_id)
+    """Revoke a key, at once, and sign out the browsers that were signed in with it."""
+    key = await service.revoke(session, keyring, sessions, caller, key_id)
     return Deleted(id=key.id, object="api_key.deleted")
 
 

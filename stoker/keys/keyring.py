@@ -59,8 +59,7 @@ class Keyring:
 
     async def check(self, token: str) -> Principal:
         """The principal of a key. Raises `InvalidAPIKeyError`, in the same way for any cause."""
-        public_id, secret = _split(token)
-        presented = digest(secret)
+        public_id, presented = parsed(token)
         entry = self._entries.get(public_id)
         if entry is None or self._clock() - entry.checked >= self._ttl_s:
             entry = None
@@ -83,6 +82,19 @@ class Keyring:
             entry = await self._looked_up(public_id)
         if entry is None or not _is_alive(entry):
             raise InvalidAPIKeyError
+        return entry.principal
+
+    async def admitted(self, public_id: str, secret_sha256: bytes) -> Principal:
+        """Of a key whose secret was checked before, and is known by its digest since.
+
+        Raises `InvalidAPIKeyError` where the key, or that secret of it, has ended.
+        """
+        entry = self._entries.get(public_id)
+        if entry is None or self._clock() - entry.checked >= self._ttl_s:
+            entry = await self._looked_up(public_id)
+        if entry is None or not _admits(entry, secret_sha256):
+            raise InvalidAPIKeyError
+        self._used[entry.principal.key_id] = db.now()
         return entry.principal
 
     def forget(self, public_id: str) -> None:
@@ -127,6 +139,12 @@ class Keyring:
                 self._entries.clear()
             self._entries[public_id] = entry
         return entry
+
+
+def parsed(token: str) -> tuple[str, bytes]:
+    """A key's public id and the digest of its secret; of nothing, where it is no key."""
+    public_id, secret = _split(token)
+    return public_id, digest(secret)
 
 
 def _split(token: str) -> tuple[str, str]:

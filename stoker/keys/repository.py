@@ -1,4 +1,4 @@
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -6,6 +6,7 @@ from sqlalchemy import delete, func, select, update
 
 from stoker.store.db import Session
 from stoker.store.tables.accounts import Account
+from stoker.store.tables.console import ConsoleLink, ConsoleSession
 from stoker.store.tables.deployments import Deployment
 from stoker.store.tables.keys import ApiKey
 from stoker.web.lists import Page, PageQuery, fetch_page
@@ -96,3 +97,34 @@ async def touch(session: Session, used: Mapping[str, datetime]) -> None:
 
 async def forget_revoked(session: Session, before: datetime) -> None:
     await session.execute(delete(ApiKey).where(ApiKey.revoked_at < before))
+
+
+class SessionRow(NamedTuple):
+    """What of a browser's session is needed to check it."""
+
+    token_sha256: bytes
+    public_id: str
+    secret_sha256: bytes
+    expires_at: datetime
+
+
+async def browser_session(session: Session, token_sha256: bytes) -> SessionRow | None:
+    query = (
+        select(
+            ConsoleSession.token_sha256,
+            ApiKey.public_id,
+            ConsoleSession.secret_sha256,
+            ConsoleSession.expires_at,
+        )
+        .join(ApiKey, ApiKey.id == ConsoleSession.key_id)
+        .where(ConsoleSession.token_sha256 == token_sha256)
+    )
+    found = (await session.execute(query)).one_or_none()
+    return SessionRow(*found) if found else None
+
+
+async def sign_out(session: Session, key_id: str) -> Sequence[bytes]:
+    """End all that a key has signed in, and its links; the digests of those sessions' tokens."""
+    await session.execute(delete(ConsoleLink).where(ConsoleLink.key_id == key_id))
+    query = delete(ConsoleSession).where(ConsoleSession.key_id == key_id)
+    return (await session.scalars(query.returning(ConsoleSession.token_sha256))).all()

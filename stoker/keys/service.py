@@ -8,6 +8,7 @@ from stoker.ids import Prefix, new_id
 from stoker.keys import repository
 from stoker.keys.keyring import PREFIX, Keyring, digest, new_secret
 from stoker.keys.schemas import KeyCreate
+from stoker.keys.sessions import Sessions
 from stoker.quotas.limits import Quota
 from stoker.quotas.service import Quotas
 from stoker.store import db
@@ -77,10 +78,20 @@ async def get(session: Session, caller: Principal, key_id: str, *, lock: bool = 
     return key
 
 
-async def revoke(session: Session, keyring: Keyring, caller: Principal, key_id: str) -> ApiKey:
+async def revoke(
+    session: Session, keyring: Keyring, sessions: Sessions, caller: Principal, key_id: str
+) -> ApiKey:
+    """End a key, and the sessions of browsers that it has signed in."""
     key = await get(session, caller, key_id, lock=True)
     key.revoked_at = db.now()
-    session.after_commit(lambda: keyring.forget(key.public_id))
+    ended = await repository.sign_out(session, key.id)
+
+    def forget() -> None:
+        keyring.forget(key.public_id)
+        for token_sha256 in ended:
+            sessions.forget(token_sha256)
+
+    session.after_commit(forget)
     return key
 
 

@@ -15,6 +15,9 @@ from stoker.artifacts.endpoints import router as artifacts
 from stoker.artifacts.imports.endpoints import router as imports
 from stoker.checks.endpoints import router as checks
 from stoker.config import MIB, Settings
+from stoker.console.endpoints import links as console_links
+from stoker.console.endpoints import router as console
+from stoker.console.pages import router as pages
 from stoker.deployments.endpoints import router as deployments
 from stoker.files.endpoints import links
 from stoker.files.endpoints import router as files
@@ -54,6 +57,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     agents,
     metrics,
     usage,
+    console_links,
 )
 
 
@@ -92,6 +96,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         # Deny by default: no route of a resource can be reached without a key.
         app.include_router(router, dependencies=[Depends(authenticate)])
     app.include_router(links)
+    app.include_router(console)
+    app.include_router(pages)
     openapi.install(app)
     return app
 

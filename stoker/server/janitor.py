@@ -11,6 +11,8 @@ from stoker.agents import run_service as runs
 from stoker.agents.context import AgentContext
 from stoker.artifacts import completion
 from stoker.artifacts import service as artifacts
+from stoker.console import service as console
+from stoker.console.context import ConsoleContext
 from stoker.deployments import versions
 from stoker.deployments.context import DeploymentContext
 from stoker.files import service as files
@@ -34,11 +36,13 @@ class Janitor:
         platform: DeploymentContext,
         keyring: Keyring,
         agents: AgentContext,
+        browsers: ConsoleContext,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._platform = platform
         self._keyring = keyring
         self._agents = agents
+        self._browsers = browsers
         self._clock = clock
         self._strays_at = -math.inf
 
@@ -59,6 +63,7 @@ class Janitor:
         await completion.reopen_cut_off(database)
         await artifacts.expire_uploads(database, blobs, now)
         await files.sweep(database, blobs, now)
+        await console.forget_expired(self._browsers, now)
         if self._clock() >= self._strays_at:
             self._strays_at = self._clock() + STRAYS_EVERY_S
             await files.sweep_strays(database, blobs, now)

@@ -13,6 +13,9 @@ from stoker.artifacts.imports.context import ImportContext
 from stoker.artifacts.imports.work import Importing
 from stoker.checks.context import CheckContext
 from stoker.config import MIB, Settings
+from stoker.console.attempts import Attempts
+from stoker.console.built import Pages
+from stoker.console.context import ConsoleContext
 from stoker.deployments import service as deployments
 from stoker.deployments.context import DeploymentContext
 from stoker.deployments.directory import Directory
@@ -24,6 +27,7 @@ from stoker.inspection import Inspectors
 from stoker.jobs.runner import Runner
 from stoker.keys.keyring import Keyring
 from stoker.keys.limits import RateLimits
+from stoker.keys.sessions import Sessions
 from stoker.media.collect import Collector
 from stoker.media.fetch import Fetcher
 from stoker.quotas.service import Quotas
@@ -83,6 +87,7 @@ class Services:
     trials: TrialContext
     videos: VideoContext
     agents: AgentContext
+    console: ConsoleContext
     background: Background
 
     def parts(self) -> list[object]:
@@ -95,12 +100,14 @@ class Services:
             self.trials,
             self.videos,
             self.agents,
+            self.console,
         )
         return [
             self.platform,
             self.calls,
             *resources,
             self.keyring,
+            self.console.sessions,
             self.rate_limits,
             self.credits,
             self.metrics,
@@ -204,6 +211,13 @@ def build_services(settings: Settings) -> Services:
             ),
         ),
         agents=agents.build(platform, calls, keyring, limits),
+        console=ConsoleContext(
+            **vars(platform),
+            keyring=keyring,
+            sessions=Sessions(database, keyring, settings.key_cache_s),
+            attempts=Attempts(),
+            pages=Pages(),
+        ),
         background=Background(),
     )
 
@@ -243,7 +257,7 @@ async def running(services: Services) -> AsyncGenerator[None]:
     await services.metering.open()
     await platform.runtime.start(_listeners(services, events))
     await deployments.restore(services.deployments)
-    janitor = Janitor(services.deployments, services.keyring, services.agents)
+    janitor = Janitor(services.deployments, services.keyring, services.agents, services.console)
     background = services.background
     background.start("garbage", Garbage().run)
     background.start("janitor", janitor.run)

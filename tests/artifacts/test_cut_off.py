@@ -48,7 +48,9 @@ async def test_upload_is_open_once_there_is_room(
     app: App, client: httpx.AsyncClient, session: str
 ) -> None:
     services = app.services
-    await Janitor(services.platform, services.keyring, services.agents).sweep(db.now())
+    await Janitor(services.platform, services.keyring, services.agents, services.console).sweep(
+        db.now()
+    )
     assert await status(client, session) == "uploading"
     await check_completed(client, session)
 

@@ -17,6 +17,12 @@ from stoker.tasks.registry import TASKS
 
 OPEN = {"/health", "/ready", "/docs", "/openapi.json", "/v1/agent/openapi.json"}
 """The paths that need no key."""
+PAGES = {"/", "/console", "/console/{path:path}"}
+"""The console's pages, which need none either, and are there where they were built."""
+SIGNED_IN = "/console/session"
+"""What is for browsers, and takes a key in a body or a cookie: see `tests/console`."""
+STREAMS = {"/v1/events"}
+"""What is answered for as long as its client stays: see `tests/watching`."""
 OPERATORS = {
     "/v1/accounts",
     "/v1/accounts/{account_id}",
@@ -26,6 +32,7 @@ OPERATORS = {
 INFERENCE = {
     "/v1/models",
     "/v1/models/{model:path}",
+    "/v1/console/links",
     *(path for task in TASKS.values() for path in task.paths),
     *(convention.path for convention in CONVENTIONS),
 }
@@ -93,4 +100,4 @@ def places() -> list[Place]:
 
 
 def keyed() -> list[Place]:
-    return [place for place in places() if place.path not in OPEN]
+    return [place for place in places() if place.path not in OPEN | PAGES | {SIGNED_IN}]

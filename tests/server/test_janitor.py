@@ -15,7 +15,13 @@ async def test_strays_go_though_the_clock_was_ahead(tmp_path: Path) -> None:
     async with serving(tmp_path / "data") as app:
         services = app.services
         blobs = services.platform.blobs
-        janitor = Janitor(services.platform, services.keyring, services.agents, clock=lambda: now)
+        janitor = Janitor(
+            services.platform,
+            services.keyring,
+            services.agents,
+            services.console,
+            clock=lambda: now,
+        )
         await janitor.sweep(db.now() + timedelta(days=365))
         stray = f"{BLOBS}{new_id(Prefix.FILE)}"
         blobs.write(stray, b"of a server that was killed")

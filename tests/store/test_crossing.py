@@ -255,7 +255,7 @@ class Rows(Machine):
                 _, secret = await keys.rotate(session, keyring, self.caller, ids.key, 3600)
                 return digest(secret)
             case _:
-                await keys.revoke(session, keyring, self.caller, ids.key)
+                await keys.revoke(session, keyring, services.console.sessions, self.caller, ids.key)
         return None
 
     # --- what holds after each of them ---

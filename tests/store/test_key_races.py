@@ -32,7 +32,7 @@ async def test_rotated_while_it_is_rotated_or_revoked(app: App, is_revoked: bool
     keyring, first = app.services.keyring, ""
     async with app.services.platform.database.transaction() as session:
         if is_revoked:
-            await service.revoke(session, keyring, caller, key["id"])
+            await service.revoke(session, keyring, app.services.console.sessions, caller, key["id"])
         else:
             row, secret = await service.rotate(session, keyring, caller, key["id"], 3600)
             first = service.whole(row, secret)

@@ -263,6 +263,7 @@ class TestMethodNotAllowed:
         # One of many shapes is another's beginning, or ends in a number.
         paths["/v1/model-artifacts/x/uploads/x/files/x/parts/1"] |= {"HEAD"}
         paths["/v1/agent/openapi.json"] |= paths["/v1/agent/x"]
+        paths["/console/session"] |= paths["/console/x"]
         transport = httpx.ASGITransport(app=app())
         async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
             for path, methods in paths.items():

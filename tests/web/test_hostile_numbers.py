@@ -67,6 +67,8 @@ class TestL1:
         path = re.sub(r"\{[^}]+\}", DIGITS, place.path)
         found = queries().get(re.sub(r":\w+\}", "}", place.path), [])
         for query in ("", *(f"?{name}={DIGITS}" for name in found)):
+            if place.path in STREAMS and not query:
+                continue
             response = client.request(place.method, path + query)
             assert response.status_code < 500, (query[:50], response.text)
 

@@ -5,6 +5,7 @@ from stoker.store.tables.accounts import Account
 from stoker.store.tables.agents import Agent, Run, RunEvent
 from stoker.store.tables.artifacts import Artifact, Upload, UploadFile, UploadPart
 from stoker.store.tables.checks import DeploymentChecks
+from stoker.store.tables.console import ConsoleLink, ConsoleSession
 from stoker.store.tables.deployments import Deployment, DeploymentEvent, DeploymentVersion
 from stoker.store.tables.files import File
 from stoker.store.tables.idempotency import IdempotencyRecord
@@ -20,6 +21,8 @@ TABLES: tuple[type[Base], ...] = (
     ApiKey,
     Artifact,
     Book,
+    ConsoleLink,
+    ConsoleSession,
     Deployment,
     DeploymentChecks,
     DeploymentEvent,

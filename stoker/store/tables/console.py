@@ -1,0 +1,35 @@
+from datetime import datetime
+
+from sqlalchemy import ForeignKey, LargeBinary, String
+from sqlalchemy.orm import Mapped, mapped_column
+
+from stoker.store.db import Base, UtcDateTime
+
+
+class ConsoleSession(Base):
+    """A browser that was signed in with a key, and can do what the key can."""
+
+    __tablename__ = "console_sessions"
+
+    token_sha256: Mapped[bytes] = mapped_column(LargeBinary(32), primary_key=True)
+    key_id: Mapped[str] = mapped_column(
+        String(40), ForeignKey("api_keys.id", ondelete="CASCADE"), index=True
+    )
+    secret_sha256: Mapped[bytes] = mapped_column(LargeBinary(32))
+    """Of the secret that it was signed in with: it ends where that does."""
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+
+
+class ConsoleLink(Base):
+    """What signs a browser in once, with the key that it was asked for with."""
+
+    __tablename__ = "console_links"
+
+    token_sha256: Mapped[bytes] = mapped_column(LargeBinary(32), primary_key=True)
+    key_id: Mapped[str] = mapped_column(
+        String(40), ForeignKey("api_keys.id", ondelete="CASCADE"), index=True
+    )
+    secret_sha256: Mapped[bytes] = mapped_column(LargeBinary(32))
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
