@@ -76,9 +76,8 @@ def test_tools_are_answered(console: "Page", at: At) -> None:
     console.goto(at("try?model=tiny-chat"))
     console.get_by_label("Tools").fill(WEATHER)
     said(console, "What is the weather in Paris?")
-    console.get_by_label("What get_weather answers").fill(
-        '{"temperature": 21, "condition": "sunny"}'
-    )
+    answer = '{"temperature": 21, "condition": "sunny"}'
+    console.get_by_label("What get_weather answers").fill(answer)
     assert "Paris" in console.locator(".message.assistant").inner_text()
     console.get_by_role("button", name="Give it").click()
     console.get_by_role("button", name="Send").wait_for()

@@ -47,7 +47,8 @@ def test_dropped_deployed_and_called(mine: "Page", at: At, tmp_path: Path) -> No
     folder = tmp_path / "Names & Places"
     shutil.copytree(MODELS / "tiny-ner", folder)
     (folder / "README.md").write_text(
-        "---\ntags: [x]\n---\n# A card\n\nIt **finds** names. <script>document.title='x'</script>\n\n"
+        "---\ntags: [x]\n---\n# A card\n\nIt **finds** names."
+        "\n\n<script>document.title='x'</script>\n\n"
         "[evil](javascript:alert(1)) [good](https://example.org/)\n"
     )
     (folder / "training_args.bin").write_bytes(b"\x80\x02pickled")

@@ -135,10 +135,9 @@ def test_masks_are_where_the_shapes_are(ask: Ask) -> None:
     labels = [one.strip() for one in answer.locator(".found bdi").all_inner_texts()]
     for label, shape in (("red", red), ("blue", blue)):
         canvas = canvases.nth(labels.index(label))
-        console = canvas.page
-        console.wait_for_function(
-            "one => one.width > 0 && one.width !== 300", arg=canvas.element_handle()
-        )
+        # Three hundred wide is a canvas that nothing was drawn on.
+        drawn = "one => one.width !== 300"
+        canvas.page.wait_for_function(drawn, arg=canvas.element_handle())
         alpha = np.array(
             canvas.evaluate(
                 "one => [...one.getContext('2d').getImageData(0, 0, one.width, one.height).data]"
