@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[3]
 MEDIA = ROOT / "stoker" / "demo" / "media"
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = ["--no-sandbox", "--headless", "--disable-gpu", "--disable-background-networking"]
-PATIENCE_MS = 60_000
+PATIENCE_MS = 30_000
 """A model may have to be loaded first."""
 
 Opener = Callable[..., "Page"]

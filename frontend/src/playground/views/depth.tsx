@@ -22,32 +22,11 @@ function shade(value: number): [number, number, number] {
 }
 
 export default function Depth({ answer, file }: { answer: { depth: string }; file: File | undefined }) {
-  const canvas = useRef<HTMLCanvasElement>(null);
   const [strength, setStrength] = useState(100);
   const [isRead, setRead] = useState(true);
-  useEffect(() => {
-    let isOver = false;
-    picture(answer.depth).then(
-      (image) => {
-        const target = canvas.current;
-        if (isOver || !target) return;
-        const [, , pixels] = drawn(image);
-        for (let at = 0; at < pixels.data.length; at += 4) {
-          pixels.data.set([...shade(pixels.data[at] ?? 0), 255], at);
-        }
-        target.width = pixels.width;
-        target.height = pixels.height;
-        target.getContext("2d")?.putImageData(pixels, 0, 0);
-      },
-      () => !isOver && setRead(false),
-    );
-    return () => {
-      isOver = true;
-    };
-  }, [answer.depth]);
   if (!isRead) return <p>The answer's picture cannot be read.</p>;
   const drawing = (
-    <canvas ref={canvas} class={file ? "over" : "alone"} style={{ opacity: strength / 100 }} role="img" aria-label="Depth" />
+    <Drawing depth={answer.depth} strength={strength} isOver={file !== undefined} onWrong={() => setRead(false)} />
   );
   return (
     <>
@@ -66,5 +45,46 @@ export default function Depth({ answer, file }: { answer: { depth: string }; fil
         <span class="depth-scale" aria-hidden="true" /> from far to near
       </p>
     </>
+  );
+}
+
+interface DrawingProps {
+  depth: string;
+  strength: number;
+  isOver: boolean;
+  onWrong: () => void;
+}
+
+/** Its canvas is there when it is drawn on: the picture below it comes first. */
+function Drawing({ depth, strength, isOver, onWrong }: DrawingProps) {
+  const canvas = useRef<HTMLCanvasElement>(null);
+  useEffect(() => {
+    let isGone = false;
+    picture(depth).then(
+      (image) => {
+        const target = canvas.current;
+        if (isGone || !target) return;
+        const [, , pixels] = drawn(image);
+        for (let at = 0; at < pixels.data.length; at += 4) {
+          pixels.data.set([...shade(pixels.data[at] ?? 0), 255], at);
+        }
+        target.width = pixels.width;
+        target.height = pixels.height;
+        target.getContext("2d")?.putImageData(pixels, 0, 0);
+      },
+      () => !isGone && onWrong(),
+    );
+    return () => {
+      isGone = true;
+    };
+  }, [depth]);
+  return (
+    <canvas
+      ref={canvas}
+      class={isOver ? "over" : "alone"}
+      style={{ opacity: strength / 100 }}
+      role="img"
+      aria-label="Depth"
+    />
   );
 }
