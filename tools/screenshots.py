@@ -70,7 +70,7 @@ def take(browser: "Browser", state: dict[str, Any], target: Path, width: int, th
         ask(page, file)
         shoot(f"playground-{model}")
     page.goto(f"{console}try?model=tiny-chat")
-    page.get_by_label("Message").fill("What is the capital of France?")
+    page.get_by_label("Message", exact=True).fill("What is the capital of France?")
     page.get_by_role("button", name="Send").click()
     page.locator(".message.assistant").wait_for()
     shoot("playground-tiny-chat")

@@ -17,7 +17,7 @@ WEATHER = (
 
 
 def said(page: "Page", text: str) -> None:
-    page.get_by_label("Message").fill(text)
+    page.get_by_label("Message", exact=True).fill(text)
     page.get_by_role("button", name="Send").click()
 
 
