@@ -82,15 +82,20 @@ export default function Charts({ deployment }: { deployment: Deployment }) {
   );
 }
 
+/** Counts of each step, a second. */
+function aSecond(counts: (number | null)[], step: number): (number | null)[] {
+  return counts.map((one) => (one === null ? null : one / step));
+}
+
 function chartsOf(found: Metrics): { title: string; lines: Line[]; unit: (value: number | null) => string }[] {
   return [
     {
       title: "Requests, by outcome",
       unit: rate,
       lines: [
-        { name: "ok", shade: 2, values: found.requests.ok, isFilled: true },
-        { name: "client's errors", shade: 4, values: found.requests.client_error },
-        { name: "server's errors", shade: 5, values: found.requests.server_error },
+        { name: "ok", shade: 2, values: aSecond(found.requests.ok, found.step_s), isFilled: true },
+        { name: "client's errors", shade: 4, values: aSecond(found.requests.client_error, found.step_s) },
+        { name: "server's errors", shade: 5, values: aSecond(found.requests.server_error, found.step_s) },
       ],
     },
     {
@@ -104,7 +109,7 @@ function chartsOf(found: Metrics): { title: string; lines: Line[]; unit: (value:
     },
     { title: "Queue", unit: amount, lines: [{ name: "waiting or running", shade: 1, values: found.queue, isFilled: true }] },
     { title: "Batch size", unit: amount, lines: [{ name: "mean", shade: 0, values: found.batch_size }] },
-    { title: "Tokens a second", unit: count, lines: [{ name: "read and written", shade: 6, values: found.tokens, isFilled: true }] },
+    { title: "Tokens a second", unit: count, lines: [{ name: "read and written", shade: 6, values: aSecond(found.tokens, found.step_s), isFilled: true }] },
     { title: "Replicas", unit: amount, lines: [{ name: "replicas", shade: 2, values: found.replicas, isStepped: true }] },
     { title: "Memory", unit: bytes, lines: [{ name: "held", shade: 3, values: found.memory_bytes, isFilled: true }] },
   ];
