@@ -19,6 +19,7 @@ from sqlalchemy import (
 )
 
 from stoker.agents.events import DELTAS
+from stoker.store.changes import note
 from stoker.store.db import Session
 from stoker.store.tables.agents import UNENDED, Agent, Run, RunEvent, RunStatus
 from stoker.web.lists import Page, PageQuery, fetch_light_page, fitting
@@ -114,7 +115,9 @@ async def unended(session: Session, account_id: str) -> int:
 
 async def delete_runs(session: Session, ids: Collection[str]) -> None:
     await session.execute(delete(RunEvent).where(RunEvent.run_id.in_(ids)))
-    await session.execute(delete(Run).where(Run.id.in_(ids)))
+    gone = delete(Run).where(Run.id.in_(ids)).returning(Run.id, Run.account_id)
+    for run_id, account_id in (await session.execute(gone)).all():
+        note(session, Run, run_id, account_id, is_deleted=True)
 
 
 async def holders(session: Session, ids: Collection[str]) -> dict[str, str | None]:
@@ -129,6 +132,7 @@ async def change(session: Session, run_id: str, values: Mapping[str, Any]) -> bo
         .values(**values)
         .execution_options(synchronize_session=False)
     )
+    note(session, Run, run_id)
     return isinstance(result, CursorResult) and result.rowcount == 1
 
 

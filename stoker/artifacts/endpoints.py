@@ -124,6 +124,26 @@ async def get_artifact(artifact_id: str, account_id: AccountId, session: ReadSes
     return told
 
 
+@router.get(
+    "/{artifact_id}/card",
+    response_class=Response,
+    responses={
+        **responses(NotFoundError),
+        200: {"content": {"text/markdown": {"schema": {"type": "string"}}}},
+    },
+)
+async def get_card(artifact_id: str, account_id: AccountId, platform: PlatformDep) -> Response:
+    """Get the model card: its README.md, as it was uploaded, a MiB of it at most."""
+    headers = {
+        # Whatever is in it, it runs as no page of this server.
+        "content-security-policy": "default-src 'none'; sandbox",
+        "content-disposition": 'inline; filename="README.md"',
+        "cache-control": "private, no-cache",
+    }
+    content = await service.card(platform, account_id, artifact_id)
+    return Response(content, media_type="text/markdown", headers=headers)
+
+
 @router.patch("/{artifact_id}", responses=responses(NotFoundError))
 async def update_artifact(
     artifact_id: str, body: ArtifactUpdate, account_id: AccountId, session: WriteSession

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from stoker.adapters.lora import ADAPTER
 from stoker.artifacts import repository, schemas
@@ -29,6 +30,8 @@ from stoker.web.context import Platform
 log = logging.getLogger(__name__)
 
 BLOBS = "artifacts"
+CARD, CARD_BYTES = "README.md", 1 << 20
+"""What a model's makers say of it, and how much of that is told."""
 CLOSED_KEPT = timedelta(days=7)
 """How long a closed session's id still tells why it was closed."""
 
@@ -215,6 +218,33 @@ async def files_of(session: Session, upload_id: str) -> dict[str, tuple[str, int
     """The files of a completed upload: path → (blob key, size in bytes)."""
     files = await repository.files(session, upload_id)
     return {file.path: (file.blob_key, file.size or 0) for file in files}
+
+
+async def card(platform: Platform, account_id: str, artifact_id: str) -> str:
+    """The model card among an artifact's live files: Markdown, of whose makers nobody knows.
+
+    Raises `NotFoundError`.
+    """
+    async with platform.database.reading() as session:
+        artifact = await get(session, account_id, artifact_id)
+        file = await repository.file(session, artifact.live_upload_id or "", CARD)
+    if file is not None:
+        try:
+            content = await asyncio.to_thread(
+                _head, platform.blobs.local_path(file.blob_key), min(file.size or 0, CARD_BYTES)
+            )
+        except FileNotFoundError:
+            # It was replaced between the look-up and now.
+            pass
+        else:
+            # The cut may go through a letter.
+            return content.decode("utf-8", "replace")
+    raise NotFoundError(f"The artifact has no card: no {CARD} was uploaded.", code="card_not_found")
+
+
+def _head(path: Path, length: int) -> bytes:
+    with path.open("rb") as file:
+        return file.read(length)
 
 
 def validate_path(path: str) -> None:

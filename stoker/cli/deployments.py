@@ -1,6 +1,8 @@
 """`stoker deployments`: models at work, and what becomes of them."""
 
+import contextlib
 import time
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import typer
@@ -16,6 +18,8 @@ app = typer.Typer(no_args_is_help=True, help="Models at work: list, change, star
 DEPLOYMENTS = "/v1/deployments"
 ID_PREFIX = "dep_"
 POLL_S = 0.3
+FOLLOW_S = 1.0
+MOST_LINES = 1000
 SETTLED = frozenset({"ready", "failed"})
 
 Readiness = Literal["cold", "warm", "hot"]
@@ -155,17 +159,55 @@ def delete(
 def logs(
     ctx: typer.Context,
     which: Which,
+    *,
     tail: Annotated[int, typer.Option(min=1, max=1000, help="How many lines, the latest.")] = 100,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with what they write, until Ctrl-C.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Print what a deployment's workers wrote."""
     server = client(ctx)
-    lines = server.get(f"{path_of(server, which)}/logs", tail=tail)["data"]
-    if as_json:
+    path = f"{path_of(server, which)}/logs"
+    lines: list[str] = server.get(path, tail=tail)["data"]
+    if as_json and not follow:
         output.print_json(lines)
         return
+    _print_lines(lines, as_json=as_json)
+    if not follow:
+        return
+    known: list[str] = server.get(path, tail=MOST_LINES)["data"]
+    _print_lines(added(lines, known), as_json=as_json)
+    retry = Retry()
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            time.sleep(FOLLOW_S)
+            found: list[str] = retry.run(lambda: server.get(path, tail=MOST_LINES))["data"]
+            _print_lines(added(known, found), as_json=as_json)
+            known = found
+
+
+def added(known: Sequence[str], lines: Sequence[str]) -> Sequence[str]:
+    """Of the last lines of a log, those that came after the ones that are known.
+
+    The known ones are its last lines of before: of those, the first may be gone by now, and
+    either list may begin earlier than the other.
+    """
+    if not known:
+        return lines
+    for end in range(len(lines), 0, -1):
+        overlap = min(end, len(known))
+        if lines[end - overlap : end] == known[-overlap:]:
+            return lines[end:]
+    return lines
+
+
+def _print_lines(lines: Sequence[str], *, as_json: bool) -> None:
     for line in lines:
-        print(output.printable(line))
+        if as_json:
+            output.print_json(line)
+        else:
+            print(output.printable(line), flush=True)
 
 
 @app.command()

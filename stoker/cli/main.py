@@ -18,6 +18,7 @@ from stoker.cli import (
     call,
     chat,
     check,
+    console,
     deploy,
     deployments,
     doctor,
@@ -26,6 +27,7 @@ from stoker.cli import (
     keys,
     media,
     output,
+    top,
     tune,
     usage,
     versions,
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
 
 INTERRUPT_AGAIN_S = 0.01
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_show_locals=False)
 
 
 @app.callback()
@@ -111,6 +113,9 @@ app.command()(call.models)
 app.command()(deploy.deploy)
 app.command()(tune.tune)
 app.command()(check.check)
+app.command("open")(console.open_console)
+app.command()(top.top)
+app.command()(deployments.logs)
 app.add_typer(deployments.app, name="deployments")
 app.add_typer(versions.app, name="versions")
 app.add_typer(videos.app, name="videos")

@@ -1,6 +1,7 @@
 """`stoker usage`, `stoker credits` and `stoker prices`: what was used, and what that costs."""
 
 import sys
+from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Literal
 
@@ -19,6 +20,9 @@ prices_app = typer.Typer(invoke_without_command=True, help="Prices; operators se
 
 USAGE, CREDITS, PRICES = "/v1/usage", "/v1/credits", "/v1/prices"
 MICRO = 1_000_000
+BAR = 20
+"""Characters of the longest bar."""
+EIGHTHS = " ▏▎▍▌▋▊▉"
 
 Account = Annotated[
     str | None, typer.Option(metavar="ID", help="Operators: the account (acct_…) to act for.")
@@ -113,10 +117,23 @@ def usage(
     if as_json:
         output.print_json(report)
         return
-    columns = BY_DEPLOYMENT if by == "deployment" else BY_TIME
+    columns = _with_bars(BY_DEPLOYMENT if by == "deployment" else BY_TIME, report["data"])
     output.show_list(report["data"], columns, as_json=False, none="Nothing was used.")
     if report["data"]:
         output.say(f"Together {_amount(report['total']['microcredits'])} credits.", style="dim")
+
+
+def _with_bars(columns: Columns, rows: Sequence[JsonObject]) -> Columns:
+    """The columns with a bar behind the first: a row's part of the row that costs most."""
+    most = max((row["microcredits"] for row in rows), default=0)
+
+    def bar(row: JsonObject) -> str:
+        eighths = round(BAR * 8 * row["microcredits"] / most) if most > 0 else 0
+        whole, rest = divmod(max(0, eighths), 8)
+        return ("█" * whole + (EIGHTHS[rest] if rest else "")).ljust(BAR) if most > 0 else ""
+
+    first, *others = columns.items()
+    return dict([first, ("", bar), *others])
 
 
 def _show_events(

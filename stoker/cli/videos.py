@@ -87,10 +87,12 @@ def download(
     thumbnail: Annotated[
         bool, typer.Option("--thumbnail", help="The thumbnail (WebP) instead.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write a completed video to a file."""
     client(ctx).download(_content(video_id, "thumbnail" if thumbnail else "video"), target)
-    output.say(f"Written to {target}.")
+    done: JsonObject = {"id": video_id, "file": str(target)}
+    output.show_done(done, f"Written to {target}.", as_json=as_json)
 
 
 @app.command()

@@ -192,15 +192,22 @@ class Client:
 
     def events(self, request: Request) -> Iterator[JsonObject]:
         """The events of an answer that is streamed, as they come. Raises what `json` does."""
+        for _, data in self.named_events(request):
+            yield data
+
+    def named_events(self, request: Request) -> Iterator[tuple[str, JsonObject]]:
+        """The same, each with its name; nothing, where it has none."""
         answer = self._exchange(request, stream=True)
         with contextlib.closing(answer), self._exchanging():
             if not answer.is_success:
                 answer.read()
                 raise ApiError(_problem(answer))
+            name = ""
             for line in answer.iter_lines():
                 data = line.removeprefix("data: ")
                 if data not in (line, "[DONE]"):
-                    yield _object(json.loads(data))
+                    yield name, _object(json.loads(data))
+                name = line.removeprefix("event: ") if line.startswith("event: ") else ""
 
     def send(self, request: Request) -> "httpx.Response":
         """The answer to a request, whatever its status."""

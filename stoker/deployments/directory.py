@@ -90,6 +90,10 @@ class Directory:
     def find(self, deployment_id: str) -> Entry | None:
         return self._by_id.get(deployment_id)
 
+    def adapters_of(self, deployment_id: str) -> frozenset[str]:
+        """The deployments that share a base's replicas."""
+        return frozenset(self._adapters.get(deployment_id, ()))
+
     def live(self, deployment_id: str) -> str:
         """What the runtime knows a deployment's live version by; of one that is not known, its id,
         by which the runtime knows nothing.

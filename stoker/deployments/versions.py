@@ -19,6 +19,7 @@ from stoker.errors import ConflictError, NotFoundError
 from stoker.ids import Prefix, new_id
 from stoker.runtime.interface import DeploymentSpec
 from stoker.store import db
+from stoker.store.changes import note
 from stoker.store.db import Session
 from stoker.store.tables.deployments import (
     VARIANT,
@@ -199,6 +200,7 @@ async def weighed(session: Session, spec: DeploymentSpec) -> None:
             )
             .values(values)
         )
+    note(session, Deployment, spec.deployment, spec.account_id)
 
 
 async def _sources(session: Session) -> set[str]:

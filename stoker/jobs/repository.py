@@ -19,6 +19,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from stoker.store.changes import note
 from stoker.store.tables.jobs import UNFINISHED, Job, JobStatus
 
 Row = TypeVar("Row", bound=Job)
@@ -185,4 +186,7 @@ async def _write(session: AsyncSession, row: Job, token: str, **values: Any) -> 
         .values(**values)
         .execution_options(synchronize_session=False)
     )
-    return isinstance(result, CursorResult) and result.rowcount == 1
+    is_held = isinstance(result, CursorResult) and result.rowcount == 1
+    if is_held:
+        note(session, table, row.id, row.account_id, row)
+    return is_held

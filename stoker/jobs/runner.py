@@ -110,6 +110,10 @@ class Runner(Generic[Row, Made]):
         self._has_room = True
         """Whether nobody had to be left out the last time."""
 
+    def at_work(self) -> dict[str, float]:
+        """The jobs that this server works on, by their ids: how far each is, 0 to 1."""
+        return {job_id: one.progress for job_id, one in self._working.items()}
+
     def wake(self) -> None:
         """There may be something to do."""
         self._wake.set()

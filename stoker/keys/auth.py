@@ -44,6 +44,16 @@ async def authenticate(
     return known
 
 
+async def authenticate_again(request: Request) -> None:
+    """Raise `InvalidAPIKeyError` where the caller of an answer that goes on has lost its key, or
+    its browser was signed out. It is no request: no limit counts it.
+    """
+    if token := cookie_of(request):
+        await part_of(request, Sessions).check(token)
+    else:
+        await part_of(request, Keyring).check(bearer_token(request))
+
+
 def bearer_token(request: Request) -> str:
     """The key of the header `Authorization`; nothing, where there is none."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")

@@ -203,6 +203,37 @@ class DeploymentStats:
     """Of all its replicas, also of those that have ended."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class WaitingForMemory:
+    """A replica that cannot be started yet."""
+
+    deployment_id: str
+    account_id: str
+    model: str
+    memory_bytes: int
+    """What it needs."""
+    reason: str
+    """Why it waits, in words."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineStats:
+    """What replicas run on, and what they hold of it together. 0: not known, or not limited."""
+
+    cores: int = 0
+    processor: str = ""
+    total_bytes: int = 0
+    """Memory that there is."""
+    budget_bytes: int = 0
+    """What replicas may hold of it together."""
+    held_bytes: int = 0
+    """What they have claimed."""
+    reserved_bytes: int = 0
+    """What is kept for `hot` deployments, loaded or not."""
+    waiting: Sequence[WaitingForMemory] = ()
+    """In their turn."""
+
+
 OnProgress = Callable[[float], None]
 """Called on the event loop; must not block."""
 KEEP_ALIVE = b": keep-alive\n\n"
@@ -210,6 +241,8 @@ KEEP_ALIVE = b": keep-alive\n\n"
 
 
 OK, CANCELLED = "ok", "cancelled"
+CANCELLED_STATUS = 499
+"""nginx's, of a client that closed the connection first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,6 +254,8 @@ class Served:
     model: str
     outcome: str
     """`OK`, `CANCELLED` or the `code` of the error that it ended with."""
+    status: int = 200
+    """`CANCELLED_STATUS`, or that of the error."""
     waited_s: float
     """For a replica that was ready."""
     seconds: float
@@ -364,6 +399,10 @@ class Runtime(Protocol):
 
     def stats(self, spec_id: str) -> DeploymentStats | None:
         """The observed state, or None for what is not known."""
+        ...
+
+    def machine(self) -> MachineStats:
+        """What replicas run on, as of now; cheap enough to be asked every second."""
         ...
 
     def at_work(self, besides: str) -> bool:

@@ -35,6 +35,7 @@ from stoker.trials.endpoints import router as trials
 from stoker.usage.endpoints import router as usage
 from stoker.versions.endpoints import router as versions
 from stoker.videos.endpoints import router as videos
+from stoker.watching.endpoints import router as watching
 from stoker.web.context import install
 from stoker.web.cors import CrossOrigin
 from stoker.web.http import AllowedHosts, LastResort, RequestContext, install_error_handlers
@@ -58,6 +59,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     metrics,
     usage,
     console_links,
+    watching,
 )
 
 

@@ -138,8 +138,7 @@ async def _serve(settings: Settings, started: Started) -> None:
         server_header=False,
         timeout_graceful_shutdown=int(settings.stop_grace_s) or 1,
     )
-    # Streams that may last for days would be waited for.
-    server = Server(config, services.agents.followers.end)
+    server = Server(config, services.end_streams)
 
     async def announce() -> None:
         # uvicorn has no event for it.

@@ -61,6 +61,10 @@ from stoker.versions.mirroring import Mirrors
 from stoker.versions.work import Preparing
 from stoker.videos import service as videos
 from stoker.videos.context import VideoContext
+from stoker.watching.broadcast import Broadcast
+from stoker.watching.context import WatchContext
+from stoker.watching.history import History
+from stoker.watching.objects import Contexts
 from stoker.web.context import Platform
 
 IMPORTS_AT_ONCE = 4
@@ -88,7 +92,13 @@ class Services:
     videos: VideoContext
     agents: AgentContext
     console: ConsoleContext
+    watching: WatchContext
     background: Background
+
+    def end_streams(self) -> None:
+        """The server stops: what may be sent for days would be waited for."""
+        self.agents.followers.end()
+        self.watching.broadcast.end()
 
     def parts(self) -> list[object]:
         """What handlers can ask for."""
@@ -101,6 +111,7 @@ class Services:
             self.videos,
             self.agents,
             self.console,
+            self.watching,
         )
         return [
             self.platform,
@@ -164,6 +175,17 @@ def build_services(settings: Settings) -> Services:
     metrics.add(quotas_used(database, platform.quotas))
     loop_watch = LoopWatch(settings.loop_step_limit_ms / 1000)
     metrics.add(loop_watch.collect)
+    filmed = VideoContext(
+        **vars(platform),
+        directory=directory,
+        jobs=Runner(
+            database,
+            lease_s=settings.job_lease_s,
+            at_once=settings.jobs_at_once,
+            share=lambda deployment_id: _replicas(runtime, directory.live(deployment_id)),
+        ),
+    )
+    history = History(directory, runtime)
     return Services(
         platform=platform,
         keyring=keyring,
@@ -200,16 +222,7 @@ def build_services(settings: Settings) -> Services:
             # One at a time: they would measure each other.
             jobs=Runner(database, lease_s=settings.job_lease_s, at_once=1, share=lambda _: 1),
         ),
-        videos=VideoContext(
-            **vars(platform),
-            directory=directory,
-            jobs=Runner(
-                database,
-                lease_s=settings.job_lease_s,
-                at_once=settings.jobs_at_once,
-                share=lambda deployment_id: _replicas(runtime, directory.live(deployment_id)),
-            ),
-        ),
+        videos=filmed,
         agents=agents.build(platform, calls, keyring, limits),
         console=ConsoleContext(
             **vars(platform),
@@ -217,6 +230,12 @@ def build_services(settings: Settings) -> Services:
             sessions=Sessions(database, keyring, settings.key_cache_s),
             attempts=Attempts(),
             pages=Pages(),
+        ),
+        watching=WatchContext(
+            **vars(platform),
+            directory=directory,
+            history=history,
+            broadcast=Broadcast(Contexts(deployed, filmed), history),
         ),
         background=Background(),
     )
@@ -264,6 +283,7 @@ async def running(services: Services) -> AsyncGenerator[None]:
     background.start("events of deployments", events.run)
     background.start("metering", services.metering.run)
     background.start("journal of runs", services.agents.journal.run)
+    background.start("history of deployments", services.watching.history.run)
     background.start("videos", lambda: services.videos.jobs.run(videos.Making(services.videos)))
     background.start("imports", lambda: services.imports.jobs.run(Importing(services.imports)))
     background.start(
@@ -292,4 +312,5 @@ async def running(services: Services) -> AsyncGenerator[None]:
 
 def _listeners(services: Services, events: EventLog) -> list[RuntimeListener]:
     found = [services.traces] if services.traces else []
-    return [events, services.metrics, services.rate_limits, services.counts, *found]
+    history = services.watching.history
+    return [events, services.metrics, history, services.rate_limits, services.counts, *found]

@@ -18,6 +18,7 @@ from sqlalchemy.orm import DeclarativeBase
 from sqlalchemy.types import TypeDecorator
 
 from stoker.store import sqlite
+from stoker.store.changes import Changes, WatchedSession
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +75,8 @@ async def uncut(work: Coroutine[Any, Any, T]) -> T:
 class Session(AsyncSession):
     """An `AsyncSession` that tells listeners once its transaction has committed."""
 
+    sync_session_class = WatchedSession
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._after_commit: list[Callable[[], None]] = []
@@ -109,6 +112,7 @@ class Database:
             self._turn = asyncio.Lock()
         else:
             self.engine = create_async_engine(url, pool_pre_ping=True)
+        self.changes = Changes()
         self._commits = asyncio.Lock()
         # A server that was killed may have been about to.
         self._is_scrub_due = self.is_sqlite
@@ -120,6 +124,7 @@ class Database:
     async def transaction(self) -> AsyncGenerator[Session]:
         """A unit of work that may write: commits at the end, rolls back on any error."""
         async with self._turn, Session(self._writing, expire_on_commit=False) as session:
+            self.changes.watch(session)
             yield session
             if session.has_listeners:
                 # What waits for rows of others does so here, where it holds up nobody.
@@ -130,11 +135,13 @@ class Database:
     async def _commit(self, session: Session) -> None:
         if not session.has_listeners:
             await session.commit()
+            self.changes.tell(session)
             return
         # PostgreSQL's answers to two commits may come in another order than they were made in.
         async with self._commits:
             await session.commit()
             session.committed()
+            self.changes.tell(session)
 
     @asynccontextmanager
     async def reading(self) -> AsyncGenerator[Session]:

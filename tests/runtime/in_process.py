@@ -21,6 +21,7 @@ from stoker.runtime.interface import (
     DeploymentSpec,
     DeploymentStats,
     Listeners,
+    MachineStats,
     ModelLocator,
     OnProgress,
     Readiness,
@@ -129,6 +130,7 @@ class InProcessRuntime:
                 deployment_id=one.spec.deployment,
                 model=one.spec.model,
                 outcome=outcome,
+                status=200 if outcome == OK else 400,
                 waited_s=given - begun,
                 seconds=time.monotonic() - given,
                 counts={},
@@ -148,6 +150,9 @@ class InProcessRuntime:
         keep_alive: bytes = KEEP_ALIVE,
     ) -> AsyncGenerator[bytes]:
         yield await self.call(spec_id, call, wait_s=wait_s, timeout_s=timeout_s)
+
+    def machine(self) -> MachineStats:
+        return MachineStats()
 
     def at_work(self, besides: str) -> bool:
         return any(one.calls and one.spec.id != besides for one in self._deployments.values())

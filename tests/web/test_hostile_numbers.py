@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.deployments.routes import Place, app, places
+from tests.deployments.routes import STREAMS, Place, app, places
 from tests.deployments.support import check_error
 from tests.support.raw import Answer, ask
 from tests.support.server import Server

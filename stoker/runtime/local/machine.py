@@ -143,6 +143,16 @@ def read_ahead(folder: Path) -> None:
             os.close(descriptor)
 
 
+def processor_name() -> str:
+    """What the processor is sold as."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, "") or platform.processor() or platform.machine()
+
+
 def processor() -> str:
     """The processor's kind and what it can: where this differs, libraries choose other kernels."""
     kept = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags", "Features")

@@ -83,6 +83,18 @@ class Memory:
     def held(self) -> int:
         return sum(claim.size for claim in self._claims.values())
 
+    @property
+    def reserved(self) -> int:
+        """What is kept for `hot` deployments, loaded or not, bytes."""
+        return sum(self._reserved.values())
+
+    def waiting(self) -> list[tuple[str, int, str]]:
+        """The claims that wait, in turn: deployment, bytes, and why, in words."""
+        return [
+            (one.deployment_id, one.need, self.shortage(one.deployment_id, one.need, one.account))
+            for one in self._in_turn()
+        ]
+
     def size(self, replica_id: str) -> int:
         """What a replica has claimed, bytes; 0: nothing."""
         claim = self._claims.get(replica_id)

@@ -5,6 +5,7 @@ import logging
 import os
 import shutil
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,14 @@ from stoker.runtime.interface import (
     DeploymentSpec,
     DeploymentStats,
     Listeners,
+    MachineStats,
     ModelLocator,
     OnProgress,
     Readiness,
     Reason,
     RuntimeListener,
     Status,
+    WaitingForMemory,
 )
 from stoker.runtime.local.cells import Cells
 from stoker.runtime.local.conversions import Conversions
@@ -29,7 +32,7 @@ from stoker.runtime.local.engine_host import EngineHost
 from stoker.runtime.local.forking import ForkingLauncher
 from stoker.runtime.local.guard import LOOK_S, Guard
 from stoker.runtime.local.log_files import LogFiles
-from stoker.runtime.local.machine import machine_bytes
+from stoker.runtime.local.machine import machine_bytes, processor_name
 from stoker.runtime.local.memory import SHARE, Memory
 from stoker.runtime.local.preparations import Preparations
 from stoker.runtime.local.processes import Processes
@@ -115,6 +118,12 @@ class LocalRuntime:
         )
         self._guard = Guard(self._host, self._residents, self._memory)
         self._cores = Cores(self._residents, self._host.pid, cores=cores)
+        self._machine = MachineStats(
+            cores=cores,
+            processor=processor_name(),
+            total_bytes=machine_bytes(),
+            budget_bytes=self._memory.total,
+        )
         self._background: set[asyncio.Task[None]] = set()
         self._cutting: asyncio.Task[None] | None = None
 
@@ -224,6 +233,27 @@ class LocalRuntime:
     def stats(self, spec_id: str) -> DeploymentStats | None:
         pool = self._pools.get(spec_id)
         return pool.stats() if pool else None
+
+    def machine(self) -> MachineStats:
+        waiting: list[WaitingForMemory] = []
+        for spec_id, need, reason in self._memory.waiting():
+            if pool := self._pools.get(spec_id):
+                spec = pool.spec
+                waiting.append(
+                    WaitingForMemory(
+                        deployment_id=spec.deployment,
+                        account_id=spec.account_id,
+                        model=spec.model,
+                        memory_bytes=need,
+                        reason=reason,
+                    )
+                )
+        return replace(
+            self._machine,
+            held_bytes=self._memory.held,
+            reserved_bytes=self._memory.reserved,
+            waiting=waiting,
+        )
 
     def at_work(self, besides: str) -> bool:
         return any(pool.calls and pool.spec.id != besides for pool in self._pools)

@@ -8,7 +8,14 @@ from contextvars import copy_context
 from dataclasses import dataclass, field
 
 from stoker.errors import InferenceTimeoutError, InternalError, RateLimitError, StokerError
-from stoker.runtime.interface import CANCELLED, OK, DeploymentSpec, RuntimeListener, Served
+from stoker.runtime.interface import (
+    CANCELLED,
+    CANCELLED_STATUS,
+    OK,
+    DeploymentSpec,
+    RuntimeListener,
+    Served,
+)
 from stoker.runtime.pool.answers import CallStats
 from stoker.runtime.pool.pace import Pace
 from stoker.turns import PARTY
@@ -23,6 +30,7 @@ class Record:
     given: float | None = None
     """When it had a replica that was ready."""
     outcome: str = OK
+    status: int = 200
     adapter: AdapterName | None = None
     """Whose deployment it is counted with, rather than with the one that answers."""
     stats: CallStats = field(default_factory=CallStats)
@@ -34,6 +42,7 @@ class Record:
             deployment_id=self.adapter.deployment_id if self.adapter else spec.deployment,
             model=self.adapter.model if self.adapter else spec.model,
             outcome=self.outcome,
+            status=self.status,
             waited_s=given - self.begun,
             seconds=now - given,
             counts=self.stats.counts,
@@ -83,18 +92,18 @@ class CallQueue:
                 seconds = self._clock() - record.given
                 self.pace.answered(ahead, seconds, is_bounded=within_s is not None)
         except InferenceTimeoutError as error:
-            record.outcome = error.code
+            record.outcome, record.status = error.code, error.status
             if within_s is not None:
                 self.pace.given_up(ahead, within_s)
             raise
         except StokerError as error:
-            record.outcome = error.code
+            record.outcome, record.status = error.code, error.status
             raise
         except (asyncio.CancelledError, GeneratorExit):
-            record.outcome = CANCELLED
+            record.outcome, record.status = CANCELLED, CANCELLED_STATUS
             raise
         except Exception:
-            record.outcome = InternalError.code
+            record.outcome, record.status = InternalError.code, InternalError.status
             raise
         finally:
             self._calls -= 1

@@ -1,0 +1,150 @@
+"""`stoker top`: what runs, what it holds and what waits, as it changes."""
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from stoker.cli import output
+from stoker.cli.context import client
+from stoker.cli.output import AsJson
+from stoker.client.client import Client, JsonObject, Request
+from stoker.client.errors import ApiError, BrokenConnectionError, UnreachableError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+EVENTS, DEPLOYMENTS, MACHINE = "/v1/events", "/v1/deployments", "/v1/machine"
+SILENCE_S = 30.0
+AGAIN_S = 1.0
+BAR = 30
+"""Characters of the bar of memory."""
+AT_REST: Mapping[str, Any] = {
+    "requests_per_s": 0.0,
+    "errors_per_s": 0.0,
+    "p50_ms": None,
+    "p99_ms": None,
+    "queue": 0,
+    "replicas": 0,
+    "memory_bytes": 0,
+}
+STYLES = {"ready": "green", "starting": "yellow", "stopping": "yellow", "failed": "bold red"}
+
+
+def top(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """Watch deployments: requests, latencies, memory, and what waits for it. Ctrl-C ends it."""
+    server, out = client(ctx), output.console()
+    snapshots = _snapshots(server)
+    if as_json or not out.is_terminal:
+        found = next(snapshots)
+        if as_json:
+            output.print_json(found)
+        else:
+            out.print(_shown(found))
+        return
+    from rich.live import Live
+
+    with contextlib.suppress(KeyboardInterrupt), Live(console=out, auto_refresh=False) as live:
+        while True:
+            try:
+                for found in snapshots:
+                    live.update(_shown(found), refresh=True)
+            except (BrokenConnectionError, UnreachableError) as error:
+                live.console.print(output.printable(error.message), style="yellow")
+            time.sleep(AGAIN_S)
+            snapshots = _snapshots(server)
+
+
+def _snapshots(server: Client) -> Iterator[JsonObject]:
+    """What there is, each time that the server tells how it does."""
+    known: dict[str, JsonObject] = {}
+    request = Request(method="GET", path=EVENTS, timeout_s=SILENCE_S)
+    for name, data in server.named_events(request):
+        if name in ("hello", "reset"):
+            known = {one["id"]: one for one in _deployments(server)}
+        elif name == "deployment":
+            known[data["id"]] = data
+        elif name == "deployment.deleted":
+            known.pop(data["id"], None)
+        elif name == "stats":
+            yield _snapshot(known, data)
+
+
+def _deployments(server: Client) -> list[JsonObject]:
+    try:
+        return list(server.pages(DEPLOYMENTS))
+    except ApiError as error:
+        if error.problem.status != 400:
+            raise
+    # An operator who acts for no account sees what has replicas.
+    replicas: list[JsonObject] = server.get(MACHINE)["replicas"]
+    return [{**one, "id": one["deployment_id"], "readiness": ""} for one in replicas]
+
+
+def _snapshot(known: Mapping[str, JsonObject], stats: JsonObject) -> JsonObject:
+    rows: list[JsonObject] = [
+        {
+            "id": identifier,
+            "model": one["model"],
+            "status": one["status"],
+            "readiness": one["readiness"],
+            **AT_REST,
+            **stats["deployments"].get(identifier, {}),
+        }
+        for identifier, one in known.items()
+    ]
+    rows.sort(key=lambda row: (-row["requests_per_s"], -row["memory_bytes"], row["model"]))
+    return {**stats, "deployments": rows}
+
+
+def _shown(found: JsonObject) -> "RenderableType":
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for header in ("MODEL", "STATUS"):
+        table.add_column(header, no_wrap=True)
+    for header in ("REQ/S", "ERR/S", "P50", "P99", "QUEUE", "REPLICAS", "MEMORY"):
+        table.add_column(header, justify="right", no_wrap=True)
+    for row in found["deployments"]:
+        table.add_row(
+            Text(output.printable(row["model"])),
+            Text(row["status"], STYLES.get(row["status"], "")),
+            f"{row['requests_per_s']:.1f}",
+            Text(f"{row['errors_per_s']:.1f}", "red" if row["errors_per_s"] else ""),
+            _ms(row["p50_ms"]),
+            _ms(row["p99_ms"]),
+            str(row["queue"]),
+            str(row["replicas"]),
+            output.size(row["memory_bytes"]),
+        )
+    lines: list[RenderableType] = [Text(_memory(found["memory"]))]
+    if credit := found["credits"]:
+        days = credit["days_left"]
+        lasting = "" if days is None else f", for {days:.0f} days at the pace of the last one"
+        lines.append(Text(f"Credits {credit['balance']}{lasting}"))
+    lines += [
+        Text(output.printable(f"{one['model']} waits: {one['reason']}"), "yellow")
+        for one in found["memory"]["waiting"]
+    ]
+    if not found["deployments"]:
+        lines.append(Text("There are no deployments."))
+    return Group(*lines, table)
+
+
+def _memory(memory: JsonObject) -> str:
+    budget, held = memory["budget_bytes"], memory["held_bytes"]
+    if not budget:
+        return "Memory: this server's runtime has no budget of it."
+    filled = min(BAR, round(BAR * held / budget))
+    bar = "█" * filled + "░" * (BAR - filled)
+    return f"Memory {bar} {output.size(held)} of {output.size(budget)}"
+
+
+def _ms(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.1f} ms" if value < 1000 else f"{value / 1000:.1f} s"

@@ -1,0 +1,141 @@
+"""Those who listen, and the one task that tells them, which is there while somebody does."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Generator, Sequence
+from typing import Any
+
+from stoker.errors import RateLimitError
+from stoker.store.changes import Change
+from stoker.watching.history import History
+from stoker.watching.messages import Listener, Reach
+from stoker.watching.objects import DEPLOYMENT, VIDEO, Contexts, Dirty
+from stoker.watching.stats import Balances, Watch
+
+log = logging.getLogger(__name__)
+
+MOST = 1024
+MOST_OF_KEY = 64
+"""Who listen at the same time."""
+GATHER_S = 0.1
+"""How long changes are gathered: an object that changes ten times is told of once."""
+STATS_S = 1.0
+
+
+class Broadcast:
+    def __init__(self, contexts: Contexts, history: History) -> None:
+        platform = contexts.deployments
+        self._contexts = contexts
+        self._changes = platform.database.changes
+        self._watch = Watch(history, platform.directory, platform.runtime)
+        self._balances = Balances(platform.database)
+        self._listeners: set[Listener] = set()
+        self._dirty = Dirty()
+        self._news = asyncio.Event()
+        self._progress: dict[str, int] = {}
+        """Of videos that are being made, percent, as told last."""
+        self._telling: asyncio.Task[None] | None = None
+        self._is_over = False
+
+    @contextlib.contextmanager
+    def listening(self, reach: Reach, key_id: str) -> Generator[Listener]:
+        """Raises `RateLimitError` where too many listen already."""
+        of_key = sum(one.key_id == key_id for one in self._listeners)
+        if len(self._listeners) >= MOST or of_key >= MOST_OF_KEY:
+            raise RateLimitError(
+                f"At most {MOST_OF_KEY} may listen to events with one key, and {MOST} in all.",
+                code="too_many_listeners",
+                retry_after_s=10,
+            )
+        listener = Listener(reach, key_id)
+        listener.is_over = self._is_over
+        self._listeners.add(listener)
+        self._changes.listen(self._changed)
+        if self._telling is None:
+            self._telling = asyncio.create_task(self._tell())
+        try:
+            yield listener
+        finally:
+            self._listeners.discard(listener)
+            if not self._listeners:
+                self._rest()
+
+    def end(self) -> None:
+        """The server stops: whoever listens comes back to its next start."""
+        self._is_over = True
+        for one in self._listeners:
+            one.end()
+
+    def _rest(self) -> None:
+        self._changes.listen(None)
+        self._dirty = Dirty()
+        if self._telling:
+            self._telling.cancel()
+            self._telling = None
+
+    def _changed(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            self._dirty.add(change)
+            if change.table.__tablename__ == "deployments":
+                # They run as their base does.
+                for adapter in self._contexts.deployments.directory.adapters_of(change.id):
+                    self._dirty.mark(DEPLOYMENT, adapter)
+        if self._dirty:
+            self._news.set()
+
+    async def _tell(self) -> None:
+        next_stats = time.monotonic()
+        while True:
+            try:
+                if self._dirty:
+                    await self._tell_changes()
+                if time.monotonic() >= next_stats:
+                    next_stats = time.monotonic() + STATS_S
+                    await self._tell_stats()
+            except Exception:
+                log.exception("listeners could not be told; it is tried again")
+                await asyncio.sleep(STATS_S)
+            self._news.clear()
+            if self._dirty:
+                self._news.set()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, next_stats - time.monotonic())):
+                    await self._news.wait()
+                    await asyncio.sleep(GATHER_S)
+
+    async def _tell_changes(self) -> None:
+        async with contextlib.aclosing(self._dirty.taken(self._contexts)) as messages:
+            async for message in messages:
+                for one in self._listeners:
+                    if one.reach.includes(message):
+                        one.tell(message.content)
+
+    async def _tell_stats(self) -> None:
+        self._mark_videos()
+        # Keys for some deployments see nothing of how these run.
+        reaches = {one.reach for one in self._listeners if one.reach.deployment_ids is None}
+        if not reaches:
+            return
+        stats = await self._watch.look(lambda found: self._dirty.mark(DEPLOYMENT, found))
+        for reach in reaches:
+            content = stats.message(reach, await self._credit(reach))
+            for one in list(self._listeners):
+                if one.reach == reach:
+                    one.tell(content)
+
+    async def _credit(self, reach: Reach) -> dict[str, Any] | None:
+        """Of one account; of several there is no sum to tell."""
+        if reach.accounts is None or len(reach.accounts) != 1:
+            return None
+        return await self._balances.of(next(iter(reach.accounts)))
+
+    def _mark_videos(self) -> None:
+        """Their progress is in memory alone."""
+        shares = self._contexts.videos.jobs.at_work()
+        found = {video_id: int(share * 100) for video_id, share in shares.items()}
+        for video_id, percent in found.items():
+            if self._progress.get(video_id) != percent:
+                self._dirty.mark(VIDEO, video_id)
+        self._progress = found

@@ -1,0 +1,97 @@
+from typing import Literal
+
+from pydantic import Field
+
+from stoker.agents.schemas import RunError, RunUsage
+from stoker.runtime.interface import Status
+from stoker.store.tables.agents import RunStatus
+from stoker.web.schemas import ResponseModel, UtcString
+
+Counts = list[int | None]
+Numbers = list[float | None]
+
+
+class RequestCounts(ResponseModel):
+    ok: Counts
+    client_error: Counts = Field(
+        description="What was wrong with the request, and clients that went away."
+    )
+    server_error: Counts
+
+
+class Latencies(ResponseModel):
+    """Milliseconds from the request to the end of its answer, to within 5 percent."""
+
+    p50: Numbers
+    p90: Numbers
+    p99: Numbers
+
+
+class DeploymentMetrics(ResponseModel):
+    """A number for each step, the last of which goes on; null where nothing was."""
+
+    object: Literal["deployment.metrics"] = "deployment.metrics"
+    start: int = Field(description="When the first step began, unix seconds.")
+    step_s: int
+    requests: RequestCounts
+    latency_ms: Latencies
+    queue: Counts = Field(description="Calls that waited or were worked on, at most.")
+    batch_size: Numbers = Field(description="Samples or sequences a forward pass.")
+    tokens: Counts = Field(description="Read and written.")
+    replicas: Counts = Field(description="Those that answered, at most.")
+    memory_bytes: Counts
+
+
+class MachineMemory(ResponseModel):
+    total_bytes: int
+    budget_bytes: int = Field(description="What all replicas together may hold.")
+    held_bytes: int = Field(description="What they have claimed.")
+    reserved_bytes: int = Field(description="What is kept for hot deployments, loaded or not.")
+
+
+class Engine(ResponseModel):
+    engine: str
+    available: bool
+    detail: str = Field(description="Its version, or how to get it.")
+
+
+class MachineReplica(ResponseModel):
+    deployment_id: str
+    model: str
+    account_id: str
+    status: Status
+    engine: str
+    memory_bytes: int | None
+    started_at: UtcString | None
+
+
+class Waiting(ResponseModel):
+    deployment_id: str
+    model: str
+    bytes: int = Field(description="What its next replica needs.")
+    reason: str
+
+
+class Machine(ResponseModel):
+    object: Literal["machine"] = "machine"
+    cores: int
+    processor: str
+    memory: MachineMemory
+    engines: list[Engine]
+    replicas: list[MachineReplica]
+    waiting: list[Waiting] = Field(description="What waits for memory, in turn.")
+
+
+class RunState(ResponseModel):
+    """A run without what was said in it."""
+
+    id: str
+    object: Literal["agent.run"] = "agent.run"
+    agent_id: str
+    model: str
+    status: RunStatus
+    finish_reason: str | None
+    usage: RunUsage
+    error: RunError | None
+    created_at: UtcString
+    completed_at: UtcString | None

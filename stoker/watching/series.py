@@ -1,0 +1,229 @@
+"""What happened to one deployment, second by second, for as long as a day: in rings of one size.
+
+What goes on is a bucket of plain numbers. One that is over leaves a row of floats: its latencies
+become the three quantiles that are asked for, so that a busy day takes no more than a quiet one.
+"""
+
+import math
+from array import array
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from stoker.runtime.interface import CANCELLED, OK, Served
+
+FINE_S, FINE_KEPT = 5, 720
+"""Steps of an hour."""
+COARSE_S, COARSE_KEPT = 60, 1440
+"""Steps of a day."""
+RECENT = 60 // FINE_S
+"""Buckets that are over and kept as they were, for quantiles of the last minute."""
+RATE_STEPS = 2
+"""And those of them that a rate is of, beside the one that goes on."""
+
+COLUMNS = (
+    "ok", "client_error", "server_error", "tokens", "p50", "p90", "p99", "queue", "batch_size",
+    "replicas", "memory_bytes",
+)  # fmt: skip
+QUANTILES = (0.5, 0.9, 0.99)
+
+_LEAST_S = 1e-4
+_PER_DOUBLING = 8
+"""Latencies are told to within 2^(1/16): 4.4 percent."""
+_SCALE = _PER_DOUBLING / math.log(2)
+_TOP = 191
+"""1,600 s, longer than which no call is told apart."""
+_NONE = float("nan")
+
+_log = math.log
+
+
+def place_of(seconds: float) -> int:
+    """Where a latency is counted."""
+    return min(_TOP, int(_log(seconds / _LEAST_S) * _SCALE)) if seconds > _LEAST_S else 0
+
+
+def quantile(places: Mapping[int, int], share: float) -> float | None:
+    """Of latencies that were counted by their places, milliseconds; None: there are none."""
+    rank = math.ceil(share * sum(places.values()))
+    for place in sorted(places):
+        rank -= places[place]
+        if rank <= 0:
+            return _LEAST_S * 2 ** ((place + 0.5) / _PER_DOUBLING) * 1000
+    return None
+
+
+@dataclass(slots=True, eq=False)
+class Bucket:
+    """A step that goes on, or is just over."""
+
+    slot: int
+    """Whole steps since 1970."""
+    ok: int = 0
+    client_error: int = 0
+    server_error: int = 0
+    cancelled: int = 0
+    tokens: int = 0
+    places: dict[int, int] = field(default_factory=dict[int, int])
+    queue: int | None = None
+    replicas: int | None = None
+    memory_bytes: int | None = None
+    """The most that was seen of each; None: nobody looked."""
+    passes: int = 0
+    samples: int = 0
+
+    @property
+    def calls(self) -> int:
+        return self.ok + self.client_error + self.server_error + self.cancelled
+
+    def add(self, other: "Bucket") -> None:
+        """What is over of a shorter step within this one."""
+        self.ok += other.ok
+        self.client_error += other.client_error
+        self.server_error += other.server_error
+        self.cancelled += other.cancelled
+        self.tokens += other.tokens
+        self.passes += other.passes
+        self.samples += other.samples
+        merge(self.places, other.places)
+        if other.queue is not None:
+            self.see(other.queue, other.replicas or 0, other.memory_bytes or 0)
+
+    def see(self, queue: int, replicas: int, memory_bytes: int) -> None:
+        self.queue = max(self.queue or 0, queue)
+        self.replicas = max(self.replicas or 0, replicas)
+        self.memory_bytes = max(self.memory_bytes or 0, memory_bytes)
+
+    def values(self) -> tuple[float | None, ...]:
+        """In the order of `COLUMNS`."""
+        # Whoever went away has neither been served nor been refused by the server.
+        client_error = self.client_error + self.cancelled
+        batch = self.samples / self.passes if self.passes else None
+        quantiles = (quantile(self.places, share) for share in QUANTILES)
+        counted = (self.ok, client_error, self.server_error, self.tokens)
+        return (
+            *counted,
+            *quantiles,
+            self.queue,
+            batch,
+            self.replicas,
+            self.memory_bytes,
+        )
+
+
+class Ring:
+    """The last steps of one length. 48 bytes a step, whatever happened in it."""
+
+    __slots__ = ("_kept", "_slots", "_values")
+
+    def __init__(self, kept: int) -> None:
+        self._kept = kept
+        self._slots = array("q", [-1]) * kept
+        self._values = array("f", [_NONE]) * (kept * len(COLUMNS))
+
+    def put(self, bucket: Bucket) -> None:
+        at = bucket.slot % self._kept
+        self._slots[at] = bucket.slot
+        values = [_NONE if value is None else value for value in bucket.values()]
+        self._values[at * len(COLUMNS) : (at + 1) * len(COLUMNS)] = array("f", values)
+
+    def get(self, slot: int) -> Sequence[float] | None:
+        """In the order of `COLUMNS`, NaN where nothing was; None: nothing happened in it."""
+        at = slot % self._kept
+        if self._slots[at] != slot:
+            return None
+        return self._values[at * len(COLUMNS) : (at + 1) * len(COLUMNS)]
+
+
+class Series:
+    """Of one deployment. `now` is unix seconds; what goes back is counted with the present."""
+
+    __slots__ = ("_coarse", "_coarse_ring", "_fine", "_fine_ring", "_recent", "used_at")
+
+    def __init__(self, now: float) -> None:
+        self._fine = Bucket(int(now) // FINE_S)
+        self._coarse = Bucket(int(now) // COARSE_S)
+        self._fine_ring = Ring(FINE_KEPT)
+        self._coarse_ring = Ring(COARSE_KEPT)
+        self._recent: deque[Bucket] = deque(maxlen=RECENT)
+        self.used_at = now
+
+    def add(self, call: Served, now: float) -> None:
+        """A call has ended."""
+        bucket = self._at(now)
+        if call.outcome == OK:
+            bucket.ok += 1
+        elif call.outcome == CANCELLED:
+            bucket.cancelled += 1
+        elif 400 <= call.status < 500:
+            bucket.client_error += 1
+        else:
+            bucket.server_error += 1
+        if call.seconds:
+            # Those that never had a replica would look like the fastest ones.
+            place = place_of(call.waited_s + call.seconds)
+            bucket.places[place] = bucket.places.get(place, 0) + 1
+        if counts := call.counts:
+            bucket.tokens += counts.get("input_tokens", 0) + counts.get("output_tokens", 0)
+        self.used_at = now
+
+    def see(
+        self, now: float, *, queue: int, replicas: int, memory_bytes: int, passes: int, samples: int
+    ) -> None:
+        """What is observed now; `passes` and `samples` are those since it was observed last."""
+        bucket = self._at(now)
+        bucket.see(queue, replicas, memory_bytes)
+        bucket.passes += passes
+        bucket.samples += samples
+
+    def recent(self, now: float, steps: int) -> Iterable[Bucket]:
+        """The bucket that goes on, and so many before it."""
+        bucket = self._at(now)
+        first = bucket.slot - steps
+        return [*(one for one in self._recent if one.slot >= first), bucket]
+
+    def rows(self, now: float, step_s: int, count: int) -> tuple[int, list[Sequence[float] | None]]:
+        """The last steps, the one that goes on included, and the first one's beginning."""
+        fine = self._at(now)
+        going_on, ring = fine, self._fine_ring
+        if step_s != FINE_S:
+            ring, going_on = self._coarse_ring, Bucket(self._coarse.slot)
+            going_on.add(self._coarse)
+            if fine.slot * FINE_S // COARSE_S == going_on.slot:
+                going_on.add(fine)
+        last = int(now) // step_s
+        own = [_NONE if value is None else float(value) for value in going_on.values()]
+        is_empty = not going_on.calls and going_on.queue is None
+        found = [
+            (None if is_empty else own) if slot == going_on.slot else ring.get(slot)
+            for slot in range(last - count + 1, last + 1)
+        ]
+        return (last - count + 1) * step_s, found
+
+    def _at(self, now: float) -> Bucket:
+        slot = int(now) // FINE_S
+        if slot > self._fine.slot:
+            self._close(slot)
+        return self._fine
+
+    def _close(self, slot: int) -> None:
+        over = self._fine
+        if over.calls or over.queue is not None:
+            self._fine_ring.put(over)
+            self._recent.append(over)
+            self._to_coarse(over.slot * FINE_S // COARSE_S)
+            self._coarse.add(over)
+        self._to_coarse(slot * FINE_S // COARSE_S)
+        self._fine = Bucket(slot)
+
+    def _to_coarse(self, slot: int) -> None:
+        if slot <= self._coarse.slot:
+            return
+        if self._coarse.calls or self._coarse.queue is not None:
+            self._coarse_ring.put(self._coarse)
+        self._coarse = Bucket(slot)
+
+
+def merge(places: dict[int, int], others: Mapping[int, int]) -> None:
+    for place, count in others.items():
+        places[place] = places.get(place, 0) + count
