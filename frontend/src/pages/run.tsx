@@ -136,7 +136,6 @@ function useEvents(agent: string, id: string, changed: () => void): RunEvent[] {
       if (isOperator.value && chosenAccount.value) {
         // A browser's event source sends no header that names the account.
         const timer = window.setInterval(() => void read(last).then(changed, () => undefined), 2000);
-        window.setTimeout(() => isOver && window.clearInterval(timer), 0);
         stop = () => window.clearInterval(timer);
         return;
       }

@@ -95,7 +95,13 @@ export function follow(): () => void {
   // Lists are there before the stream is, and without it.
   refetch().catch(() => undefined);
   const looking = window.setInterval(() => {
-    if (document.visibilityState === "visible") look().catch(() => undefined);
+    if (document.visibilityState !== "visible" || connection.value === "lost") return;
+    // A stream may hang without a word where the way to the server is gone.
+    look().catch(() => {
+      source?.close();
+      window.clearTimeout(retry);
+      void failed();
+    });
   }, LOOK_MS);
 
   return () => {
