@@ -86,7 +86,7 @@ def test_words_are_filled_in(ask: Ask) -> None:
 
 def test_labels_of_ones_own(ask: Ask) -> None:
     wish = {
-        "inputs": "The striker scored twice in the second half.",
+        "inputs": "The striker scored",
         "candidate_labels": "football\ncooking",
     }
     assert top(ask("tiny-nli", **wish)) == "football"
