@@ -81,6 +81,11 @@ function kindOf(name: string, schema: Schema, definitions: Definitions): [Kind, 
   if (array && resolved(array.items ?? {}, definitions).type === "string" && (!text || name === "candidate_labels")) {
     return ["lines", array];
   }
+  // Embeddings are asked for several texts, to be compared.
+  const texts = all.find(
+    (one) => one.type === "array" && choices(one.items ?? {}, definitions).some((item) => item.type === "string"),
+  );
+  if (name === "input" && texts) return ["lines", texts];
   if (text) return [SHORT.has(name) || (text.maxLength ?? 1e9) <= 256 ? "line" : "text", text];
   if (array && name !== "word_boxes" && all.some((one) => choices(one.items ?? {}, definitions).some((item) => item.type === "string"))) {
     return ["lines", array];
