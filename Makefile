@@ -10,7 +10,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test test-vllm check format bench bench-peers bench-report install install-dev install-alone \
-  lock audit sbom soak fuzz fuzz-formats system-packages clean
+  lock audit sbom console soak fuzz fuzz-formats system-packages clean
 
 demo: install
 	$(BIN)/stoker demo
@@ -67,6 +67,12 @@ bench-peers: install-dev
 bench-report: install-dev
 	$(PIP) 'matplotlib>=3.11,<4'
 	$(BIN)/python -m bench.report
+
+# The console's pages, from frontend/ into stoker/console/static, which is committed: users need no
+# Node. The types of its calls are made from the server's own OpenAPI document.
+console: install-dev
+	$(BIN)/python -m tools.console_api
+	cd frontend && npm ci --no-audit --no-fund && npm run build
 
 check: install-dev
 	$(BIN)/ruff check .

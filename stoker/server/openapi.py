@@ -1,5 +1,6 @@
 """The OpenAPI document: FastAPI's own, with the bodies that task handlers read for themselves."""
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 from fastapi import FastAPI, Request, Response
@@ -22,13 +23,16 @@ from stoker.errors import (
 from stoker.inference.bodies import FORM, JSON, accepted
 from stoker.inference.convention import EVENTS, Convention
 from stoker.keys.auth import ACCOUNT_HEADER
+from stoker.media.media import MediaKind
 from stoker.openai.registry import CONVENTIONS
 from stoker.server.document import Document
 from stoker.tasks.base import Task
-from stoker.tasks.registry import TASKS
+from stoker.tasks.registry import SERVED, TASKS
 from stoker.videos.endpoints import CREATE
 
 PATH = "/openapi.json"
+PIPELINES_EXTENSION = "x-pipelines"
+MEDIA_EXTENSION = "x-media"
 _REF = "#/components/schemas/{model}"
 
 
@@ -97,6 +101,7 @@ def _describe(document: dict[str, Any], task: Task, path: str) -> None:
     operation = document["paths"][path]["post"]
     schema = _component(document, task.request, "validation")
     operation["requestBody"] = _request_body(task, schema)
+    operation |= _extensions(task.path, task.media)
     operation["responses"]["200"] = {
         "description": "The results together."
         if task.whole
@@ -114,6 +119,7 @@ def _describe_convention(document: dict[str, Any], convention: Convention[Any]) 
     operation = document["paths"][convention.path]["post"]
     schema = _component(document, convention.request, "validation")
     operation["requestBody"] = _request_body(convention, schema)
+    operation |= _extensions(convention.path, convention.media)
     operation["responses"]["200"] = {
         "description": "The whole answer, or, asked for a stream, server-sent events as OpenAI's "
         "clients read them."
@@ -128,6 +134,14 @@ def _describe_convention(document: dict[str, Any], convention: Convention[Any]) 
             for kind, answer in convention.answers.items()
         },
     }
+
+
+def _extensions(path: str, media: Mapping[str, MediaKind]) -> dict[str, Any]:
+    """What the console makes a playground from: which deployments serve this, which fields take
+    files, and of what kind.
+    """
+    pipelines = [name for name, pipeline in SERVED.items() if path in pipeline.paths]
+    return {PIPELINES_EXTENSION: pipelines, MEDIA_EXTENSION: dict(media)}
 
 
 def _request_body(asked: Task | Convention[Any], schema: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,81 @@
+/** Who is signed in. The session's secret is in a cookie that scripts cannot read. */
+
+import { computed, signal } from "@preact/signals";
+import { ROOT } from "./base";
+import { ApiError, unreachable } from "./errors";
+import type { Session } from "./types";
+
+const ADDRESS = `${ROOT}console/session`;
+const CHOSEN = "stoker.account";
+
+/** Undefined: not known yet; null: nobody. */
+export const session = signal<Session | null | undefined>(undefined);
+/** Why nobody is signed in any more. */
+export const endedBecause = signal("");
+/** The account that an operator looks at. */
+export const chosenAccount = signal<string | null>(sessionStorage.getItem(CHOSEN));
+
+export const isOperator = computed(() => session.value?.scope === "operator");
+/** Whether the key may see deployments, artifacts, usage and so on. */
+export const hasAccount = computed(
+  () => session.value?.scope === "account" || (isOperator.value && chosenAccount.value !== null),
+);
+
+export function choose(account: string | null): void {
+  if (account) sessionStorage.setItem(CHOSEN, account);
+  else sessionStorage.removeItem(CHOSEN);
+  chosenAccount.value = account;
+}
+
+/** The headers of a call: what proves that it is the page's own, and whose account is meant. */
+export function headersOf(method: string): Record<string, string> {
+  const found: Record<string, string> = {};
+  const now = session.value;
+  if (now && method !== "GET" && method !== "HEAD") found["x-csrf-token"] = now.csrf;
+  if (isOperator.value && chosenAccount.value) found["x-stoker-account"] = chosenAccount.value;
+  return found;
+}
+
+async function read(response: Response): Promise<Session> {
+  const body: unknown = await response.json().catch(() => null);
+  if (!response.ok) throw ApiError.of(response, body);
+  return body as Session;
+}
+
+/** Look who is signed in; the server may be away, which is thrown. */
+export async function look(): Promise<void> {
+  const response = await fetch(ADDRESS, { cache: "no-store" }).catch(() => {
+    throw unreachable();
+  });
+  if (response.status === 401) {
+    end(session.value ? "Your session has ended. Its key may have been revoked." : "");
+    return;
+  }
+  session.value = await read(response);
+}
+
+export async function signIn(by: { key: string } | { link: string }): Promise<void> {
+  const response = await fetch(ADDRESS, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify(by),
+  }).catch(() => {
+    throw unreachable();
+  });
+  const found = await read(response);
+  endedBecause.value = "";
+  session.value = found;
+}
+
+export async function signOut(): Promise<void> {
+  await fetch(ADDRESS, { method: "DELETE", headers: headersOf("DELETE") }).catch(() => {
+    throw unreachable();
+  });
+  choose(null);
+  end("");
+}
+
+export function end(because: string): void {
+  endedBecause.value = because;
+  session.value = null;
+}

@@ -1,0 +1,175 @@
+/** Who is signed in sees the pages; who is not signs in. */
+
+import { LocationProvider, Route, Router } from "preact-iso";
+import type { ComponentType } from "preact";
+import { useEffect, useErrorBoundary } from "preact/hooks";
+import { CONSOLE } from "./api/base";
+import { chosenAccount, hasAccount, isOperator, look, session, signIn, endedBecause } from "./api/session";
+import { shown } from "./api/errors";
+import { Overview } from "./pages/overview";
+import { SignIn } from "./pages/sign-in";
+import { clear } from "./state/store";
+import { connection, follow } from "./state/events";
+import { deferred } from "./ui/deferred";
+import { Shell } from "./shell";
+import { Button, Empty, PageHead, Skeleton } from "./ui/parts";
+
+const DeploymentPage = deferred(() => import("./pages/deployment"));
+const Try = deferred(() => import("./pages/try"));
+const Artifacts = deferred(() => import("./pages/artifacts"));
+const ArtifactPage = deferred(() => import("./pages/artifact"));
+const Keys = deferred(() => import("./pages/keys"));
+const Usage = deferred(() => import("./pages/usage"));
+const Videos = deferred(() => import("./pages/videos"));
+const Files = deferred(() => import("./pages/files"));
+const Agents = deferred(() => import("./pages/agents"));
+const AgentPage = deferred(() => import("./pages/agent"));
+const RunPage = deferred(() => import("./pages/run"));
+const Machine = deferred(() => import("./pages/machine"));
+const Accounts = deferred(() => import("./pages/accounts"));
+
+const LINK = /^#link=([A-Za-z0-9._~-]{1,512})$/;
+
+/** A link that signs in, once: it is not left in the address. */
+async function begin(): Promise<void> {
+  const link = LINK.exec(location.hash)?.[1];
+  if (link) {
+    history.replaceState(null, "", location.pathname + location.search);
+    try {
+      await signIn({ link });
+      return;
+    } catch (thrown) {
+      await look().catch(() => undefined);
+      if (!session.value) {
+        endedBecause.value = `The link does not sign in: ${shown(thrown).message} Ask for a new one, or use a key.`;
+        session.value = null;
+      }
+      return;
+    }
+  }
+  try {
+    await look();
+  } catch {
+    connection.value = "lost";
+    window.setTimeout(() => void begin(), 2000);
+  }
+}
+
+function Missing() {
+  return (
+    <>
+      <PageHead title="Nothing here" />
+      <Empty title="There is no page at this address.">
+        <a class="button" href={`${CONSOLE}/`}>
+          To the overview
+        </a>
+      </Empty>
+    </>
+  );
+}
+
+function NoAccount() {
+  return (
+    <>
+      <PageHead title="Choose an account" />
+      <Empty title={isOperator.value ? "This page is an account's: choose one above." : "This key may call models, and no more."}>
+        <a class="button" href={isOperator.value ? `${CONSOLE}/accounts` : `${CONSOLE}/try`}>
+          {isOperator.value ? "To the accounts" : "To the playground"}
+        </a>
+      </Empty>
+    </>
+  );
+}
+
+/** A page of an account: others see what to do. */
+function owned<P extends object>(Page: ComponentType<P>): ComponentType<P> {
+  return function Owned(props: P) {
+    return hasAccount.value ? <Page {...props} /> : <NoAccount />;
+  };
+}
+
+const OwnedDeployment = owned(DeploymentPage);
+const OwnedArtifacts = owned(Artifacts);
+const OwnedArtifact = owned(ArtifactPage);
+const OwnedUsage = owned(Usage);
+const OwnedVideos = owned(Videos);
+const OwnedFiles = owned(Files);
+const OwnedAgents = owned(Agents);
+const OwnedAgent = owned(AgentPage);
+const OwnedRun = owned(RunPage);
+
+function Home() {
+  if (session.value?.scope === "deployment") return <Try />;
+  return hasAccount.value ? <Overview /> : <Machine />;
+}
+
+function Pages() {
+  const [error] = useErrorBoundary();
+  if (error) {
+    return (
+      <>
+        <PageHead title="This page cannot be shown" />
+        <Empty title="A part of it could not be loaded; the server may have been updated meanwhile.">
+          <p class="note">{String(error)}</p>
+          <Button kind="primary" onClick={() => location.reload()}>
+            Load the console anew
+          </Button>
+        </Empty>
+      </>
+    );
+  }
+  return (
+    <Router>
+      <Route path={CONSOLE} component={Home} />
+      <Route path={`${CONSOLE}/deployments/:id/:tab?`} component={OwnedDeployment} />
+      <Route path={`${CONSOLE}/try`} component={Try} />
+      <Route path={`${CONSOLE}/artifacts`} component={OwnedArtifacts} />
+      <Route path={`${CONSOLE}/artifacts/:id`} component={OwnedArtifact} />
+      <Route path={`${CONSOLE}/keys`} component={Keys} />
+      <Route path={`${CONSOLE}/usage`} component={OwnedUsage} />
+      <Route path={`${CONSOLE}/videos`} component={OwnedVideos} />
+      <Route path={`${CONSOLE}/files`} component={OwnedFiles} />
+      <Route path={`${CONSOLE}/agents`} component={OwnedAgents} />
+      <Route path={`${CONSOLE}/agents/:id`} component={OwnedAgent} />
+      <Route path={`${CONSOLE}/agents/:id/runs/:run`} component={OwnedRun} />
+      <Route path={`${CONSOLE}/machine`} component={Machine} />
+      <Route path={`${CONSOLE}/accounts`} component={Accounts} />
+      <Route default component={Missing} />
+    </Router>
+  );
+}
+
+function SignedIn() {
+  const account = chosenAccount.value;
+  const isOwned = hasAccount.value;
+  useEffect(() => {
+    clear();
+    return isOwned ? follow() : undefined;
+  }, [account, isOwned]);
+  return (
+    <LocationProvider scope={CONSOLE}>
+      <Shell>
+        <Pages key={account ?? ""} />
+      </Shell>
+    </LocationProvider>
+  );
+}
+
+export function App() {
+  useEffect(() => void begin(), []);
+  const now = session.value;
+  if (now === undefined) {
+    return (
+      <main class="sign-in">
+        {connection.value === "lost" ? (
+          <p class="note" role="status">
+            The server does not answer; trying again…
+          </p>
+        ) : (
+          <Skeleton rows={2} />
+        )}
+      </main>
+    );
+  }
+  return now === null ? <SignIn /> : <SignedIn />;
+}

@@ -1,0 +1,226 @@
+/** For operators: accounts, grants, prices. */
+
+import { useState } from "preact/hooks";
+import { api, must } from "../api/client";
+import { chosenAccount, choose, isOperator } from "../api/session";
+import type { Account, Price } from "../api/types";
+import { ago, credits, moment, plain } from "../lib/format";
+import { useActing } from "../ui/hooks";
+import { usePaged } from "../ui/paged";
+import { Button, Card, Dialog, Empty, ErrorNote, Field, Name, PageHead } from "../ui/parts";
+
+const MICRO = 1_000_000;
+
+export default function Accounts() {
+  const accounts = usePaged<Account>("/v1/accounts");
+  const [isMaking, setMaking] = useState(false);
+  const [granted, setGranted] = useState<Account | null>(null);
+  if (!isOperator.value) {
+    return (
+      <>
+        <PageHead title="Accounts" />
+        <Empty title="This page is for operators." />
+      </>
+    );
+  }
+  return (
+    <>
+      <PageHead title="Accounts">
+        <Button kind="primary" onClick={() => setMaking(true)}>
+          New account
+        </Button>
+      </PageHead>
+      <Card>
+        {accounts.frame(
+          <div class="table-wrap" tabIndex={0} role="region" aria-label="Accounts">
+            <table>
+              <thead>
+                <tr>
+                  <th scope="col">Name</th>
+                  <th scope="col">Id</th>
+                  <th scope="col">Limits of its own</th>
+                  <th scope="col">Since</th>
+                  <th scope="col">
+                    <span class="visually-hidden">Do</span>
+                  </th>
+                </tr>
+              </thead>
+              <tbody>
+                {accounts.rows?.map((one) => (
+                  <tr key={one.id}>
+                    <td>
+                      <Name text={one.name} />
+                    </td>
+                    <td>
+                      <code>{one.id}</code>
+                    </td>
+                    <td>
+                      {Object.entries(one.quotas)
+                        .map(([name, value]) => `${name.replaceAll("_", " ")} ${value}`)
+                        .join(", ") || "none"}
+                    </td>
+                    <td>{ago(one.created_at)}</td>
+                    <td>
+                      <span class="actions">
+                        <Button class="small" disabled={chosenAccount.value === one.id} onClick={() => choose(one.id)}>
+                          Look at it
+                        </Button>
+                        <Button class="small" onClick={() => setGranted(one)}>
+                          Grant
+                        </Button>
+                      </span>
+                    </td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          </div>,
+          <Empty title="There are no accounts yet." />,
+        )}
+      </Card>
+      <Prices />
+      {isMaking && <NewAccount onClose={() => setMaking(false)} onDone={accounts.reload} />}
+      {granted && <Grant account={granted} onClose={() => setGranted(null)} />}
+    </>
+  );
+}
+
+function NewAccount({ onClose, onDone }: { onClose: () => void; onDone: () => void }) {
+  const [name, setName] = useState("");
+  const acting = useActing();
+  async function submit(event: Event): Promise<void> {
+    event.preventDefault();
+    const isDone = await acting.run(async () => {
+      await must(api.POST("/v1/accounts", { body: { name: name.trim() } }));
+    });
+    if (!isDone) return;
+    onDone();
+    onClose();
+  }
+  return (
+    <Dialog title="New account" onClose={onClose}>
+      <form class="stack" onSubmit={(event) => void submit(event)}>
+        <Field label="Name">
+          {(id) => (
+            <input id={id} type="text" required maxLength={128} value={name} onInput={(event) => setName(event.currentTarget.value)} />
+          )}
+        </Field>
+        <ErrorNote error={acting.error} />
+        <div class="actions end">
+          <Button kind="primary" type="submit" isBusy={acting.isBusy} disabled={!name.trim()}>
+            Make it
+          </Button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}
+
+function Grant({ account, onClose }: { account: Account; onClose: () => void }) {
+  const [amount, setAmount] = useState("");
+  const [note, setNote] = useState("");
+  const acting = useActing();
+  async function submit(event: Event): Promise<void> {
+    event.preventDefault();
+    const isDone = await acting.run(async () => {
+      const microcredits = Math.round(Number(amount) * MICRO);
+      const body = {
+        amount_microcredits: microcredits,
+        correction: microcredits < 0,
+        ...(note.trim() ? { note: note.trim() } : {}),
+      };
+      await must(api.POST("/v1/accounts/{account_id}/credits", { params: { path: { account_id: account.id } }, body }));
+    });
+    if (isDone) onClose();
+  }
+  return (
+    <Dialog title={`Credits for ${plain(account.name, 60)}`} onClose={onClose}>
+      <form class="stack" onSubmit={(event) => void submit(event)}>
+        <Field label="Credits" hint="Below zero takes back what was granted.">
+          {(id, hint) => (
+            <input
+              id={id}
+              type="number"
+              step="any"
+              min={-1_000_000_000}
+              max={1_000_000_000}
+              required
+              aria-describedby={hint}
+              value={amount}
+              onInput={(event) => setAmount(event.currentTarget.value)}
+            />
+          )}
+        </Field>
+        <Field label="Note">
+          {(id) => (
+            <input id={id} type="text" maxLength={500} value={note} onInput={(event) => setNote(event.currentTarget.value)} />
+          )}
+        </Field>
+        <ErrorNote error={acting.error} />
+        <div class="actions end">
+          <Button kind="primary" type="submit" isBusy={acting.isBusy} disabled={!Number(amount)}>
+            Grant
+          </Button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}
+
+function Prices() {
+  const prices = usePaged<Price>("/v1/prices");
+  const [memory, setMemory] = useState("");
+  const [storage, setStorage] = useState("");
+  const acting = useActing();
+  async function submit(event: Event): Promise<void> {
+    event.preventDefault();
+    await acting.run(async () => {
+      const body = {
+        memory_microcredits_per_gib_hour: Math.round(Number(memory) * MICRO),
+        storage_microcredits_per_gib_month: Math.round(Number(storage) * MICRO),
+      };
+      await must(api.POST("/v1/prices", { body }));
+      setMemory("");
+      setStorage("");
+      prices.reload();
+    });
+  }
+  const field = (label: string, value: string, set: (value: string) => void) => (
+    <Field label={label}>
+      {(id) => (
+        <input id={id} type="number" min={0} max={1000} step="any" required value={value} onInput={(event) => set(event.currentTarget.value)} />
+      )}
+    </Field>
+  );
+  return (
+    <Card title="Prices">
+      {prices.frame(
+        <ul class="events">
+          {prices.rows?.map((one) => (
+            <li key={one.id}>
+              <span class="grow">
+                {credits(one.memory_microcredits_per_gib_hour)} a GiB-hour of memory,{" "}
+                {credits(one.storage_microcredits_per_gib_month)} a GiB-month of storage
+              </span>
+              <span class="note">from {moment(one.effective_from)}</span>
+            </li>
+          ))}
+        </ul>,
+        <Empty title="There are no prices." />,
+      )}
+      <form class="stack" onSubmit={(event) => void submit(event)}>
+        <div class="fields">
+          {field("Credits a GiB-hour of memory", memory, setMemory)}
+          {field("Credits a GiB-month of storage", storage, setStorage)}
+        </div>
+        <p class="note">In force from the next full hour.</p>
+        <ErrorNote error={acting.error} />
+        <div class="actions">
+          <Button type="submit" isBusy={acting.isBusy} disabled={!memory || !storage}>
+            Set the prices
+          </Button>
+        </div>
+      </form>
+    </Card>
+  );
+}

@@ -1,0 +1,112 @@
+import { useLocation } from "preact-iso";
+import { useState } from "preact/hooks";
+import { page } from "../api/base";
+import { api, must } from "../api/client";
+import type { Agent } from "../api/types";
+import { ago, plain } from "../lib/format";
+import { listed } from "../state/store";
+import { useActing } from "../ui/hooks";
+import { usePaged } from "../ui/paged";
+import { Button, Card, Dialog, Empty, ErrorNote, Field, Name, PageHead } from "../ui/parts";
+
+const SPEAKING = new Set(["text-generation", "image-text-to-text"]);
+
+export default function Agents() {
+  const agents = usePaged<Agent>("/v1/agent");
+  const [isMaking, setMaking] = useState(false);
+  return (
+    <>
+      <PageHead title="Agents" note="Models that work in steps, with tools.">
+        <Button kind="primary" onClick={() => setMaking(true)}>
+          New agent
+        </Button>
+      </PageHead>
+      <Card>
+        {agents.frame(
+          <div class="table-wrap" tabIndex={0} role="region" aria-label="Agents">
+            <table>
+              <thead>
+                <tr>
+                  <th scope="col">Name</th>
+                  <th scope="col">Model</th>
+                  <th scope="col" class="number">
+                    Tools
+                  </th>
+                  <th scope="col">Changed</th>
+                </tr>
+              </thead>
+              <tbody>
+                {agents.rows?.map((one) => (
+                  <tr key={one.id}>
+                    <td>
+                      <a href={page(`agents/${one.id}`)}>
+                        <Name text={one.name} />
+                      </a>
+                    </td>
+                    <td>{plain(one.model, 80)}</td>
+                    <td class="number">{one.tools.length}</td>
+                    <td>{ago(one.updated_at)}</td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          </div>,
+          <Empty title="There are no agents yet.">
+            <p>An agent is a deployed language model with instructions and tools.</p>
+            <Button kind="primary" onClick={() => setMaking(true)}>
+              New agent
+            </Button>
+          </Empty>,
+        )}
+      </Card>
+      {isMaking && <NewAgent onClose={() => setMaking(false)} />}
+    </>
+  );
+}
+
+function NewAgent({ onClose }: { onClose: () => void }) {
+  const { route } = useLocation();
+  const models = listed.value.filter((one) => SPEAKING.has(one.pipeline));
+  const [name, setName] = useState("");
+  const [model, setModel] = useState(models[0]?.model ?? "");
+  const [instructions, setInstructions] = useState("");
+  const acting = useActing();
+  async function submit(event: Event): Promise<void> {
+    event.preventDefault();
+    await acting.run(async () => {
+      const body = { name: name.trim(), model, ...(instructions ? { instructions } : {}) };
+      const made = await must(api.POST("/v1/agent", { body }));
+      route(page(`agents/${made.id}`));
+    });
+  }
+  return (
+    <Dialog title="New agent" onClose={onClose}>
+      <form class="stack" onSubmit={(event) => void submit(event)}>
+        <Field label="Name">
+          {(id) => (
+            <input id={id} type="text" required maxLength={128} value={name} onInput={(event) => setName(event.currentTarget.value)} />
+          )}
+        </Field>
+        <Field label="Model">
+          {(id) => (
+            <select id={id} required value={model} onChange={(event) => setModel(event.currentTarget.value)}>
+              {models.map((one) => (
+                <option key={one.id}>{one.model}</option>
+              ))}
+            </select>
+          )}
+        </Field>
+        <Field label="Instructions">
+          {(id) => <textarea id={id} rows={4} value={instructions} onInput={(event) => setInstructions(event.currentTarget.value)} />}
+        </Field>
+        <p class="note">Tools are added by the API or by the command line.</p>
+        <ErrorNote error={acting.error} />
+        <div class="actions end">
+          <Button kind="primary" type="submit" isBusy={acting.isBusy} disabled={!name.trim() || !model}>
+            Make it
+          </Button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}

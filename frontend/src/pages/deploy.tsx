@@ -1,0 +1,107 @@
+/** Make an artifact callable. */
+
+import { useLocation } from "preact-iso";
+import { useState } from "preact/hooks";
+import { page } from "../api/base";
+import { api, must } from "../api/client";
+import type { Artifact, DeploymentCreate } from "../api/types";
+import { listed, upsert } from "../state/store";
+import { useActing } from "../ui/hooks";
+import { Button, Card, ErrorNote, Field } from "../ui/parts";
+
+/** A model id from a name of any kind. */
+export function modelId(name: string): string {
+  const found = name
+    .normalize("NFKD")
+    .replace(/[^A-Za-z0-9._:/-]+/g, "-")
+    .replace(/^[^A-Za-z0-9]+|[^A-Za-z0-9._:-]+$/g, "")
+    .replace(/\/[^A-Za-z0-9]+/g, "/")
+    .toLowerCase();
+  return found.slice(0, 128) || "model";
+}
+
+export function Deploy({ artifact }: { artifact: Artifact }) {
+  const { route } = useLocation();
+  const [model, setModel] = useState(() => modelId(artifact.display_name));
+  const [readiness, setReadiness] = useState("cold");
+  const [base, setBase] = useState("");
+  const acting = useActing();
+  const mine = listed.value.filter((one) => one.artifact_id === artifact.id);
+  const isAdapter = artifact.pipeline === "adapter";
+  const bases = listed.value.filter((one) => one.adapter_of === null);
+
+  async function submit(event: Event): Promise<void> {
+    event.preventDefault();
+    await acting.run(async () => {
+      const body: DeploymentCreate = { model: model.trim(), artifact_id: artifact.id };
+      if (isAdapter) body.adapter_of = base;
+      else body.readiness = readiness as NonNullable<DeploymentCreate["readiness"]>;
+      const made = await must(api.POST("/v1/deployments", { body }));
+      upsert(made);
+      route(page(`deployments/${made.id}/try`));
+    });
+  }
+
+  return (
+    <Card title="Deploy it">
+      {mine.length > 0 && (
+        <p>
+          It is deployed as{" "}
+          {mine.map((one, index) => (
+            <span key={one.id}>
+              {index > 0 && ", "}
+              <a href={page(`deployments/${one.id}`)}>{one.model}</a>
+            </span>
+          ))}
+          .
+        </p>
+      )}
+      <form class="stack" onSubmit={(event) => void submit(event)}>
+        <div class="fields">
+          <Field label="Model id" hint="What callers name: letters, digits, and . _ : - /">
+            {(id, hint) => (
+              <input
+                id={id}
+                type="text"
+                required
+                maxLength={128}
+                spellcheck={false}
+                aria-describedby={hint}
+                value={model}
+                onInput={(event) => setModel(event.currentTarget.value)}
+              />
+            )}
+          </Field>
+          {isAdapter ? (
+            <Field label="Its base" hint="The deployment whose replicas it shares.">
+              {(id, hint) => (
+                <select id={id} required aria-describedby={hint} value={base} onChange={(event) => setBase(event.currentTarget.value)}>
+                  <option value="">Choose one</option>
+                  {bases.map((one) => (
+                    <option key={one.id}>{one.model}</option>
+                  ))}
+                </select>
+              )}
+            </Field>
+          ) : (
+            <Field label="Readiness" hint="cold: starts on request. warm: stays loaded while there is memory. hot: always.">
+              {(id, hint) => (
+                <select id={id} aria-describedby={hint} value={readiness} onChange={(event) => setReadiness(event.currentTarget.value)}>
+                  <option>cold</option>
+                  <option>warm</option>
+                  <option>hot</option>
+                </select>
+              )}
+            </Field>
+          )}
+        </div>
+        <ErrorNote error={acting.error} />
+        <div class="actions">
+          <Button kind="primary" type="submit" isBusy={acting.isBusy} disabled={!model.trim()}>
+            Deploy
+          </Button>
+        </div>
+      </form>
+    </Card>
+  );
+}

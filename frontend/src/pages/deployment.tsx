@@ -1,0 +1,182 @@
+/** One deployment: what it does, and all that can be done with it. */
+
+import { useLocation, useRoute } from "preact-iso";
+import { useState } from "preact/hooks";
+import { page } from "../api/base";
+import { api, must } from "../api/client";
+import type { Deployment } from "../api/types";
+import { ago, bytes, plain } from "../lib/format";
+import { deployments, upsert } from "../state/store";
+import { deferred } from "../ui/deferred";
+import { useActing, useLoaded } from "../ui/hooks";
+import { Bar, Button, Card, Confirm, ErrorNote, PageHead, Skeleton } from "../ui/parts";
+import { Status } from "../ui/status";
+
+const Charts = deferred(() => import("./deployment/charts"));
+const Playground = deferred(() => import("../playground/playground"));
+const Activity = deferred(() => import("./deployment/activity"));
+const Settings = deferred(() => import("./deployment/settings"));
+const Versions = deferred(() => import("./deployment/versions"));
+const Checks = deferred(() => import("./deployment/checks"));
+const Trials = deferred(() => import("./deployment/trials"));
+const Calls = deferred(() => import("./deployment/calls"));
+
+const TABS: [string, string][] = [
+  ["charts", "Charts"],
+  ["try", "Playground"],
+  ["calls", "Call it"],
+  ["events", "Events and logs"],
+  ["settings", "Settings"],
+  ["versions", "Versions"],
+  ["checks", "Checks"],
+  ["trials", "Trials"],
+];
+
+export default function DeploymentPage() {
+  const { params } = useRoute();
+  const id = params.id ?? "";
+  const tab = TABS.some(([one]) => one === params.tab) ? (params.tab as string) : "charts";
+  const live = deployments.value.get(id);
+  const loaded = useLoaded(async () => {
+    const found = await must(
+      api.GET("/v1/deployments/{deployment_id}", { params: { path: { deployment_id: id } } }),
+    );
+    upsert(found);
+    return found;
+  }, [id]);
+  const deployment = live ?? loaded.value;
+  if (!deployment) {
+    return (
+      <>
+        <PageHead title="Deployment" />
+        {loaded.error ? <ErrorNote error={loaded.error} /> : <Skeleton rows={6} />}
+      </>
+    );
+  }
+  return (
+    <>
+      <Head deployment={deployment} />
+      <nav class="tabs" aria-label="Of this deployment">
+        {TABS.map(([name, title]) => (
+          <a key={name} href={page(`deployments/${id}/${name}`)} aria-current={tab === name ? "page" : undefined}>
+            {title}
+          </a>
+        ))}
+      </nav>
+      <Tab tab={tab} deployment={deployment} />
+    </>
+  );
+}
+
+function Tab({ tab, deployment }: { tab: string; deployment: Deployment }) {
+  const id = deployment.id;
+  switch (tab) {
+    case "try":
+      return <Playground key={id} model={deployment.model} pipeline={deployment.pipeline} />;
+    case "calls":
+      return <Calls deployment={deployment} />;
+    case "events":
+      return <Activity deployment={deployment} />;
+    case "settings":
+      return <Settings key={id} deployment={deployment} />;
+    case "versions":
+      return <Versions deployment={deployment} />;
+    case "checks":
+      return <Checks key={id} deployment={deployment} />;
+    case "trials":
+      return <Trials deployment={deployment} />;
+    default:
+      return <Charts deployment={deployment} />;
+  }
+}
+
+function Head({ deployment }: { deployment: Deployment }) {
+  const { route } = useLocation();
+  const [isDeleting, setDeleting] = useState(false);
+  const acting = useActing();
+  const path = { path: { deployment_id: deployment.id } };
+  const isStopped = deployment.desired === "stopped";
+  const loading = deployment.workers.filter((one) => one.status === "starting");
+
+  const start = () =>
+    acting.run(async () => upsert(await must(api.POST("/v1/deployments/{deployment_id}/start", { params: path }))));
+  const stop = () =>
+    acting.run(async () => upsert(await must(api.POST("/v1/deployments/{deployment_id}/stop", { params: path }))));
+  const erase = () =>
+    acting.run(async () => {
+      await must(api.DELETE("/v1/deployments/{deployment_id}", { params: path }));
+      route(page());
+    });
+
+  return (
+    <>
+      <PageHead
+        title={deployment.model}
+        note={
+          <>
+            {deployment.pipeline} · since {ago(deployment.created_at)}
+          </>
+        }
+      >
+        <Button isBusy={acting.isBusy} onClick={() => void (isStopped ? start() : stop())}>
+          {isStopped ? "Start" : "Stop"}
+        </Button>
+        <Button kind="quiet" onClick={() => setDeleting(true)}>
+          Delete
+        </Button>
+      </PageHead>
+      <Card>
+        <div class="row">
+          <Status value={deployment.status} />
+          <span class={deployment.status === "failed" ? "bad-text grow" : "grow"}>{plain(deployment.message, 1000)}</span>
+        </div>
+        {loading.map((one) => (
+          <Bar key={one.id} value={one.progress} label="Loading" />
+        ))}
+        <Facts deployment={deployment} />
+        {!isDeleting && <ErrorNote error={acting.error} />}
+      </Card>
+      {isDeleting && (
+        <Confirm
+          title={`Delete ${plain(deployment.model, 64)}?`}
+          action="Delete it"
+          isBusy={acting.isBusy}
+          error={acting.error}
+          onYes={() => void erase()}
+          onClose={() => setDeleting(false)}
+        >
+          <p>
+            Calls to it fail from then on. Its versions, checks, trials and events are erased; its artifact and what it
+            has used stay.
+          </p>
+        </Confirm>
+      )}
+    </>
+  );
+}
+
+function Facts({ deployment }: { deployment: Deployment }) {
+  const engines = [...new Set(deployment.workers.map((one) => one.engine).filter(Boolean))];
+  const held = deployment.workers.reduce((sum, one) => sum + (one.memory_bytes ?? 0), 0);
+  const facts: [string, string][] = [
+    ["Readiness", deployment.readiness],
+    ["Runs on", engines.join(", ") || `${deployment.engine} once loaded`],
+    ["Computed in", deployment.dtype],
+    ["Replicas", `${deployment.workers.length} (${deployment.replicas.min} to ${deployment.replicas.max})`],
+    ["Holds", bytes(held)],
+    [
+      "Needs, each",
+      `${bytes(deployment.memory.bytes)}${deployment.memory.is_measured ? "" : ", estimated"}`,
+    ],
+  ];
+  return (
+    <dl class="facts">
+      {facts.map(([name, value]) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd>{plain(value)}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}

@@ -1,0 +1,69 @@
+/** Speed to the right, difference upwards: what is below and to the right is better. */
+
+import type { TrialRow } from "../../api/types";
+import { rate } from "../../lib/format";
+
+const WIDTH = 640;
+const HEIGHT = 230;
+const LEFT = 70;
+const BOTTOM = 42;
+const TOP = 14;
+const RIGHT = 20;
+/** What counts as no difference: the rounding of single precision. */
+const LEAST = 1e-7;
+const SHADES = 8;
+
+export function Scatter({ rows, nameOf }: { rows: TrialRow[]; nameOf: (row: TrialRow) => string }) {
+  const most = Math.max(...rows.map((row) => row.items_per_s ?? 0), 1) * 1.08;
+  const largest = Math.max(...rows.map((row) => row.difference ?? 0), 1e-3);
+  const decades = Math.log10(largest / LEAST);
+  const x = (row: TrialRow) => LEFT + ((WIDTH - LEFT - RIGHT) * (row.items_per_s ?? 0)) / most;
+  const y = (difference: number) =>
+    HEIGHT - BOTTOM - ((HEIGHT - BOTTOM - TOP) * Math.max(0, Math.log10(Math.max(difference, LEAST) / LEAST))) / decades;
+  const marks = [LEAST, 1e-5, 1e-3, 1e-1].filter((one) => one <= largest * 1.01);
+  return (
+    <figure class="stack">
+      <svg
+        class="scatter"
+        viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
+        role="img"
+        aria-label={`Speed against difference: ${rows
+          .map((row) => `${nameOf(row)} ${rate(row.items_per_s)}, differs by ${row.difference?.toPrecision(2) ?? "unknown"}`)
+          .join("; ")}`}
+      >
+        {marks.map((mark) => (
+          <g key={mark}>
+            <line class="grid-line" x1={LEFT} x2={WIDTH - RIGHT} y1={y(mark)} y2={y(mark)} />
+            <text x={LEFT - 8} y={y(mark) + 4} text-anchor="end">
+              {mark === LEAST ? "none" : mark.toExponential(0)}
+            </text>
+          </g>
+        ))}
+        {[0, 0.5, 1].map((share) => (
+          <text key={share} x={LEFT + (WIDTH - LEFT - RIGHT) * share} y={HEIGHT - BOTTOM + 18} text-anchor="middle">
+            {rate(most * share)}
+          </text>
+        ))}
+        <text x={(WIDTH + LEFT) / 2} y={HEIGHT - 6} text-anchor="middle">
+          inputs a second →
+        </text>
+        {rows.map((row, index) => (
+          <circle
+            key={nameOf(row)}
+            class={`dot shade-${index % SHADES}`}
+            cx={x(row)}
+            cy={y(row.difference ?? largest)}
+            r={7}
+          />
+        ))}
+      </svg>
+      <figcaption class="legend">
+        {rows.map((row, index) => (
+          <span key={nameOf(row)}>
+            <span class={`swatch shade-${index % SHADES}`} aria-hidden="true" /> {nameOf(row)}
+          </span>
+        ))}
+      </figcaption>
+    </figure>
+  );
+}

@@ -1,0 +1,153 @@
+/** How calls are shared out among versions, and which get copies. */
+
+import { useState } from "preact/hooks";
+import { api, must } from "../../api/client";
+import type { Comparison, Deployment, Version } from "../../api/types";
+import { count, ms, percent } from "../../lib/format";
+import { upsert } from "../../state/store";
+import { useActing, useEvery, useLoaded } from "../../ui/hooks";
+import { Button, Card, ErrorNote, Field } from "../../ui/parts";
+
+const STICKY: [string, string][] = [
+  ["none", "Chance decides for each call"],
+  ["key", "The same for an API key"],
+  ["user", "The same for a request's user"],
+];
+
+export function Traffic({ deployment, versions }: { deployment: Deployment; versions: Version[] }) {
+  const others = versions.filter((one) => one.id !== deployment.version_id && one.status !== "failed");
+  const sharing = deployment.traffic?.weights ?? {};
+  const mirrors = deployment.traffic?.mirror ?? {};
+  const first = others.find((one) => sharing[one.id] || mirrors[one.id]) ?? others[0];
+  const [other, setOther] = useState(first?.id ?? "");
+  const chosen = others.find((one) => one.id === other) ?? first;
+  const [weight, setWeight] = useState<number>();
+  const [mirror, setMirror] = useState<number>();
+  const [sticky, setSticky] = useState(deployment.traffic?.sticky ?? "none");
+  const acting = useActing();
+  if (!chosen) return null;
+  const live = versions.find((one) => one.id === deployment.version_id);
+  const share = weight ?? sharing[chosen.id] ?? 0;
+  const copies = mirror ?? mirrors[chosen.id] ?? 0;
+
+  async function submit(event: Event): Promise<void> {
+    event.preventDefault();
+    if (!chosen) return;
+    await acting.run(async () => {
+      const weights: Record<string, number> = { [deployment.version_id]: 100 - share };
+      if (share > 0) weights[chosen.id] = share;
+      const body = { weights, sticky, mirror: copies > 0 ? { [chosen.id]: copies } : {} };
+      const params = { path: { deployment_id: deployment.id } };
+      const found = await must(api.PUT("/v1/deployments/{deployment_id}/traffic", { params, body }));
+      upsert(found);
+      setWeight(undefined);
+      setMirror(undefined);
+    });
+  }
+
+  return (
+    <Card title="Traffic">
+      <form class="stack" onSubmit={(event) => void submit(event)}>
+        {others.length > 1 && (
+          <Field label="Beside the live version">
+            {(id) => (
+              <select id={id} value={chosen.id} onChange={(event) => setOther(event.currentTarget.value)}>
+                {others.map((one) => (
+                  <option key={one.id} value={one.id}>
+                    Version {one.number} ({one.status})
+                  </option>
+                ))}
+              </select>
+            )}
+          </Field>
+        )}
+        <Field
+          label={`Version ${live?.number ?? ""}: ${100 - share} %, version ${chosen.number}: ${share} %`}
+          hint="Of the calls."
+        >
+          {(id, hint) => (
+            <input
+              id={id}
+              type="range"
+              min={0}
+              max={100}
+              aria-describedby={hint}
+              value={share}
+              onInput={(event) => setWeight(Number(event.currentTarget.value))}
+            />
+          )}
+        </Field>
+        <Field
+          label={`Copies for version ${chosen.number}: ${copies} % of the calls`}
+          hint="Nobody waits for the answers to copies; they are compared, and billed as calls."
+        >
+          {(id, hint) => (
+            <input
+              id={id}
+              type="range"
+              min={0}
+              max={100}
+              aria-describedby={hint}
+              value={copies}
+              onInput={(event) => setMirror(Number(event.currentTarget.value))}
+            />
+          )}
+        </Field>
+        <Field label="Whose calls go to the same version">
+          {(id) => (
+            <select id={id} value={sticky} onChange={(event) => setSticky(event.currentTarget.value)}>
+              {STICKY.map(([value, name]) => (
+                <option key={value} value={value}>
+                  {name}
+                </option>
+              ))}
+              {sticky.startsWith("header:") && <option value={sticky}>The same for {sticky}</option>}
+            </select>
+          )}
+        </Field>
+        <ErrorNote error={acting.error} />
+        <div class="actions">
+          <Button kind="primary" type="submit" isBusy={acting.isBusy}>
+            Share it so
+          </Button>
+        </div>
+      </form>
+      {(mirrors[chosen.id] ?? 0) > 0 && <Compared deployment={deployment} version={chosen} />}
+    </Card>
+  );
+}
+
+function Compared({ deployment, version }: { deployment: Deployment; version: Version }) {
+  const loaded = useLoaded((): Promise<Comparison> => {
+    const params = { path: { deployment_id: deployment.id, version_id: version.id } };
+    return must(api.GET("/v1/deployments/{deployment_id}/versions/{version_id}/comparison", { params }));
+  }, [version.id]);
+  useEvery(3_000, loaded.reload);
+  const found = loaded.value;
+  if (!found) return <ErrorNote error={loaded.error} />;
+  const facts: [string, string][] = [
+    ["Compared", count(found.compared)],
+    ["Differ", count(found.differing)],
+    ["Failed", count(found.failed)],
+    ["Dropped", count(found.dropped)],
+    ["Equal top labels", percent(found.equal_top_labels, 1)],
+    ["Equal texts", percent(found.equal_texts, 1)],
+    ["Cosine, mean and least", `${found.mean_cosine?.toFixed(4) ?? "–"} / ${found.least_cosine?.toFixed(4) ?? "–"}`],
+    ["Largest difference", found.difference?.toPrecision(3) ?? "–"],
+    ["Live, mean", ms(found.live.mean_ms)],
+    ["Copy, mean", ms(found.mirror.mean_ms)],
+  ];
+  return (
+    <section class="stack" aria-label={`Version ${version.number} compared`}>
+      <h3>How version {version.number} answers, beside the live one</h3>
+      <dl class="facts">
+        {facts.map(([name, value]) => (
+          <div key={name}>
+            <dt>{name}</dt>
+            <dd>{value}</dd>
+          </div>
+        ))}
+      </dl>
+    </section>
+  );
+}

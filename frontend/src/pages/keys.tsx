@@ -1,0 +1,171 @@
+/** Keys: made, shown once, rotated, revoked. */
+
+import { useState } from "preact/hooks";
+import { api, must } from "../api/client";
+import { hasAccount, isOperator, session } from "../api/session";
+import type { Key, KeyWithSecret } from "../api/types";
+import { ago, count, moment, plain } from "../lib/format";
+import { deployments } from "../state/store";
+import { useActing } from "../ui/hooks";
+import { usePaged } from "../ui/paged";
+import { Button, Card, Confirm, CopyButton, Dialog, Empty, ErrorNote, PageHead } from "../ui/parts";
+import { NewKey } from "./new-key";
+
+export default function Keys() {
+  const keys = usePaged<Key>("/v1/api-keys");
+  const [isMaking, setMaking] = useState(false);
+  const [made, setMade] = useState<KeyWithSecret | null>(null);
+  const [rotated, setRotated] = useState<Key | null>(null);
+  const [revoked, setRevoked] = useState<Key | null>(null);
+  const acting = useActing();
+
+  if (session.value?.scope === "deployment") {
+    return (
+      <>
+        <PageHead title="Keys" />
+        <Empty title="This key may call models, and no more." />
+      </>
+    );
+  }
+  const rotate = (key: Key) =>
+    acting.run(async () => {
+      const params = { path: { key_id: key.id } };
+      setMade(await must(api.POST("/v1/api-keys/{key_id}/rotate", { params, body: {} })));
+      setRotated(null);
+      keys.reload();
+    });
+  const revoke = (key: Key) =>
+    acting.run(async () => {
+      await must(api.DELETE("/v1/api-keys/{key_id}", { params: { path: { key_id: key.id } } }));
+      setRevoked(null);
+      keys.reload();
+    });
+
+  return (
+    <>
+      <PageHead title="Keys" note="Give whoever calls a key of its own, for the deployments that it needs.">
+        <Button kind="primary" onClick={() => setMaking(true)}>
+          New key
+        </Button>
+      </PageHead>
+      <Card>
+        {keys.frame(
+          <div class="table-wrap" tabIndex={0} role="region" aria-label="Keys">
+            <table>
+              <thead>
+                <tr>
+                  <th scope="col">Name</th>
+                  <th scope="col">Key</th>
+                  <th scope="col">May</th>
+                  <th scope="col">Limits a minute</th>
+                  <th scope="col">Last used</th>
+                  <th scope="col">Ends</th>
+                  <th scope="col">
+                    <span class="visually-hidden">Change</span>
+                  </th>
+                </tr>
+              </thead>
+              <tbody>
+                {keys.rows?.map((one) => (
+                  <tr key={one.id}>
+                    <td>
+                      <bdi>{plain(one.name ?? "–", 80)}</bdi>
+                    </td>
+                    <td>
+                      <code>sk-{one.public_id}-…</code>
+                    </td>
+                    <td>{mayDo(one)}</td>
+                    <td>{limits(one)}</td>
+                    <td title={moment(one.last_used_at)}>{ago(one.last_used_at)}</td>
+                    <td title={moment(one.expires_at)}>{one.expires_at ? ago(one.expires_at) : "never"}</td>
+                    <td>
+                      <span class="actions">
+                        <Button class="small" onClick={() => setRotated(one)} aria-label={`Rotate ${one.public_id}`}>
+                          Rotate
+                        </Button>
+                        <Button kind="quiet" class="small" onClick={() => setRevoked(one)} aria-label={`Revoke ${one.public_id}`}>
+                          Revoke
+                        </Button>
+                      </span>
+                    </td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          </div>,
+          <Empty title="There are no keys." />,
+        )}
+      </Card>
+      {isMaking && (
+        <NewKey
+          scopes={[...(hasAccount.value ? ["deployment", "account"] : []), ...(isOperator.value ? ["operator"] : [])]}
+          onClose={() => setMaking(false)}
+          onMade={(key) => {
+            setMaking(false);
+            setMade(key);
+            keys.reload();
+          }}
+        />
+      )}
+      {made && <Shown made={made} onClose={() => setMade(null)} />}
+      {rotated && (
+        <Confirm
+          title={`Rotate ${plain(rotated.name ?? rotated.public_id, 64)}?`}
+          action="Give it a new secret"
+          isBusy={acting.isBusy}
+          error={acting.error}
+          onYes={() => void rotate(rotated)}
+          onClose={() => setRotated(null)}
+        >
+          <p>The old secret lives on for a day, so that whoever uses it can be told.</p>
+        </Confirm>
+      )}
+      {revoked && (
+        <Confirm
+          title={`Revoke ${plain(revoked.name ?? revoked.public_id, 64)}?`}
+          action="Revoke it"
+          isBusy={acting.isBusy}
+          error={acting.error}
+          onYes={() => void revoke(revoked)}
+          onClose={() => setRevoked(null)}
+        >
+          <p>It ends at once, and so do consoles that were signed in with it. This cannot be undone.</p>
+        </Confirm>
+      )}
+    </>
+  );
+}
+
+function mayDo(key: Key): string {
+  if (key.scope !== "deployment") return key.scope === "operator" ? "everything" : "everything of its account";
+  const names = key.deployment_ids.map((id) => deployments.value.get(id)?.model ?? id);
+  return `call ${names.slice(0, 3).join(", ")}${names.length > 3 ? ` and ${names.length - 3} more` : ""}`;
+}
+
+function limits(key: Key): string {
+  const found = [
+    key.requests_per_minute !== null && `${count(key.requests_per_minute)} requests`,
+    key.tokens_per_minute !== null && `${count(key.tokens_per_minute)} tokens`,
+  ].filter(Boolean);
+  return found.join(", ") || "none";
+}
+
+function Shown({ made, onClose }: { made: KeyWithSecret; onClose: () => void }) {
+  return (
+    <Dialog title="The new key" onClose={onClose}>
+      <p>
+        <strong>It is shown this once.</strong> Copy it now, and keep it like a password.
+      </p>
+      <pre class="code-block" tabIndex={0} aria-label="The key">
+        {made.key}
+      </pre>
+      <div class="actions end">
+        <CopyButton text={made.key} label="Copy the key" />
+        <Button kind="primary" onClick={onClose}>
+          I have it
+        </Button>
+      </div>
+      <ErrorNote error={null} />
+    </Dialog>
+  );
+}

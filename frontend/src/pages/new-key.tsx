@@ -1,0 +1,119 @@
+import { useState } from "preact/hooks";
+import { api, must } from "../api/client";
+import { chosenAccount, isOperator } from "../api/session";
+import type { KeyCreate, KeyWithSecret } from "../api/types";
+import { plain } from "../lib/format";
+import { listed } from "../state/store";
+import { useActing } from "../ui/hooks";
+import { Button, Dialog, ErrorNote, Field } from "../ui/parts";
+
+const DAYS: [string, string][] = [
+  ["", "never"],
+  ["1", "in a day"],
+  ["30", "in 30 days"],
+  ["90", "in 90 days"],
+  ["365", "in a year"],
+];
+const DAY_MS = 86_400_000;
+
+interface Props {
+  scopes: string[];
+  onClose: () => void;
+  onMade: (key: KeyWithSecret) => void;
+}
+
+export function NewKey({ scopes, onClose, onMade }: Props) {
+  const [scope, setScope] = useState(scopes[0] ?? "account");
+  const [name, setName] = useState("");
+  const [chosen, setChosen] = useState<string[]>([]);
+  const [days, setDays] = useState("");
+  const [requests, setRequests] = useState("");
+  const [tokens, setTokens] = useState("");
+  const acting = useActing();
+
+  async function submit(event: Event): Promise<void> {
+    event.preventDefault();
+    await acting.run(async () => {
+      const body: KeyCreate = { scope: scope as NonNullable<KeyCreate["scope"]> };
+      if (name.trim()) body.name = name.trim();
+      if (scope === "deployment") body.deployment_ids = chosen;
+      if (isOperator.value && scope !== "operator" && chosenAccount.value) body.account_id = chosenAccount.value;
+      if (days) body.expires_at = new Date(Date.now() + Number(days) * DAY_MS).toISOString();
+      if (requests) body.requests_per_minute = Number(requests);
+      if (tokens) body.tokens_per_minute = Number(tokens);
+      onMade(await must(api.POST("/v1/api-keys", { body })));
+    });
+  }
+
+  return (
+    <Dialog title="New key" onClose={onClose}>
+      <form class="stack" onSubmit={(event) => void submit(event)}>
+        <Field label="Name" hint="For people: who uses it.">
+          {(id, hint) => (
+            <input id={id} type="text" maxLength={128} aria-describedby={hint} value={name} onInput={(event) => setName(event.currentTarget.value)} />
+          )}
+        </Field>
+        <Field label="It may">
+          {(id) => (
+            <select id={id} value={scope} onChange={(event) => setScope(event.currentTarget.value)}>
+              {scopes.map((one) => (
+                <option key={one} value={one}>
+                  {{ deployment: "call some deployments", account: "do everything of the account", operator: "do everything" }[one]}
+                </option>
+              ))}
+            </select>
+          )}
+        </Field>
+        {scope === "deployment" && (
+          <Field label="Deployments" hint="With Ctrl, several.">
+            {(id, hint) => (
+              <select
+                id={id}
+                multiple
+                size={6}
+                required
+                aria-describedby={hint}
+                onChange={(event) => setChosen([...event.currentTarget.selectedOptions].map((one) => one.value))}
+              >
+                {listed.value.map((one) => (
+                  <option key={one.id} value={one.id}>
+                    {plain(one.model, 80)}
+                  </option>
+                ))}
+              </select>
+            )}
+          </Field>
+        )}
+        <div class="fields">
+          <Field label="It ends">
+            {(id) => (
+              <select id={id} value={days} onChange={(event) => setDays(event.currentTarget.value)}>
+                {DAYS.map(([value, words]) => (
+                  <option key={value} value={value}>
+                    {words}
+                  </option>
+                ))}
+              </select>
+            )}
+          </Field>
+          <Field label="Requests a minute">
+            {(id) => (
+              <input id={id} type="number" min={1} max={10_000_000} placeholder="any" value={requests} onInput={(event) => setRequests(event.currentTarget.value)} />
+            )}
+          </Field>
+          <Field label="Tokens a minute">
+            {(id) => (
+              <input id={id} type="number" min={1} max={1_000_000_000} placeholder="any" value={tokens} onInput={(event) => setTokens(event.currentTarget.value)} />
+            )}
+          </Field>
+        </div>
+        <ErrorNote error={acting.error} />
+        <div class="actions end">
+          <Button kind="primary" type="submit" isBusy={acting.isBusy} disabled={scope === "deployment" && chosen.length === 0}>
+            Make it
+          </Button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}

@@ -1,0 +1,217 @@
+/** At one glance: what runs, what it holds, what waits, what failed, what it costs. */
+
+import { useState } from "preact/hooks";
+import { page } from "../api/base";
+import type { Deployment, Notice } from "../api/types";
+import { ago, bytes, clock, count, ms, plain, rate } from "../lib/format";
+import { areLoaded, byModel, listed, notices, samples, stats } from "../state/store";
+import { MemoryBar, Waiting } from "../ui/memory";
+import { Card, Empty, Name, PageHead, Skeleton } from "../ui/parts";
+import { Spark } from "../ui/spark";
+import { Status } from "../ui/status";
+import { Virtual } from "../ui/virtual";
+
+const STATES = ["ready", "starting", "idle", "stopped", "failed"];
+
+export function Overview() {
+  return (
+    <>
+      <PageHead title="Overview">
+        <a class="button primary" href={page("artifacts")}>
+          Add a model
+        </a>
+      </PageHead>
+      <div class="columns">
+        <Memory />
+        <Money />
+      </div>
+      <Deployments />
+      <Recent />
+    </>
+  );
+}
+
+function Memory() {
+  const memory = stats.value?.memory;
+  return (
+    <Card title="Memory" class="wide">
+      <MemoryBar />
+      {memory && memory.waiting.length > 0 && <Waiting waiting={memory.waiting} />}
+    </Card>
+  );
+}
+
+function Money() {
+  const credits = stats.value?.credits;
+  return (
+    <Card title="Credits">
+      {credits ? (
+        <p>
+          <a class="figure" href={page("usage")}>
+            {count(Number(credits.balance))}
+          </a>
+          <span class="note block">
+            {credits.days_left === null
+              ? "Nothing is being spent."
+              : `They last ${credits.days_left >= 3650 ? "for years" : `${Math.floor(credits.days_left)} days`}, as things go now.`}
+          </span>
+        </p>
+      ) : (
+        <p class="note figure-height">
+          <a href={page("usage")}>Usage and credits</a>
+        </p>
+      )}
+    </Card>
+  );
+}
+
+function Deployments() {
+  const [wanted, setWanted] = useState("");
+  const [state, setState] = useState("");
+  const all = listed.value;
+  const sought = wanted.trim().toLowerCase();
+  const found = all.filter(
+    (one) =>
+      (!state || one.status === state) &&
+      (!sought || one.model.toLowerCase().includes(sought) || one.pipeline.includes(sought)),
+  );
+  const failed = all.filter((one) => one.status === "failed").length;
+  return (
+    <Card
+      title="Deployments"
+      actions={
+        <>
+          <span class="note">
+            {all.length} in all{failed > 0 && `, ${failed} failed`}
+          </span>
+          <input
+            type="search"
+            class="small"
+            placeholder="Filter"
+            aria-label="Filter by model or pipeline"
+            value={wanted}
+            onInput={(event) => setWanted(event.currentTarget.value)}
+          />
+          <select
+            class="small"
+            aria-label="Status"
+            value={state}
+            onChange={(event) => setState(event.currentTarget.value)}
+          >
+            <option value="">Any status</option>
+            {STATES.map((one) => (
+              <option key={one}>{one}</option>
+            ))}
+          </select>
+        </>
+      }
+    >
+      {all.length === 0 ? (
+        areLoaded.value ? (
+          <Empty title="No model is deployed yet.">
+            <p>Drop a model's folder on the artifacts page, or import one from a hub; then deploy it.</p>
+            <a class="button primary" href={page("artifacts")}>
+              Add a model
+            </a>
+          </Empty>
+        ) : (
+          <Skeleton rows={8} />
+        )
+      ) : (
+        <div class="grid deployments" role="table" aria-label="Deployments" aria-rowcount={found.length + 1}>
+          <div role="rowgroup">
+            <div role="row" class="grid-row grid-head" aria-rowindex={1}>
+              {["Model", "Status", "Readiness", "Runs on", "Requests", "p50 / p99", "Memory"].map((name) => (
+                <span key={name} role="columnheader">
+                  {name}
+                </span>
+              ))}
+            </div>
+          </div>
+          <Virtual items={found} keyOf={(one) => one.id} render={(one) => <Row deployment={one} />} />
+        </div>
+      )}
+    </Card>
+  );
+}
+
+/** What runs the model now, or is meant to. */
+export function runsOn(deployment: Deployment): string {
+  const now = deployment.workers.find((one) => one.engine)?.engine ?? deployment.engine;
+  return deployment.dtype === "auto" ? now : `${now} · ${deployment.dtype}`;
+}
+
+function Row({ deployment }: { deployment: Deployment }) {
+  const now = stats.value?.deployments[deployment.id];
+  const line = samples.value.get(deployment.id) ?? [];
+  const budget = stats.value?.memory.budget_bytes;
+  const held = now?.memory_bytes ?? 0;
+  const loading = deployment.workers.find((one) => one.status === "starting")?.progress;
+  return (
+    <>
+      <span role="cell" class="cell-model">
+        <a href={page(`deployments/${deployment.id}`)}>
+          <Name text={deployment.model} />
+        </a>
+        <span class="note">{deployment.pipeline}</span>
+      </span>
+      <span role="cell" title={plain(deployment.message)}>
+        <Status value={deployment.status} />
+        {loading !== undefined && <span class="note"> {Math.round(100 * loading)} %</span>}
+      </span>
+      <span role="cell">{deployment.readiness}</span>
+      <span role="cell">{plain(runsOn(deployment), 40)}</span>
+      <span role="cell" class="cell-rate">
+        <Spark values={line} label={`Requests a second of ${deployment.model}: ${rate(now?.requests_per_s)}`} />
+        <span>{rate(now?.requests_per_s)}</span>
+        {now !== undefined && now.errors_per_s > 0 && <span class="bad-text">{rate(now.errors_per_s)} fail</span>}
+      </span>
+      <span role="cell" class="cell-latency">
+        {now?.p50_ms == null ? "–" : `${ms(now.p50_ms)} / ${ms(now.p99_ms)}`}
+      </span>
+      <span role="cell" class="cell-memory">
+        <span class="bar" aria-hidden="true">
+          <span class="bar-fill" style={{ width: `${budget ? Math.min(100, (100 * held) / budget) : 0}%` }} />
+        </span>
+        {held > 0 ? bytes(held) : <span class="note" title="When it is loaded">needs {bytes(deployment.memory.bytes)}</span>}
+      </span>
+    </>
+  );
+}
+
+function Recent() {
+  const known = byModel.value;
+  const recent = notices.value.slice(0, 12);
+  return (
+    <Card title="Recent events">
+      {recent.length === 0 ? (
+        <p class="note">What happens from now on shows here; each deployment's page has its history.</p>
+      ) : (
+        <ol class="events">
+          {recent.map((notice) => (
+            <Told key={`${notice.created_at}${notice.deployment_id}${notice.type}`} notice={notice} isKnown={known.has(notice.model)} />
+          ))}
+        </ol>
+      )}
+    </Card>
+  );
+}
+
+function Told({ notice, isKnown }: { notice: Notice; isKnown: boolean }) {
+  return (
+    <li>
+      <time dateTime={notice.created_at} title={ago(notice.created_at)}>
+        {clock(notice.created_at)}
+      </time>
+      {isKnown ? (
+        <a href={page(`deployments/${notice.deployment_id}/events`)}>
+          <Name text={notice.model} />
+        </a>
+      ) : (
+        <Name text={notice.model} />
+      )}
+      <span class="grow">{plain(notice.message, 400)}</span>
+      <span class="note">{plain(notice.type, 40)}</span>
+    </li>
+  );
+}

@@ -1,0 +1,58 @@
+/** Any model that the key may call. */
+
+import { useLocation } from "preact-iso";
+import { page } from "../api/base";
+import { hasAccount } from "../api/session";
+import type { Model } from "../api/types";
+import { json } from "../api/client";
+import { deferred } from "../ui/deferred";
+import { plain } from "../lib/format";
+import { useLoaded } from "../ui/hooks";
+import { Card, Empty, ErrorNote, Field, PageHead, Skeleton } from "../ui/parts";
+
+const Playground = deferred(() => import("../playground/playground"));
+
+export default function Try() {
+  const { query, route } = useLocation();
+  const loaded = useLoaded(() => json<{ data: Model[] }>("/v1/models"), []);
+  const models = [...(loaded.value?.data ?? [])].sort((a, b) => a.id.localeCompare(b.id));
+  const chosen = models.find((one) => one.id === query.model) ?? models[0];
+  return (
+    <>
+      <PageHead title="Playground" />
+      <ErrorNote error={loaded.error} />
+      {!loaded.value && !loaded.error && <Skeleton rows={6} />}
+      {loaded.value && !chosen && (
+        <Card>
+          <Empty title="There is no model to try yet.">
+            {hasAccount.value && (
+              <a class="button primary" href={page("artifacts")}>
+                Add a model
+              </a>
+            )}
+          </Empty>
+        </Card>
+      )}
+      {chosen && (
+        <>
+          <Field label="Model">
+            {(id) => (
+              <select
+                id={id}
+                value={chosen.id}
+                onChange={(event) => route(page("try", { model: event.currentTarget.value }), true)}
+              >
+                {models.map((one) => (
+                  <option key={one.id} value={one.id}>
+                    {plain(one.id, 80)} ({one.pipeline})
+                  </option>
+                ))}
+              </select>
+            )}
+          </Field>
+          <Playground key={chosen.id} model={chosen.id} pipeline={chosen.pipeline} />
+        </>
+      )}
+    </>
+  );
+}

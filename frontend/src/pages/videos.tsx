@@ -1,0 +1,99 @@
+/** Videos that were made, or are being made. */
+
+import { useEffect, useState } from "preact/hooks";
+import { api, must } from "../api/client";
+import { page } from "../api/base";
+import type { Video } from "../api/types";
+import { ago, plain } from "../lib/format";
+import { VideoPlayer } from "../playground/views/video-job";
+import "../styles/playground.css";
+import { onChange } from "../state/events";
+import { useActing, useEvery } from "../ui/hooks";
+import { merged, usePaged } from "../ui/paged";
+import { Bar, Button, Card, Confirm, Dialog, Empty, PageHead } from "../ui/parts";
+import { Status } from "../ui/status";
+
+const OVER = new Set(["completed", "failed", "cancelled"]);
+
+export default function Videos() {
+  const videos = usePaged<Video>("/v1/videos");
+  const [erased, setErased] = useState<Video | null>(null);
+  const [played, setPlayed] = useState<Video | null>(null);
+  const acting = useActing();
+  useEffect(
+    () =>
+      onChange((changed) => {
+        if (changed.type === "video") videos.change((rows) => merged(rows, changed.object));
+        if (changed.type === "video.deleted") {
+          videos.change((rows) => rows.filter((one) => one.id !== changed.object.id));
+        }
+      }),
+    [],
+  );
+  useEvery(5_000, videos.reload, videos.rows?.some((one) => !OVER.has(one.status)) ?? false);
+  const erase = (video: Video) =>
+    acting.run(async () => {
+      await must(api.DELETE("/v1/videos/{video_id}", { params: { path: { video_id: video.id } } }));
+      setErased(null);
+      videos.reload();
+    });
+  return (
+    <>
+      <PageHead title="Videos" />
+      <Card>
+        {videos.frame(
+          <ul class="version-list">
+            {videos.rows?.map((one) => (
+              <li key={one.id}>
+                <div class="row">
+                  <Status value={one.status} />
+                  <span class="grow">
+                    <bdi>{plain(one.prompt, 300)}</bdi>
+                  </span>
+                  {one.status === "completed" && (
+                    <Button class="small" onClick={() => setPlayed(one)}>
+                      Play
+                    </Button>
+                  )}
+                  <Button kind="quiet" class="small" onClick={() => setErased(one)}>
+                    Delete
+                  </Button>
+                </div>
+                {!OVER.has(one.status) && <Bar value={one.progress / 100} label="Video" />}
+                {one.error && <p class="bad-text">{plain(one.error.message, 1000)}</p>}
+                <p class="note">
+                  {plain(one.model, 80)} · {one.seconds ?? "–"} s · {one.size ?? "–"} · {ago(one.created_at)}
+                  {one.expires_at && ` · its content is removed ${ago(one.expires_at)}`}
+                </p>
+              </li>
+            ))}
+          </ul>,
+          <Empty title="No video was made yet.">
+            <a class="button" href={page("try")}>
+              To the playground
+            </a>
+          </Empty>,
+        )}
+      </Card>
+      {played && (
+        <Dialog title={plain(played.prompt, 80)} onClose={() => setPlayed(null)}>
+          <VideoPlayer id={played.id} />
+        </Dialog>
+      )}
+      {erased && (
+        <Confirm
+          title="Delete this video?"
+          action="Delete it"
+          isBusy={acting.isBusy}
+          error={acting.error}
+          onYes={() => void erase(erased)}
+          onClose={() => setErased(null)}
+        >
+          <p>
+            {OVER.has(erased.status) ? "Its prompt and its files are erased." : "It is stopped, and what was made of it is erased."}
+          </p>
+        </Confirm>
+      )}
+    </>
+  );
+}

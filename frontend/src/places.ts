@@ -1,0 +1,27 @@
+/** Where one can go, by what the key may see. */
+
+import { hasAccount, isOperator, session } from "./api/session";
+
+export interface Place {
+  path: string;
+  name: string;
+}
+
+export function places(): Place[] {
+  const found: Place[] = [];
+  if (session.value?.scope === "deployment") return [{ path: "try", name: "Playground" }];
+  if (hasAccount.value) {
+    found.push(
+      { path: "", name: "Overview" },
+      { path: "try", name: "Playground" },
+      { path: "artifacts", name: "Artifacts" },
+      { path: "agents", name: "Agents" },
+      { path: "videos", name: "Videos" },
+      { path: "files", name: "Files" },
+      { path: "usage", name: "Usage" },
+    );
+  }
+  found.push({ path: "keys", name: "Keys" }, { path: "machine", name: "Machine" });
+  if (isOperator.value) found.push({ path: "accounts", name: "Accounts" });
+  return found;
+}

@@ -1,0 +1,119 @@
+/** The inputs and options of an endpoint, as a form. */
+
+import type { Field as Described } from "../lib/schema";
+import { Field } from "../ui/parts";
+import { MediaInput } from "./media-input";
+import type { MediaKind } from "./operations";
+
+export type Values = Record<string, string>;
+export type Files = Record<string, File | null>;
+
+interface Props {
+  fields: Described[];
+  values: Values;
+  files: Files;
+  onValue: (name: string, value: string) => void;
+  onFile: (name: string, file: File | null) => void;
+}
+
+export function Fields(props: Props) {
+  return (
+    <>
+      {props.fields.map((field) => (
+        <One key={field.name} field={field} {...props} />
+      ))}
+    </>
+  );
+}
+
+export function labelOf(name: string): string {
+  const words = name.replaceAll("_", " ");
+  return words.charAt(0).toUpperCase() + words.slice(1);
+}
+
+function shown(value: unknown): string {
+  return value === undefined || value === null ? "" : String(value);
+}
+
+function One({ field, values, files, onValue, onFile }: Props & { field: Described }) {
+  const value = values[field.name] ?? "";
+  const label = labelOf(field.name) + (field.isInput && !field.isRequired ? " (may be empty)" : "");
+  const hint = {
+    lines: `${field.description} One a line.`,
+    table: `${field.description} As CSV: the first line has the names.`,
+    json: `${field.description} As JSON.`,
+  }[field.kind as string] ?? field.description;
+  const set = (event: { currentTarget: { value: string } }) => onValue(field.name, event.currentTarget.value);
+  return (
+    <Field label={label} hint={hint}>
+      {(id, hinted) => {
+        const common = { id, "aria-describedby": hinted, name: field.name };
+        switch (field.kind) {
+          case "media":
+            return (
+              <MediaInput
+                id={id}
+                kind={(field.media ?? "image") as MediaKind}
+                file={files[field.name] ?? null}
+                onFile={(file) => onFile(field.name, file)}
+                describedBy={hinted}
+              />
+            );
+          case "boolean":
+            return (
+              <select {...common} value={value} onChange={set}>
+                <option value="">{field.default === undefined ? "not said" : `${shown(field.default)} (default)`}</option>
+                <option value="true">true</option>
+                <option value="false">false</option>
+              </select>
+            );
+          case "choice":
+            return (
+              <select {...common} value={value} onChange={set}>
+                <option value="">{field.default === undefined ? "not said" : `${shown(field.default)} (default)`}</option>
+                {field.options.map((one) => (
+                  <option key={one}>{one}</option>
+                ))}
+              </select>
+            );
+          case "integer":
+          case "number":
+            return (
+              <input
+                {...common}
+                type="number"
+                step={field.kind === "integer" ? 1 : "any"}
+                {...(field.minimum !== undefined ? { min: field.minimum } : {})}
+                {...(field.maximum !== undefined ? { max: field.maximum } : {})}
+                placeholder={shown(field.default)}
+                value={value}
+                onInput={set}
+              />
+            );
+          case "line":
+            return (
+              <input
+                {...common}
+                type="text"
+                required={field.isRequired}
+                placeholder={shown(field.default)}
+                value={value}
+                onInput={set}
+              />
+            );
+          default:
+            return (
+              <textarea
+                {...common}
+                class={field.kind === "text" || field.kind === "lines" ? "" : "code"}
+                rows={field.kind === "text" ? 4 : 5}
+                required={field.isRequired}
+                value={value}
+                onInput={set}
+              />
+            );
+        }
+      }}
+    </Field>
+  );
+}

@@ -1,0 +1,33 @@
+/** What is waited for: the model's start, as far as it has come, or its answer. */
+
+import { useEffect, useState } from "preact/hooks";
+import { plain } from "../lib/format";
+import { byModel } from "../state/store";
+import { Bar } from "../ui/parts";
+
+export function Loading({ model, onStop }: { model: string; onStop: () => void }) {
+  const [seconds, setSeconds] = useState(0);
+  useEffect(() => {
+    const timer = window.setInterval(() => setSeconds((now) => now + 1), 1000);
+    return () => window.clearInterval(timer);
+  }, []);
+  const deployment = byModel.value.get(model);
+  const starting = deployment?.workers.filter((one) => one.status === "starting") ?? [];
+  const isReady = deployment?.status === "ready" || starting.length < (deployment?.workers.length ?? 0);
+  const progress = Math.max(0, ...starting.map((one) => one.progress));
+  return (
+    <div class="stack" role="status">
+      <p>
+        <span class="spinner" aria-hidden="true" />{" "}
+        {isReady || !deployment ? "It is being answered" : `The model starts: ${plain(deployment.message, 200)}`}
+        {seconds > 1 && ` (${seconds} s)`}
+      </p>
+      {!isReady && deployment && <Bar value={progress} label="Loading" />}
+      <p>
+        <button type="button" class="button small" onClick={onStop}>
+          Stop
+        </button>
+      </p>
+    </div>
+  );
+}

@@ -1,0 +1,80 @@
+/** From the form's texts to a request, and back from an example. */
+
+import { ApiError } from "../api/errors";
+import { type Field, tableOf, textOf } from "../lib/schema";
+import type { Files, Values } from "./fields";
+import type { Operation } from "./operations";
+
+function read(field: Field, text: string): unknown {
+  switch (field.kind) {
+    case "number":
+    case "integer":
+      return Number(text);
+    case "boolean":
+      return text === "true";
+    case "lines":
+      return text.split("\n").map((line) => line.trim()).filter(Boolean);
+    case "table":
+      return text.trim().startsWith("{") ? parsed(field, text) : tableOf(text);
+    case "json":
+      return parsed(field, text);
+    default:
+      return text;
+  }
+}
+
+function parsed(field: Field, text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw new ApiError(`'${field.name}' is not JSON.`, -1, "page", field.name);
+  }
+}
+
+/** What is left empty is not sent: the server's defaults hold. Throws `ApiError`. */
+export function requestOf(
+  operation: Operation,
+  values: Values,
+  files: Files,
+): { body: Record<string, unknown>; files: Record<string, File> } {
+  const body: Record<string, unknown> = {};
+  const sent: Record<string, File> = {};
+  for (const field of operation.fields) {
+    const file = files[field.name];
+    const text = values[field.name] ?? "";
+    if (field.kind === "media") {
+      if (file) sent[field.name] = file;
+      else if (field.isRequired) {
+        throw new ApiError(`Choose a file for '${field.name}' first.`, -1, "page", field.name);
+      }
+    } else if (text.trim()) {
+      body[field.name] = read(field, text);
+    }
+  }
+  return { body, files: sent };
+}
+
+function shown(field: Field, value: unknown): string {
+  if (field.kind === "lines") return Array.isArray(value) ? value.join("\n") : String(value).split(/\s*,\s*/).join("\n");
+  if (field.kind === "table") return Array.isArray(value) ? JSON.stringify(value) : textOf(value as Record<string, string[]>);
+  return typeof value === "string" ? value : JSON.stringify(value);
+}
+
+/** What reads best in a playground, where the server's default is another. */
+const BETTER: Record<string, Values> = {
+  "/v1/classifications/token": { aggregation_strategy: "simple" },
+  "/v1/audio/transcriptions": { response_format: "verbose_json" },
+  "/v1/audio/translations": { response_format: "verbose_json" },
+  "/v1/images/generations": { response_format: "b64_json" },
+  "/v1/images/edits": { response_format: "b64_json" },
+  "/v1/rerank": { return_documents: "true" },
+};
+
+export function beginning(operation: Operation): Values {
+  const found: Values = {};
+  for (const field of operation.fields) {
+    const value = operation.example[field.name];
+    if (value !== undefined && value !== null && field.kind !== "media" && field.isInput) found[field.name] = shown(field, value);
+  }
+  return { ...found, ...BETTER[operation.path] };
+}

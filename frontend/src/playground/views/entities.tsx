@@ -1,0 +1,65 @@
+/** Parts of a text, marked where they stand. */
+
+import type { ComponentChildren } from "preact";
+import { plain, score } from "../../lib/format";
+
+interface Span {
+  start: number | null;
+  end: number | null;
+  score: number;
+  label: string;
+  word?: string;
+  answer?: string;
+}
+
+const SHADES = 7;
+const MOST = 200_000;
+
+/** Without `B-` and `I-`: those of one entity have one colour. */
+function kind(label: string): string {
+  return label.replace(/^[BIES]-/, "");
+}
+
+export function Entities({ text, spans }: { text: string; spans: Span[] }) {
+  const kinds = [...new Set(spans.map((one) => kind(one.label)))];
+  // Positions are counted in Unicode's code points, as Python does.
+  const letters = [...text];
+  const placed = spans
+    .filter((one): one is Span & { start: number; end: number } => one.start !== null && one.end !== null)
+    .sort((a, b) => a.start - b.start || b.end - a.end);
+  const parts: ComponentChildren[] = [];
+  let at = 0;
+  for (const one of placed) {
+    // What lies in another is told in the list alone.
+    if (one.start < at || one.end > letters.length) continue;
+    parts.push(plain(letters.slice(at, one.start).join(""), MOST));
+    parts.push(
+      <mark class={`entity shade-${kinds.indexOf(kind(one.label)) % SHADES}`} title={`${plain(one.label)} ${score(one.score)}`}>
+        {plain(letters.slice(one.start, one.end).join(""), MOST)}
+        <span class="entity-label">{plain(one.label, 40)}</span>
+      </mark>,
+    );
+    at = one.end;
+  }
+  parts.push(plain(letters.slice(at).join(""), MOST));
+
+  return (
+    <>
+      {text && (
+        <p class="marked" dir="auto">
+          {parts}
+        </p>
+      )}
+      {spans.length === 0 && <p>Nothing was found in it.</p>}
+      <ul class="found">
+        {spans.slice(0, 200).map((one, index) => (
+          <li key={index}>
+            <span class={`swatch shade-${kinds.indexOf(kind(one.label)) % SHADES}`} aria-hidden="true" />{" "}
+            <bdi>{plain(one.word ?? one.answer ?? "")}</bdi> <span class="note">{plain(one.label, 60)}</span>{" "}
+            <span class="number">{score(one.score)}</span>
+          </li>
+        ))}
+      </ul>
+    </>
+  );
+}

@@ -1,0 +1,48 @@
+/** Pictures that were made, to be looked at and kept. */
+
+import { useEffect, useState } from "preact/hooks";
+
+interface Props {
+  images?: { b64_json?: string; url?: string }[];
+  blobs?: Blob[];
+}
+
+/** Only what is a picture of this server's, or in the answer itself: other addresses are not asked. */
+function source(image: { b64_json?: string; url?: string }): string {
+  if (image.b64_json) return `data:image/${kind(image.b64_json)};base64,${image.b64_json}`;
+  try {
+    const url = new URL(image.url ?? "", location.href);
+    return url.protocol === "http:" || url.protocol === "https:" ? location.origin + url.pathname + url.search : "";
+  } catch {
+    return "";
+  }
+}
+
+function kind(base64: string): string {
+  if (base64.startsWith("/9j/")) return "jpeg";
+  return base64.startsWith("UklGR") ? "webp" : "png";
+}
+
+export default function Images({ images = [], blobs = [] }: Props) {
+  const [made, setMade] = useState<string[]>([]);
+  useEffect(() => {
+    const urls = blobs.map((blob) => URL.createObjectURL(blob));
+    setMade(urls);
+    return () => urls.forEach((url) => URL.revokeObjectURL(url));
+  }, [blobs]);
+  const sources = [...images.map(source), ...made].filter(Boolean);
+  return (
+    <div class="gallery">
+      {sources.map((address, index) => (
+        <figure key={index}>
+          <img src={address} alt={`Made: ${index + 1} of ${sources.length}`} />
+          <figcaption>
+            <a href={address} download={`stoker-${index + 1}`}>
+              Save
+            </a>
+          </figcaption>
+        </figure>
+      ))}
+    </div>
+  );
+}

@@ -1,0 +1,31 @@
+/** Answers that are pictures: base64 of a PNG. */
+
+export function picture(base64: string): Promise<HTMLImageElement> {
+  return new Promise((resolve, reject) => {
+    const image = new Image();
+    image.onload = () => resolve(image);
+    image.onerror = () => reject(new Error("The answer's picture cannot be read."));
+    image.src = base64.startsWith("data:") ? base64 : `data:image/png;base64,${base64}`;
+  });
+}
+
+/** A canvas' own pixels of an image; its brightness is what counts. */
+export function drawn(image: HTMLImageElement): [HTMLCanvasElement, CanvasRenderingContext2D, ImageData] {
+  const canvas = document.createElement("canvas");
+  canvas.width = image.naturalWidth;
+  canvas.height = image.naturalHeight;
+  const context = canvas.getContext("2d", { willReadFrequently: true });
+  if (!context) throw new Error("This browser has no canvas.");
+  context.drawImage(image, 0, 0);
+  return [canvas, context, context.getImageData(0, 0, canvas.width, canvas.height)];
+}
+
+/** A colour of the theme as red, green and blue. */
+export function colour(shade: number): [number, number, number] {
+  const probe = document.createElement("span");
+  probe.style.color = `var(--c${shade})`;
+  document.body.append(probe);
+  const found = getComputedStyle(probe).color.match(/[\d.]+/g)?.map(Number) ?? [];
+  probe.remove();
+  return [found[0] ?? 0, found[1] ?? 0, found[2] ?? 0];
+}

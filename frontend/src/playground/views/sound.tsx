@@ -1,0 +1,16 @@
+import { Wave } from "./wave";
+
+const SUFFIXES: Record<string, string> = { "audio/mpeg": "mp3", "audio/wav": "wav", "audio/flac": "flac", "audio/aac": "aac" };
+
+export default function Sound({ blob }: { blob: Blob }) {
+  const type = blob.type.split(";")[0] ?? "";
+  if (!type.startsWith("audio/")) return <p>The answer has {blob.size} bytes of the type {type || "unknown"}.</p>;
+  return (
+    <>
+      <Wave blob={blob} />
+      <p class="note">
+        {type}, {SUFFIXES[type] ?? "sound"}
+      </p>
+    </>
+  );
+}

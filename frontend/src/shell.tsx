@@ -1,0 +1,117 @@
+/** What surrounds every page: where to go, whose account it is, whether the page is live. */
+
+import type { ComponentChildren } from "preact";
+import { useLocation } from "preact-iso";
+import { useEffect, useState } from "preact/hooks";
+import { page } from "./api/base";
+import { chosenAccount, choose, hasAccount, isOperator, signOut } from "./api/session";
+import type { Account } from "./api/types";
+import { list } from "./api/client";
+import { plain } from "./lib/format";
+import { type Place, places } from "./places";
+import { Palette, isOpen as isPaletteOpen } from "./palette";
+import { connection } from "./state/events";
+import { next, theme } from "./state/theme";
+import { useActing, useLoaded } from "./ui/hooks";
+import { Logo } from "./ui/logo";
+import { Button } from "./ui/parts";
+
+function isAt(path: string, place: Place): boolean {
+  const address = page(place.path).replace(/\/$/, "");
+  if (place.path === "") return path === address || path.startsWith(page("deployments"));
+  return path === address || path.startsWith(`${address}/`);
+}
+
+const THEMES = { system: "Theme: system", light: "Theme: light", dark: "Theme: dark" };
+const LIVE = {
+  live: "Live",
+  connecting: "Connecting…",
+  polling: "Looking every few seconds",
+  lost: "No connection",
+};
+
+function AccountChoice() {
+  const accounts = useLoaded(() => list<Account>("/v1/accounts", { limit: 100 }), []);
+  const chosen = chosenAccount.value;
+  const known = accounts.value?.data ?? [];
+  const isListed = !chosen || known.some((one) => one.id === chosen);
+  return (
+    <label class="account-choice">
+      <span class="visually-hidden">Account</span>
+      <select value={chosen ?? ""} onChange={(event) => choose(event.currentTarget.value || null)}>
+        <option value="">No account</option>
+        {!isListed && <option value={chosen}>{chosen}</option>}
+        {known.map((one) => (
+          <option key={one.id} value={one.id}>
+            {plain(one.name, 40)}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}
+
+export function Shell({ children }: { children: ComponentChildren }) {
+  const { path } = useLocation();
+  const [isMenuOpen, setMenuOpen] = useState(false);
+  const leaving = useActing();
+  useEffect(() => {
+    setMenuOpen(false);
+    window.scrollTo(0, 0);
+  }, [path]);
+  const now = hasAccount.value ? connection.value : "live";
+
+  return (
+    <div class="shell">
+      <a class="skip" href="#main">
+        Skip to the page
+      </a>
+      <header class="top">
+        <button
+          type="button"
+          class="button quiet menu-button"
+          aria-expanded={isMenuOpen}
+          aria-controls="places"
+          onClick={() => setMenuOpen(!isMenuOpen)}
+        >
+          <span aria-hidden="true">☰</span>
+          <span class="visually-hidden">Menu</span>
+        </button>
+        <a class="brand" href={page()}>
+          <Logo /> <span>Stoker</span>
+        </a>
+        <button type="button" class="search" onClick={() => (isPaletteOpen.value = true)}>
+          <span>Go to…</span> <kbd>Ctrl K</kbd>
+        </button>
+        <span class="grow" />
+        {isOperator.value && <AccountChoice />}
+        <span class={`live ${now}`} role="status">
+          <span class="dot" aria-hidden="true" /> <span class="live-word">{LIVE[now]}</span>
+        </span>
+      </header>
+      <nav id="places" class={isMenuOpen ? "places open" : "places"} aria-label="Pages">
+        {places().map((place) => (
+          <a key={place.path} href={page(place.path)} aria-current={isAt(path, place) ? "page" : undefined}>
+            {place.name}
+          </a>
+        ))}
+        <span class="grow" />
+        <Button kind="quiet" onClick={next}>
+          {THEMES[theme.value]}
+        </Button>
+        <Button kind="quiet" isBusy={leaving.isBusy} onClick={() => void leaving.run(signOut)}>
+          Sign out
+        </Button>
+      </nav>
+      <main id="main" tabIndex={-1}>
+        {now === "lost" && (
+          <p class="banner" role="alert">
+            The server does not answer. This page goes on by itself once it does.
+          </p>
+        )}
+        {children}
+      </main>
+      <Palette />
+    </div>
+  );
+}

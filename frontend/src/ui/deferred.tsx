@@ -1,0 +1,36 @@
+/** A part that is fetched when it is first shown, so that the first page is small. */
+
+import type { ComponentType } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { Skeleton } from "./parts";
+
+export function deferred<P extends object>(load: () => Promise<{ default: ComponentType<P> }>): ComponentType<P> {
+  let found: ComponentType<P> | undefined;
+  let loading: Promise<void> | undefined;
+
+  return function Deferred(props: P) {
+    const [, show] = useState(0);
+    const [wrong, setWrong] = useState<unknown>();
+    useEffect(() => {
+      if (found) return undefined;
+      let isOver = false;
+      loading ??= load().then((module) => {
+        found = module.default;
+      });
+      loading.then(
+        () => !isOver && show((now) => now + 1),
+        (thrown: unknown) => {
+          loading = undefined;
+          if (!isOver) setWrong(thrown);
+        },
+      );
+      return () => {
+        isOver = true;
+      };
+    }, []);
+    // The nearest boundary says what to do.
+    if (wrong !== undefined) throw wrong;
+    const Part = found;
+    return Part ? <Part {...props} /> : <Skeleton rows={4} />;
+  };
+}

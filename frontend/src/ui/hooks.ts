@@ -1,0 +1,103 @@
+import { useEffect, useRef, useState } from "preact/hooks";
+import { type ApiError, shown } from "../api/errors";
+import { epoch } from "../state/store";
+
+export interface Loaded<T> {
+  value: T | undefined;
+  error: ApiError | null;
+  isLoading: boolean;
+  reload: () => void;
+}
+
+/** What `read` answers: read anew where `by` changes, and where something may have been missed. */
+export function useLoaded<T>(read: () => Promise<T>, by: readonly unknown[]): Loaded<T> {
+  const [value, setValue] = useState<T>();
+  const [error, setError] = useState<ApiError | null>(null);
+  const [isLoading, setLoading] = useState(true);
+  const [turn, setTurn] = useState(0);
+  const latest = useRef(read);
+  latest.current = read;
+  const missed = epoch.value;
+  useEffect(() => {
+    let isOver = false;
+    setLoading(true);
+    latest.current().then(
+      (found) => {
+        if (isOver) return;
+        setValue(found);
+        setError(null);
+        setLoading(false);
+      },
+      (thrown: unknown) => {
+        if (isOver) return;
+        setError(shown(thrown));
+        setLoading(false);
+      },
+    );
+    return () => {
+      isOver = true;
+    };
+  }, [...by, turn, missed]);
+  return { value, error, isLoading, reload: () => setTurn((now) => now + 1) };
+}
+
+export interface Acting {
+  isBusy: boolean;
+  error: ApiError | null;
+  clear: () => void;
+  run: (act: () => Promise<void>) => Promise<boolean>;
+}
+
+/** Something that is done on a click: busy meanwhile, and what was wrong afterwards. */
+export function useActing(): Acting {
+  const [isBusy, setBusy] = useState(false);
+  const [error, setError] = useState<ApiError | null>(null);
+  async function run(act: () => Promise<void>): Promise<boolean> {
+    setBusy(true);
+    setError(null);
+    try {
+      await act();
+      return true;
+    } catch (thrown) {
+      setError(shown(thrown));
+      return false;
+    } finally {
+      setBusy(false);
+    }
+  }
+  return { isBusy, error, run, clear: () => setError(null) };
+}
+
+/** Call `act` every so often while the page is shown. */
+export function useEvery(milliseconds: number, act: () => void, isOn = true): void {
+  const latest = useRef(act);
+  latest.current = act;
+  useEffect(() => {
+    if (!isOn) return undefined;
+    const timer = window.setInterval(() => {
+      if (document.visibilityState === "visible") latest.current();
+    }, milliseconds);
+    return () => window.clearInterval(timer);
+  }, [milliseconds, isOn]);
+}
+
+/** An address for bytes that lasts as long as what shows them. */
+export function useObjectUrl(blob: Blob | null | undefined): string | undefined {
+  const [url, setUrl] = useState<string>();
+  useEffect(() => {
+    if (!blob) {
+      setUrl(undefined);
+      return undefined;
+    }
+    const made = URL.createObjectURL(blob);
+    setUrl(made);
+    return () => URL.revokeObjectURL(made);
+  }, [blob]);
+  return url;
+}
+
+export function useTitle(title: string): void {
+  useEffect(() => {
+    document.title = title ? `${title} · Stoker` : "Stoker";
+  }, [title]);
+}

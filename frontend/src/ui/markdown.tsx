@@ -1,0 +1,101 @@
+/** A model card: the usual Markdown, of which only elements and texts of our own are made. */
+
+import type { ComponentChildren } from "preact";
+import { plain } from "../lib/format";
+import { blocksOf, type Block } from "../lib/markdown";
+
+const MOST = 200_000;
+const INLINE = /(`[^`\n]+`)|(\*\*[^*\n]+\*\*|__[^_\n]+__)|(\*[^*\s][^*\n]*\*|\b_[^_\s][^_\n]*_\b)|(!?\[[^\]\n]*\]\([^)\s]+(?:\s+"[^"]*")?\))|(<?https?:\/\/[^\s<>)]+>?)/;
+
+/** Only addresses that lead elsewhere, in words that say where. */
+function Link({ address, children }: { address: string; children: ComponentChildren }) {
+  if (!/^https?:\/\//i.test(address)) return <>{children}</>;
+  return (
+    <a href={address} target="_blank" rel="noopener noreferrer nofollow">
+      {children}
+    </a>
+  );
+}
+
+function inline(text: string): ComponentChildren[] {
+  const found: ComponentChildren[] = [];
+  let rest = text;
+  for (let match = INLINE.exec(rest); match; match = INLINE.exec(rest)) {
+    const [whole, code, strong, soft, link, bare] = match;
+    found.push(rest.slice(0, match.index));
+    if (code) found.push(<code>{code.slice(1, -1)}</code>);
+    else if (strong) found.push(<strong>{strong.slice(2, -2)}</strong>);
+    else if (soft) found.push(<em>{soft.slice(1, -1)}</em>);
+    else if (link) {
+      const [, mark, words, address] = /^(!?)\[([^\]]*)\]\(([^)\s]+)/.exec(link) ?? [];
+      // Pictures lie elsewhere, and nobody but the server is asked.
+      found.push(mark ? `[${words || "picture"}]` : <Link address={address ?? ""}>{words}</Link>);
+    } else if (bare) {
+      const address = bare.replace(/^<|>$/g, "");
+      found.push(<Link address={address}>{address}</Link>);
+    }
+    rest = rest.slice(match.index + whole.length);
+  }
+  found.push(rest);
+  return found;
+}
+
+function Shown({ block }: { block: Block }) {
+  switch (block.type) {
+    case "heading":
+      return block.level <= 2 ? <h3>{inline(block.text)}</h3> : <h4>{inline(block.text)}</h4>;
+    case "code":
+      return (
+        <pre class="code-block" tabIndex={0}>
+          {block.text}
+        </pre>
+      );
+    case "list":
+      return (
+        <ul class="bullets">
+          {block.items.map((one, index) => (
+            <li key={index}>{inline(one)}</li>
+          ))}
+        </ul>
+      );
+    case "quote":
+      return <blockquote class="written">{inline(block.text)}</blockquote>;
+    case "table":
+      return (
+        <div class="table-wrap" tabIndex={0} role="region" aria-label="Table of the card">
+          <table>
+            <thead>
+              <tr>
+                {block.head.map((one, index) => (
+                  <th key={index} scope="col">
+                    {inline(one)}
+                  </th>
+                ))}
+              </tr>
+            </thead>
+            <tbody>
+              {block.rows.map((row, index) => (
+                <tr key={index}>
+                  {row.map((cell, column) => (
+                    <td key={column}>{inline(cell)}</td>
+                  ))}
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      );
+    default:
+      return <p>{inline(block.text)}</p>;
+  }
+}
+
+export default function Markdown({ text }: { text: string }) {
+  return (
+    <div class="markdown stack" dir="auto">
+      {blocksOf(plain(text, MOST)).map((block, index) => (
+        <Shown key={index} block={block} />
+      ))}
+    </div>
+  );
+}

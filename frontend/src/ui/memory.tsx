@@ -1,0 +1,76 @@
+/** One bar for the memory that all models share. */
+
+import { page } from "../api/base";
+import type { Waiting as WaitingOne } from "../api/types";
+import { bytes, plain } from "../lib/format";
+import { deployments, stats } from "../state/store";
+import { Name } from "./parts";
+
+const SHADES = 6;
+
+export function MemoryBar() {
+  const now = stats.value;
+  if (!now) return <div class="memory-bar empty-bar" />;
+  const { budget_bytes: budget, held_bytes: held } = now.memory;
+  const shares = Object.entries(now.deployments)
+    .filter(([, one]) => one.memory_bytes > 0)
+    .map(([id, one]) => ({ id, bytes: one.memory_bytes, model: deployments.value.get(id)?.model ?? id }))
+    .sort((a, b) => b.bytes - a.bytes);
+  const mine = shares.reduce((sum, one) => sum + one.bytes, 0);
+  const rest = Math.max(0, held - mine);
+  return (
+    <>
+      <div
+        class="memory-bar"
+        role="img"
+        aria-label={`${bytes(held)} of ${bytes(budget)} are held: ${shares
+          .slice(0, 8)
+          .map((one) => `${one.model} ${bytes(one.bytes)}`)
+          .join(", ")}`}
+      >
+        {shares.map((one, index) => (
+          <span
+            key={one.id}
+            class={`segment shade-${index % SHADES}`}
+            title={`${plain(one.model, 64)}: ${bytes(one.bytes)}`}
+            style={{ width: `${(100 * one.bytes) / Math.max(budget, held, 1)}%` }}
+          />
+        ))}
+        {rest > 0 && (
+          <span
+            class="segment rest"
+            title={`Others: ${bytes(rest)}`}
+            style={{ width: `${(100 * rest) / Math.max(budget, held, 1)}%` }}
+          />
+        )}
+      </div>
+      <p class="legend">
+        <strong>{bytes(held)}</strong> of {bytes(budget)} are held
+        {shares.slice(0, 5).map((one, index) => (
+          <a key={one.id} href={page(`deployments/${one.id}`)}>
+            <span class={`swatch shade-${index % SHADES}`} aria-hidden="true" />
+            <Name text={one.model} /> {bytes(one.bytes)}
+          </a>
+        ))}
+        {shares.length > 5 && <span>and {shares.length - 5} more</span>}
+      </p>
+    </>
+  );
+}
+
+export function Waiting({ waiting }: { waiting: readonly WaitingOne[] }) {
+  return (
+    <div class="waiting" role="status">
+      <p>
+        <strong>{waiting.length === 1 ? "One model waits" : `${waiting.length} models wait`} for memory</strong>
+      </p>
+      <ul>
+        {waiting.slice(0, 20).map((one, index) => (
+          <li key={`${one.deployment_id}${index}`}>
+            <Name text={one.model} /> needs {bytes(one.bytes)}: {plain(one.reason)}
+          </li>
+        ))}
+      </ul>
+    </div>
+  );
+}

@@ -1,0 +1,36 @@
+/** A state as words and colour. */
+
+const KINDS: Record<string, string> = {
+  ready: "good",
+  live: "good",
+  completed: "good",
+  measured: "good",
+  starting: "busy",
+  loading: "busy",
+  preparing: "busy",
+  checking: "busy",
+  uploading: "busy",
+  ingesting: "busy",
+  queued: "busy",
+  in_progress: "busy",
+  requires_action: "warn",
+  stopping: "busy",
+  cancelling: "busy",
+  differs: "warn",
+  failed: "bad",
+  idle: "calm",
+  stopped: "calm",
+  retired: "calm",
+  created: "calm",
+  cancelled: "calm",
+  unavailable: "calm",
+};
+
+const WORDS: Record<string, string> = {
+  in_progress: "in progress",
+  requires_action: "waits for you",
+};
+
+export function Status({ value }: { value: string }) {
+  return <span class={`status ${KINDS[value] ?? "calm"}`}>{WORDS[value] ?? value}</span>;
+}

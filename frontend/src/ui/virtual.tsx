@@ -1,0 +1,59 @@
+/** A list of any length, of which only the rows that are seen are in the page. */
+
+import type { ComponentChildren } from "preact";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
+
+const BEYOND = 8;
+/** Before a row was measured. */
+const GUESS = 56;
+const FEW = 60;
+
+interface Props<T> {
+  items: readonly T[];
+  keyOf: (item: T) => string;
+  render: (item: T, index: number) => ComponentChildren;
+}
+
+/** Rows have one height; the window scrolls. Few rows are simply there. */
+export function Virtual<T>({ items, keyOf, render }: Props<T>) {
+  const box = useRef<HTMLDivElement>(null);
+  const [height, setHeight] = useState(GUESS);
+  const [range, setRange] = useState<[number, number]>([0, FEW]);
+  const isAll = items.length <= FEW;
+
+  useLayoutEffect(() => {
+    if (isAll) return undefined;
+    const look = () => {
+      const element = box.current;
+      if (!element) return;
+      const row = element.querySelector<HTMLElement>("[data-row]");
+      const size = row?.offsetHeight || height;
+      if (size !== height) setHeight(size);
+      const top = -element.getBoundingClientRect().top;
+      const first = Math.max(0, Math.floor(top / size) - BEYOND);
+      const last = Math.min(items.length, Math.ceil((top + window.innerHeight) / size) + BEYOND);
+      setRange((now) => (now[0] === first && now[1] === last ? now : [first, Math.max(first, last)]));
+    };
+    look();
+    window.addEventListener("scroll", look, { passive: true });
+    window.addEventListener("resize", look);
+    return () => {
+      window.removeEventListener("scroll", look);
+      window.removeEventListener("resize", look);
+    };
+  }, [items.length, height, isAll]);
+
+  const [first, last] = isAll ? [0, items.length] : range;
+  const seen = items.slice(first, last);
+  return (
+    <div ref={box} role="rowgroup">
+      {!isAll && <div role="presentation" style={{ height: `${first * height}px` }} />}
+      {seen.map((item, index) => (
+        <div key={keyOf(item)} data-row role="row" aria-rowindex={first + index + 2} class="grid-row">
+          {render(item, first + index)}
+        </div>
+      ))}
+      {!isAll && <div role="presentation" style={{ height: `${Math.max(0, items.length - last) * height}px` }} />}
+    </div>
+  );
+}

@@ -1,0 +1,16 @@
+import { defineConfig } from "vite";
+
+export default defineConfig({
+  // The server puts the folder that it serves below in front: addresses are relative until then.
+  base: "./",
+  build: {
+    outDir: "../stoker/console/static",
+    emptyOutDir: true,
+    target: "es2022",
+    cssTarget: ["chrome123", "firefox120", "safari17.5"],
+    // Nothing is inlined: the content security policy takes scripts and styles as files alone.
+    assetsInlineLimit: 0,
+    modulePreload: { polyfill: false },
+    reportCompressedSize: true,
+  },
+});

@@ -1,0 +1,83 @@
+"""Debian's Chromium on the console of the demo. Where there is none, the tests say so and skip."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.server import Server
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+ROOT = Path(__file__).parents[3]
+MEDIA = ROOT / "stoker" / "demo" / "media"
+CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
+ARGUMENTS = ["--no-sandbox", "--headless", "--disable-gpu", "--disable-background-networking"]
+PATIENCE_MS = 30_000
+"""A model may have to be loaded first."""
+
+Opener = Callable[..., "Page"]
+
+
+# Not for the session: while it runs, an event loop does, and no other test could have one.
+@pytest.fixture(scope="module")
+def browser() -> Iterator["Browser"]:
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is missing: pip install -e '.[dev]'"
+    )
+    program = next(filter(None, map(shutil.which, CHROMIUMS)), None)
+    if program is None:
+        pytest.skip("there is no Chromium: apt-get install chromium")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=program, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def opened(browser: "Browser", demo: Server) -> Iterator[Opener]:
+    """Opens pages, each in a browser of its own; what they have logged as an error fails."""
+    contexts: list[Any] = []
+    errors: list[str] = []
+
+    def open_page(**options: Any) -> "Page":
+        context = browser.new_context(
+            viewport=options.pop("viewport", {"width": 1440, "height": 900}), **options
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(PATIENCE_MS)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on(
+            "console",
+            lambda said: "Content Security Policy" in said.text and errors.append(said.text),
+        )
+        page.goto(f"{demo.base_url}/console/")
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert errors == []
+
+
+def sign_in(page: "Page", key: str) -> "Page":
+    page.get_by_label("API key").fill(key)
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("navigation", name="Pages").wait_for()
+    return page
+
+
+@pytest.fixture
+def console(opened: Opener, state: Any) -> "Page":
+    """Signed in with the key of the demo's account."""
+    return sign_in(opened(), state["account_key"])
+
+
+@pytest.fixture
+def at(demo: Server) -> Callable[[str], str]:
+    """The address of one of the console's pages."""
+    return lambda path: f"{demo.base_url}/console/{path}"

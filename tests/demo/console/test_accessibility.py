@@ -1,0 +1,81 @@
+"""Every page, in both themes and at two widths: WCAG 2.2 AA by axe, nothing beside the edge."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.demo.console.conftest import ROOT, Opener, sign_in
+from tests.support.server import Server
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+At = Callable[[str], str]
+AXE = ROOT / "frontend" / "node_modules" / "axe-core" / "axe.min.js"
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+TABS = ("charts", "try", "calls", "events", "settings", "versions", "checks", "trials")
+PAGES = (
+    "", "try?model=tiny-chat", "artifacts", "agents", "videos", "files", "usage", "keys", "machine",
+)  # fmt: skip
+SETTLED_MS = 700
+
+
+@pytest.fixture(scope="module")
+def axe() -> str:
+    if not AXE.exists():
+        pytest.skip("axe-core is missing: npm ci, in frontend/")
+    return AXE.read_text()
+
+
+def found(page: "Page", axe: str) -> list[str]:
+    page.wait_for_timeout(SETTLED_MS)
+    # As the developer tools do: the page's own policy would let no such script in.
+    page.evaluate(axe)
+    result: Any = page.evaluate(
+        "rules => axe.run(document, {runOnly: {type: 'tag', values: rules}})", RULES
+    )
+    return [
+        f"{page.url}: {one['id']}: {one['nodes'][0]['html'][:200]}" for one in result["violations"]
+    ]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1440, 390])
+def test_pages(
+    opened: Opener, demo: Server, state: Any, at: At, axe: str, theme: Any, width: int
+) -> None:
+    page = opened(color_scheme=theme, viewport={"width": width, "height": 900})
+    wrong = found(page, axe)
+    sign_in(page, state["account_key"]) if width > 800 else sign_in_narrow(page, state)
+    deployment = state["deployments"]["tiny-ner"]["id"]
+    paths = [*PAGES, *(f"deployments/{deployment}/{tab}" for tab in TABS)]
+    with demo.client(state["account_key"]) as client:
+        artifact = client.get("/v1/model-artifacts").json()["data"][0]["id"]
+    for path in [*paths, f"artifacts/{artifact}"]:
+        page.goto(at(path))
+        page.locator("main h1").wait_for()
+        wrong += found(page, axe)
+        beyond = page.evaluate(
+            "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        )
+        if beyond > 0:
+            wrong.append(f"{page.url}: {beyond} pixels beyond the edge at {width}")
+    assert wrong == []
+
+
+def sign_in_narrow(page: "Page", state: Any) -> None:
+    page.get_by_label("API key").fill(state["account_key"])
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("button", name="Menu").wait_for()
+
+
+def test_operators_pages(opened: Opener, demo: Server, at: At, axe: str) -> None:
+    page = sign_in(opened(), demo.operator_key)
+    wrong = found(page, axe)
+    page.goto(at("accounts"))
+    page.get_by_role("heading", name="Accounts").wait_for()
+    wrong += found(page, axe)
+    page.get_by_role("button", name="New account").click()
+    wrong += found(page, axe)
+    assert wrong == []

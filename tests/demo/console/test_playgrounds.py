@@ -1,0 +1,234 @@
+"""What each kind of answer is drawn as, with the demo's models."""
+
+import io
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.demo.console.conftest import MEDIA
+from tests.demo.sentences import FILL, NER, SENTIMENT
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
+
+At = Callable[[str], str]
+
+
+@pytest.fixture
+def ask(console: "Page", at: At) -> Callable[..., "Locator"]:
+    """Asks a model in its playground; the answer, once it is drawn."""
+
+    def asked(model: str, *, file: str = "", endpoint: str = "", **fields: str) -> "Locator":
+        console.goto(at(f"try?model={model}"))
+        console.get_by_role("button", name="Ask", exact=True).wait_for()
+        if endpoint:
+            console.get_by_role("button", name=endpoint).click()
+        if file:
+            console.locator("input[type=file]").set_input_files(MEDIA / file)
+        console.get_by_text("Options", exact=True).first.click()
+        for name, value in fields.items():
+            field = console.locator(f"[name={name}]")
+            if field.evaluate("element => element.tagName") == "SELECT":
+                field.select_option(value)
+            else:
+                field.fill(value)
+        console.get_by_role("button", name="Ask", exact=True).click()
+        console.get_by_role("heading", name="The call").wait_for()
+        return console.locator(".card", has=console.get_by_role("heading", name="Out"))
+
+    return asked
+
+
+Ask = Callable[..., "Locator"]
+
+
+def top(answer: "Locator") -> str | None:
+    return answer.locator(".bars li").first.get_attribute("data-label")
+
+
+def colours(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Where a picture is red, and where it is blue: (height, width), bool."""
+    with Image.open(MEDIA / name) as image:
+        red, green, blue = np.moveaxis(np.asarray(image.convert("RGB")).astype(int), -1, 0)
+    return (red > 150) & (green < 90) & (blue < 90), (blue > 150) & (red < 90)
+
+
+@pytest.mark.parametrize(("text", "entities"), NER[:4])
+def test_entities_are_marked_where_they_stand(ask: Ask, text: str, entities: Any) -> None:
+    marks = ask("tiny-ner", inputs=text).locator("mark")
+    found = marks.evaluate_all(
+        "all => all.map(one => [one.firstChild.textContent, one.lastChild.textContent])"
+    )
+    assert [tuple(one) for one in found] == [tuple(one) for one in entities]
+
+
+def test_an_answer_is_marked_in_its_context(ask: Ask) -> None:
+    answer = ask("tiny-qa", question="Where does Anna work?", context="🦊 Anna works in Berlin.")
+    assert answer.locator("mark").evaluate("one => one.firstChild.textContent") == "Berlin"
+
+
+@pytest.mark.parametrize(("text", "label"), SENTIMENT[:2])
+def test_labels_are_bars(ask: Ask, text: str, label: str) -> None:
+    answer = ask("tiny-sentiment", inputs=text)
+    assert top(answer) == label
+    first, second = answer.locator(".bar-fill").evaluate_all("all => all.map(o => o.offsetWidth)")
+    assert first > second
+
+
+def test_words_are_filled_in(ask: Ask) -> None:
+    text, word = FILL[0]
+    assert top(ask("tiny-fill-mask", inputs=text)) == word
+
+
+def test_labels_of_ones_own(ask: Ask) -> None:
+    wish = {
+        "inputs": "The striker scored",
+        "candidate_labels": "football\ncooking",
+    }
+    assert top(ask("tiny-nli", **wish)) == "football"
+
+
+@pytest.mark.parametrize(
+    ("model", "file", "fields", "label"),
+    [
+        ("tiny-digits", "seven.png", {}, "7"),
+        (
+            "tiny-clip",
+            "circle.png",
+            {"candidate_labels": "a red circle\na blue square"},
+            "a red circle",
+        ),
+        ("tiny-vqa", "scene.png", {"question": "What colour is the circle?"}, "red"),
+        ("tiny-sounds", "siren.wav", {}, "siren"),
+        ("tiny-video", "moving.mp4", {}, "moving left"),
+    ],
+)
+def test_media(ask: Ask, model: str, file: str, fields: dict[str, str], label: str) -> None:
+    assert top(ask(model, file=file, **fields)) == label
+
+
+def test_boxes_are_where_the_shapes_are(ask: Ask) -> None:
+    answer = ask("tiny-detector", file="scene.png")
+    red, blue = colours("scene.png")
+    for label, shape in (("red", red), ("blue", blue)):
+        box = answer.locator(f"rect[data-label={label}]").first
+        left, upper, width, height = (
+            float(box.get_attribute(name) or "nan") for name in ("x", "y", "width", "height")
+        )
+        drawn = np.zeros_like(shape)
+        drawn[round(upper) : round(upper + height), round(left) : round(left + width)] = True
+        rows, columns = np.where(shape)
+        around = np.zeros_like(shape)
+        around[rows.min() : rows.max() + 1, columns.min() : columns.max() + 1] = True
+        assert (drawn & around).sum() / (drawn | around).sum() > 0.6, label
+    # The drawing lies on the picture, pixel on pixel.
+    picture, over = answer.locator(".picture img"), answer.locator("svg.over")
+    assert picture.bounding_box() == over.bounding_box()
+
+
+def test_masks_are_where_the_shapes_are(ask: Ask) -> None:
+    answer = ask("tiny-segmenter", file="scene.png")
+    red, blue = colours("scene.png")
+    canvases = answer.locator("canvas.over")
+    canvases.nth(2).wait_for(state="attached")
+    labels = [one.strip() for one in answer.locator(".found bdi").all_inner_texts()]
+    for label, shape in (("red", red), ("blue", blue)):
+        canvas = canvases.nth(labels.index(label))
+        # Three hundred wide is a canvas that nothing was drawn on.
+        drawn = "one => one.width !== 300"
+        canvas.page.wait_for_function(drawn, arg=canvas.element_handle())
+        alpha = np.array(
+            canvas.evaluate(
+                "one => [...one.getContext('2d').getImageData(0, 0, one.width, one.height).data]"
+                ".filter((_, at) => at % 4 === 3)"
+            )
+        ).reshape(shape.shape)
+        covered = alpha > 0
+        assert (covered & shape).sum() / (covered | shape).sum() > 0.7, label
+
+
+def test_depth_is_drawn(ask: Ask) -> None:
+    canvas = ask("random-depth", file="circle.png").locator("canvas")
+    canvas.page.wait_for_function(
+        "one => new Set(new Uint32Array(one.getContext('2d')"
+        ".getImageData(0, 0, one.width, one.height).data.buffer)).size > 8",
+        arg=canvas.element_handle(),
+    )
+
+
+def test_what_was_said_follows_the_player(ask: Ask) -> None:
+    answer = ask("tiny-transcriber", file="seven-three-one.wav")
+    assert "seven three one" in answer.inner_text()
+    answer.locator("audio").evaluate("one => { one.currentTime = 0.5; }")
+    answer.locator(".captions li.now").wait_for()
+
+
+def test_speech_can_be_played(ask: Ask) -> None:
+    player = ask("random-speech", input="The train leaves at nine.").locator("audio")
+    player.page.wait_for_function("one => one.duration > 0.1", arg=player.element_handle())
+
+
+def test_pictures_are_shown(ask: Ask) -> None:
+    answer = ask("tiny-draw", prompt="a red circle", num_inference_steps="20", seed="1")
+    source = answer.locator(".gallery img").get_attribute("src") or ""
+    sent = answer.page.evaluate(
+        "async address => [...new Uint8Array(await (await fetch(address)).arrayBuffer())]"
+        if source.startswith("blob:")
+        else "address => [...atob(address.split(',')[1])].map(one => one.charCodeAt(0))",
+        source,
+    )
+    with Image.open(io.BytesIO(bytes(sent))) as image:
+        red, green, blue = np.moveaxis(np.asarray(image.convert("RGB")).astype(int), -1, 0)
+    middle = np.s_[24:40, 24:40]
+    assert red[middle].mean() > green[middle].mean() + 40
+    assert red[middle].mean() > blue[middle].mean() + 40
+
+
+def test_a_ranking_reorders(ask: Ask) -> None:
+    documents = "The train is late.\nTo bake bread you need flour"
+    answer = ask("tiny-reranker", query="How do I bake bread?", documents=documents)
+    assert answer.locator(".ranked li").first.inner_text().startswith("1")
+    assert "flour" in answer.locator(".ranked li").first.inner_text()
+    assert "↑" in answer.locator(".ranked li").first.inner_text()
+
+
+def test_vectors_have_neighbours(ask: Ask) -> None:
+    texts = "How do I bake bread?\nWhat is the way to bake bread?\nThe train is late."
+    answer = ask("tiny-encoder", endpoint="Create embeddings", input=texts)
+    answer.locator(".bars").first.wait_for()
+    nearest = answer.get_by_role("region", name="How do I bake bread?").locator(".bars li").first
+    assert nearest.get_attribute("data-label") == "What is the way to bake bread?"
+
+
+def test_a_table_is_shown(ask: Ask) -> None:
+    table = "City,Trees\nParis,1200\nBerlin,900"
+    answer = ask("random-table-qa", query="How many trees are in Berlin?", table=table)
+    assert answer.locator("tbody td").all_inner_texts() == ["Paris", "1200", "Berlin", "900"]
+
+
+def test_a_video_is_made(ask: Ask) -> None:
+    player = ask("random-video-maker", prompt="a boat", num_inference_steps="1").locator("video")
+    player.wait_for()
+    player.page.wait_for_function("one => one.duration > 0", arg=player.element_handle())
+
+
+def test_the_call_is_the_one_that_was_made(ask: Ask, state: Any) -> None:
+    text = "It's Berlin's."
+    answer = ask("tiny-ner", inputs=text)
+    call = answer.page.get_by_label("The call by curl").inner_text()
+    body = json.loads(call.rsplit("-d '", 1)[1].removesuffix("'").replace("'\\''", "'"))
+    assert body == {"model": "tiny-ner", "inputs": text, "aggregation_strategy": "simple"}
+
+
+def test_what_is_wrong_is_told_with_the_request(ask: Ask, console: "Page", at: At) -> None:
+    console.goto(at("try?model=tiny-fill-mask"))
+    console.get_by_label("Inputs").fill("No mask here.")
+    console.get_by_role("button", name="Ask", exact=True).click()
+    note = console.get_by_role("alert")
+    note.wait_for()
+    assert "[MASK]" in note.inner_text()
+    assert "req_" in note.inner_text()
