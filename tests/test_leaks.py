@@ -27,7 +27,7 @@ MANY = 15
 BILLED = {"usage_counts", "holdings", "transfers"}
 """What the bill is made of stays."""
 KEPT = {
-    "rate_limits._keys": "10,000 keys are remembered; those at rest are forgotten for more",
+    "_keys": "10,000 keys are remembered; those at rest are forgotten for more",
     "_rows": "what a deployment's calls came to this hour, until the hour was written down",
 }
 """Containers, by how their places end, that are emptied by something else than a deletion."""
