@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 demo: install
 	$(BIN)/stoker demo
 
-test: system-packages install-dev install-alone
+test: system-packages install-dev install-alone frontend/node_modules
 	# Many tests wait for servers to start: one process more than cores keeps both busy.
 	$(BIN)/pytest -n 3 --no-loadscope-reorder
 
@@ -70,9 +70,17 @@ bench-report: install-dev
 
 # The console's pages, from frontend/ into stoker/console/static, which is committed: users need no
 # Node. The types of its calls are made from the server's own OpenAPI document.
-console: install-dev
+console: install-dev frontend/node_modules
 	$(BIN)/python -m tools.console_api
-	cd frontend && npm ci --no-audit --no-fund && npm run build
+	cd frontend && npm run build
+
+frontend/node_modules: frontend/package-lock.json
+	@if command -v npm >/dev/null; then \
+	  echo "Installing what builds the console's pages …"; \
+	  cd frontend && npm ci --silent --no-audit --no-fund && touch node_modules; \
+	else \
+	  echo "There is no npm: the console's pages are taken as they were built."; \
+	fi
 
 check: install-dev
 	$(BIN)/ruff check .
@@ -137,12 +145,18 @@ $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@touch $@ $(VENV)/.installed
 
 # PostgreSQL for the tests that need it: installed where we may, else those tests say so and skip.
+# PostgreSQL and a browser, for the tests: installed where that may be done, else those are skipped.
 system-packages:
-	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 \
+	@missing=; \
+	command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 \
+	  || missing=postgresql; \
+	command -v chromium >/dev/null || command -v google-chrome >/dev/null \
+	  || missing="$$missing chromium"; \
+	[ -z "$$missing" ] \
 	  || { SUDO=; [ "$$(id -u)" = 0 ] || SUDO="sudo -n"; \
 	       command -v apt-get >/dev/null \
-	         && $$SUDO apt-get -qq update && $$SUDO apt-get -qq install -y postgresql >/dev/null \
-	         || echo "PostgreSQL could not be installed: its tests will be skipped."; }
+	         && $$SUDO apt-get -qq update && $$SUDO apt-get -qq install -y $$missing >/dev/null \
+	         || echo "Not installed: $$missing. Their tests will be skipped."; }
 
 clean:
 	rm -rf $(VENV) $(ALONE) .data .pytest_cache .ruff_cache
