@@ -123,6 +123,17 @@ def show(ctx: typer.Context, artifact_id: ArtifactId, as_json: AsJson = False) -
 
 
 @app.command()
+def card(ctx: typer.Context, artifact_id: ArtifactId, as_json: AsJson = False) -> None:
+    """Print the model card of an artifact, as Markdown."""
+    path = f"{ARTIFACTS}/{quoted(artifact_id)}/card"
+    text = client(ctx).text(Request(method="GET", path=path))
+    if as_json:
+        output.print_json({"card": text})
+    else:
+        output.write(text.rstrip("\n") + "\n")
+
+
+@app.command()
 def delete(
     ctx: typer.Context,
     artifact_id: ArtifactId,

@@ -156,6 +156,57 @@ def delete(
 
 
 @app.command()
+def metrics(
+    ctx: typer.Context,
+    which: Which,
+    *,
+    window: Annotated[
+        int, typer.Option(min=60, max=86_400, metavar="SECONDS", help="How far back.")
+    ] = 900,
+    as_json: AsJson = False,
+) -> None:
+    """Show what calls of a deployment came to, step by step, where there were any."""
+    server = client(ctx)
+    found = server.get(f"{path_of(server, which)}/metrics", window_s=window)
+    if as_json:
+        output.print_json(found)
+        return
+    rows = [row for row in _steps(found) if any(row[name] for name in ("ok", "errors"))]
+    output.show_list(rows, STEP, as_json=False, none="There were no calls.")
+
+
+def _steps(found: JsonObject) -> list[JsonObject]:
+    """A row a step, of the columns that the API answers with."""
+    counts, latencies = found["requests"], found["latency_ms"]
+    columns = {
+        "ok": counts["ok"],
+        "client_error": counts["client_error"],
+        "server_error": counts["server_error"],
+        "p50": latencies["p50"],
+        "p99": latencies["p99"],
+        **{name: found[name] for name in ("batch_size", "tokens", "replicas", "memory_bytes")},
+    }
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    for at, row in enumerate(rows):
+        row["at"] = found["start"] + at * found["step_s"]
+        row["errors"] = (row["client_error"] or 0) + (row["server_error"] or 0)
+    return rows
+
+
+STEP: Columns = {
+    "from": lambda r: time.strftime("%H:%M:%S", time.localtime(r["at"])),
+    "ok": lambda r: r["ok"],
+    "errors": lambda r: r["errors"] or "",
+    "p50 ms": lambda r: r["p50"],
+    "p99 ms": lambda r: r["p99"],
+    "batch": lambda r: r["batch_size"],
+    "tokens": lambda r: r["tokens"] or "",
+    "replicas": lambda r: r["replicas"],
+    "memory": lambda r: output.size(r["memory_bytes"]),
+}
+
+
+@app.command()
 def logs(
     ctx: typer.Context,
     which: Which,

@@ -25,6 +25,7 @@ from stoker.cli import (
     engines,
     files,
     keys,
+    machine,
     media,
     output,
     top,
@@ -128,6 +129,7 @@ app.add_typer(accounts.app, name="accounts")
 app.command()(usage.usage)
 app.add_typer(usage.credits_app, name="credits")
 app.add_typer(usage.prices_app, name="prices")
+app.command()(machine.machine)
 app.command()(doctor.doctor)
 
 

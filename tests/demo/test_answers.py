@@ -29,6 +29,7 @@ NOT_FOR_SCRIPTS = {
     "connection",
     "content-security-policy",
     "date",
+    "set-cookie",
     "transfer-encoding",
     "x-accel-buffering",
     "x-content-type-options",
@@ -77,6 +78,9 @@ def walked(
         manage(client, operator)
     run_agent(owner)
     report(owner, operator)
+    watch(owner)
+    with demo.client() as browser:
+        sign_in(browser, owner)
     return {operation for (operation, status) in contract.answered if status < 300}
 
 
@@ -265,7 +269,7 @@ def settled(client: httpx.Client, run: str) -> Any:
 
 
 def report(client: httpx.Client, operator: httpx.Client) -> None:
-    for group in ("deployment", "day", "hour"):
+    for group in ("deployment", "version", "day", "hour"):
         good(client.get("/v1/usage", params={"group_by": group}))
     client.get("/v1/usage", params={"format": "csv"})
     good(client.get("/v1/usage/events"))
@@ -276,6 +280,27 @@ def report(client: httpx.Client, operator: httpx.Client) -> None:
     good(operator.post("/v1/prices", json=prices))
     for path in ("/health", "/ready", "/metrics"):
         operator.get(path).raise_for_status()
+
+
+def watch(client: httpx.Client) -> None:
+    deployment = good(client.get("/v1/deployments"))["data"][0]
+    good(client.get(f"/v1/deployments/{deployment['id']}/metrics"))
+    good(client.get("/v1/machine"))
+    card = client.get(f"/v1/model-artifacts/{deployment['artifact_id']}/card")
+    assert card.raise_for_status().text
+    with client.stream("GET", "/v1/events") as events:
+        contract.check(events)
+        assert next(events.iter_lines()) == "event: hello"
+
+
+def sign_in(browser: httpx.Client, owner: httpx.Client) -> None:
+    """By a link that a key has made, as `stoker open` does."""
+    link = good(owner.post("/v1/console/links"))["url"].partition("#link=")[2]
+    signed_in = good(browser.post("/console/session", json={"link": link}))
+    assert good(browser.get("/console/session")) == signed_in
+    out = browser.delete("/console/session", headers={"x-csrf-token": signed_in["csrf"]})
+    assert out.status_code == 204
+    assert browser.get("/console/session").status_code == 401
 
 
 @pytest.mark.parametrize("operation", operations(), ids=str)

@@ -23,6 +23,9 @@ FILES = "/v1/model-artifacts/{artifact_id}/uploads/{upload_id}/files/{path}"
 WITHOUT_COMMAND = {
     Operation("HEAD", FILES): "for clients that resume a file by its offset; push lists parts",
     Operation("GET", "/metrics"): "for Prometheus",
+    Operation("POST", "/console/session"): "for browsers",
+    Operation("GET", "/console/session"): "for browsers",
+    Operation("DELETE", "/console/session"): "for browsers",
 }
 """Routes that no command calls → why."""
 SUNNY = '{"temperature": 21, "condition": "sunny"}'
@@ -58,6 +61,7 @@ def called(
         agents(owner, folder)
         media(owner, folder)
         money(owner, operator)
+        cards(owner)
         team.json("deployments", "delete", "renamed/tagger", "--yes")
         yield found
 
@@ -186,11 +190,22 @@ def deployments(team: Cli, model: str, folder: Path) -> None:
 
     assert model in [one["id"] for one in team.json("models")]
     assert team.json("call", model, "Clara")
+    assert sum(filter(None, team.json("deployments", "metrics", model)["requests"]["ok"])) > 0
+    assert "P50 MS" in good(team, "deployments", "metrics", model)
+    assert {one["model"] for one in team.json("machine")["replicas"]} == {model}
+    assert model in good(team, "machine")
     assert team.json("deployments", "stop", model)["desired"] == "stopped"
     assert team.json("deployments", "start", model)["status"] == "ready"
     team.json("deployments", "logs", model)
     assert team.json("deployments", "events", model)
     assert [one["model"] for one in team.json("deployments", "list")] == [model]
+
+
+def cards(owner: Cli) -> None:
+    artifact = owner.json("deployments", "show", "tiny-ner")["artifact_id"]
+    card = owner.json("artifacts", "card", artifact)["card"]
+    assert card.strip() == good(owner, "artifacts", "card", artifact).strip()
+    assert "tiny-ner" in card
 
 
 def keys(team: Cli) -> None:

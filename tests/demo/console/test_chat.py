@@ -40,28 +40,31 @@ def test_an_answer_is_streamed(console: "Page", at: At) -> None:
 
 def test_an_answer_is_stopped(console: "Page", at: At) -> None:
     console.goto(at("try?model=tiny-chat"))
-    # Held at the page's door, so that it is stopped while it is written.
+    # Held at the page's door, an event a second, so that it is stopped while it is written.
     console.evaluate(
         """() => {
           const real = window.fetch;
           window.fetch = async (input, options) => {
             const answer = await real(input, options);
             if (!String(input).endsWith("/v1/chat/completions")) return answer;
-            const [first] = answer.body.tee();
-            const reader = first.getReader();
-            let aborted = false;
+            const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+            let aborted = false, held = "";
             options.signal.addEventListener("abort", () => (aborted = true));
             const slow = new ReadableStream({
               async pull(controller) {
-                await new Promise((resolve) => setTimeout(resolve, 400));
-                if (aborted) return controller.error(options.signal.reason);
-                const { done, value } = await reader.read();
-                if (done) return controller.close();
-                for (const at of [0]) controller.enqueue(value.slice(at));
-                await new Promise((resolve) => setTimeout(resolve, 4000));
+                while (!held.includes("\\n\\n")) {
+                  const { done, value } = await reader.read();
+                  if (done) return controller.close();
+                  held += value;
+                }
+                const end = held.indexOf("\\n\\n") + 2;
+                controller.enqueue(held.slice(0, end));
+                held = held.slice(end);
+                await new Promise((resolve) => setTimeout(resolve, 1000));
+                if (aborted) controller.error(options.signal.reason);
               },
-            });
-            return new Response(slow, answer);
+            }, { highWaterMark: 0 });
+            return new Response(slow.pipeThrough(new TextEncoderStream()), answer);
           };
         }"""
     )

@@ -1,0 +1,40 @@
+"""`stoker machine`: its memory, its engines, and what it runs."""
+
+import typer
+
+from stoker.cli import output
+from stoker.cli.context import client
+from stoker.cli.output import AsJson, Columns, size
+
+MACHINE = "/v1/machine"
+
+ABOUT: Columns = {
+    "processor": lambda m: f"{m['processor']}, {m['cores']} cores",
+    "memory": lambda m: size(m["memory"]["total_bytes"]),
+    "for replicas": lambda m: size(m["memory"]["budget_bytes"]),
+    "held": lambda m: size(m["memory"]["held_bytes"]),
+    "kept for hot ones": lambda m: size(m["memory"]["reserved_bytes"]),
+    "engines": lambda m: ", ".join(one["engine"] for one in m["engines"] if one["available"]),
+}
+REPLICA: Columns = {
+    "model": lambda r: r["model"],
+    "status": lambda r: r["status"],
+    "engine": lambda r: r["engine"],
+    "memory": lambda r: size(r["memory_bytes"]),
+    "since": lambda r: output.moment(r["started_at"]),
+}
+WAITING: Columns = {
+    "waits for memory": lambda w: w["model"],
+    "needs": lambda w: size(w["bytes"]),
+    "why": lambda w: w["reason"],
+}
+
+
+def machine(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """Show the machine: memory, engines, replicas; operators see those of all accounts."""
+    found = client(ctx).get(MACHINE)
+    output.show_object(found, ABOUT, as_json=as_json)
+    if not as_json:
+        output.show_list(found["replicas"], REPLICA, as_json=False, none="No model is loaded now.")
+        if found["waiting"]:
+            output.show_list(found["waiting"], WAITING, as_json=False, none="")
