@@ -20,6 +20,7 @@ from tests.support.models import tiny_bert
 from tests.support.server import Server
 
 NER = Path(stoker.demo.__file__).parent / "models" / "tiny-ner"
+TRANSLATOR = NER.parent / "tiny-translator"
 TEXT = "one two three"
 TOKENS = 6
 DORA: dict[str, Any] = {
@@ -234,15 +235,15 @@ def test_of_another_base(account: httpx.Client, base: Path, tmp_path: Path) -> N
     body = {"model": "tried", "artifact_id": artifact, "adapter_of": "narrow"}
     error = account.post("/v1/deployments", json=body).json()["error"]
     assert error["param"] == "artifact_id"
-    assert "DoRA" in error["message"] and "32 inputs" in error["message"]
+    assert "DoRA" in error["message"] and "32 outputs" in error["message"]
     account.delete(f"/v1/deployments/{deployed['id']}").raise_for_status()
 
 
 def scores(client: httpx.Client, model: str, texts: list[str]) -> list[Any]:
-    body = {"model": model, "inputs": texts, "aggregation": "none"}
+    body = {"model": model, "inputs": texts, "aggregation_strategy": "none"}
     answer = client.post("/v1/classifications/token", json=body)
     assert answer.status_code == 200, answer.text
-    return answer.json()["data"]
+    return answer.json()
 
 
 class TestEncoders:
@@ -296,6 +297,28 @@ class TestEncoders:
         close(answers["adapted"], answers["whole"], 1e-3)
         for one in (ids["adapted"], ids["whole"], base["id"]):
             account.delete(f"/v1/deployments/{one}").raise_for_status()
+
+
+def test_of_a_pipeline_whose_replicas_take_none(account: httpx.Client, tmp_path: Path) -> None:
+    """A translator's encoder and decoder have modules whose names end alike."""
+    options = {"target_modules": ["q", "v"], "loader": "AutoModelForSeq2SeqLM", "r": 2}
+    whole = made(tmp_path / "adapter", TRANSLATOR, **options).merge_and_unload()
+    library.AutoTokenizer.from_pretrained(TRANSLATOR).save_pretrained(tmp_path / "whole")
+    whole.save_pretrained(tmp_path / "whole")
+    ids = [
+        deploy(account, tmp_path / "whole", "whole", pipeline="translation")["id"],
+        deploy(account, TRANSLATOR, "translator", pipeline="translation")["id"],
+        deploy(account, tmp_path / "adapter", "adapted", adapter_of="translator")["id"],
+    ]
+    assert "translation" in deployment(account, ids[2])["adapter"]["reason"]
+
+    def translated(model: str) -> Any:
+        body = {"model": model, "inputs": ["the house is small", "good morning"]}
+        return account.post("/v1/translations", json=body).raise_for_status().json()
+
+    assert translated("adapted") == translated("whole") != translated("translator")
+    for one in reversed(ids):
+        account.delete(f"/v1/deployments/{one}").raise_for_status()
 
 
 def wait_rounded(client: httpx.Client, identifier: str) -> None:
