@@ -305,11 +305,13 @@ def test_of_a_pipeline_whose_replicas_take_none(account: httpx.Client, tmp_path:
     whole = made(tmp_path / "adapter", TRANSLATOR, **options).merge_and_unload()
     library.AutoTokenizer.from_pretrained(TRANSLATOR).save_pretrained(tmp_path / "whole")
     whole.save_pretrained(tmp_path / "whole")
-    ids = [
-        deploy(account, tmp_path / "whole", "whole", pipeline="translation")["id"],
-        deploy(account, TRANSLATOR, "translator", pipeline="translation")["id"],
-        deploy(account, tmp_path / "adapter", "adapted", adapter_of="translator")["id"],
-    ]
+    models = {"whole": tmp_path / "whole", "translator": TRANSLATOR}
+    ids: list[str] = []
+    for model, folder in models.items():
+        artifact = push(account, folder, pipeline="translation")["id"]
+        body = {"model": model, "artifact_id": artifact}
+        ids.append(account.post("/v1/deployments", json=body).raise_for_status().json()["id"])
+    ids.append(deploy(account, tmp_path / "adapter", "adapted", adapter_of="translator")["id"])
     assert "translation" in deployment(account, ids[2])["adapter"]["reason"]
 
     def translated(model: str) -> Any:
