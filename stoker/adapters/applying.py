@@ -149,6 +149,8 @@ class Adapters:
             shapes = {one: tuple(file.get_slice(one).get_shape()) for one in names}
             config: Any = json.loads((folder / lora.CONFIG).read_text())
             settings = lora.read(config, shapes)
+            if settings.alone:
+                raise UnfitError(settings.alone)
             self._check(settings)
             own = _own_names(self._model, settings)
             modules = {

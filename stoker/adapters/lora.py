@@ -5,13 +5,18 @@
 rank); the module's output gets scale · B A x added, where the scale is alpha / rank, or alpha /
 √rank by rank-stabilised LoRA (Hu et al., https://arxiv.org/abs/2106.09685; Kalajdzievski,
 https://arxiv.org/abs/2312.03732). Modules of `modules_to_save`, such as a classifier, are there
-whole. Light: inspection and replicas import it.
+whole.
+
+Some change weights in a way that no sum shows: `…lora_magnitude_vector` of DoRA (Liu et al.,
+https://arxiv.org/abs/2402.09353) is the length of each row of W + scale · B A, and trained biases
+take the place of the model's. These are told apart (`Lora.alone`): what runs them has weights of
+its own. Light: inspection and replicas import it.
 """
 
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 CONFIG = "adapter_config.json"
@@ -23,17 +28,19 @@ MAX_ALPHA = 1e6
 
 _PREFIX = "base_model.model."
 _MATRIX = re.compile(r"(?P<module>.+)\.lora_(?P<which>[AB])\.weight")
+_MAGNITUDE = re.compile(r"(?P<module>.+)\.lora_magnitude_vector(?:\.weight)?")
+_ADDED_BIAS = re.compile(r"(?P<module>.+)\.lora_B\.bias")
 _COPY = re.compile(
     r"(?P<module>(?:.+\.)?(?:embed_in|embed_out|embed_tokens|embeddings|lm_head|tok_embeddings|"
     r"word_embeddings|wte)|.+(?=\.base_layer\.))(?:\.base_layer)?\.weight"
 )
+_IN_A_WRAPPER = re.compile(r"\.(?:original_module|modules_to_save)\.")
 _NAME = re.compile(r"\^?[\w.]{1,512}\$?")
 _OF_THE_BASE = frozenset({"corda", "loftq", "olora", "pissa"})
 """Ways to begin the training that change the base's own weights: PEFT writes `true` in their place
 where it has made an adapter of the unchanged base out of one."""
+_BIASES = frozenset({"all", "lora_only", "none"})
 _UNSERVED: Mapping[str, str] = {
-    "use_dora": "DoRA",
-    "lora_bias": "biases of its matrices",
     "layer_replication": "replicated layers",
     "trainable_token_indices": "tokens that were trained",
     "alora_invocation_tokens": "invocation tokens",
@@ -75,6 +82,14 @@ class Lora:
     copied: Mapping[str, tuple[str, Sequence[int]]]
     """The same of parameters that have to be the base's own: PEFT adds a model's embeddings where
     these, or its last layer, are adapted, whether or not they have changed."""
+    magnitudes: Mapping[str, str] = field(default_factory=dict[str, str])
+    """By modules: the tensor, (outputs,), that DoRA scales the rows of their weights to."""
+    added_biases: Mapping[str, str] = field(default_factory=dict[str, str])
+    """By modules: the tensor, (outputs,), that is added to their biases as B A is to weights."""
+    alone: str = ""
+    """Why it cannot be added to rows of a batch, in words; empty: it can."""
+    fan_in_fan_out: bool = False
+    """Whether PEFT found layers whose weights lie as (in, out)."""
 
     @property
     def rank(self) -> int:
@@ -100,32 +115,103 @@ def read(config: Any, shapes: Mapping[str, Sequence[int]]) -> Lora:
         raise FormatError("is no object.")
     settings = cast("dict[str, Any]", config)
     _check_kind(settings)
+    found = _sorted(settings, shapes)
+    if not found.pairs:
+        raise FormatError("has no matrices of LoRA.", WEIGHTS)
     alphas = _patterns(settings, "alpha_pattern")
     alpha = _number(settings.get("lora_alpha", 8), "lora_alpha")
     is_stabilised = bool(settings.get("use_rslora"))
-    pairs: dict[str, dict[str, str]] = {}
-    saved: dict[str, tuple[str, Sequence[int]]] = {}
-    copied: dict[str, tuple[str, Sequence[int]]] = {}
+    modules: dict[str, Matrices] = {}
+    for module, pair in found.pairs.items():
+        own = _of(alphas, module, alpha)
+        modules[module] = _matrices(module, pair, shapes, own, is_stabilised=is_stabilised)
+    _check_rows(settings, modules, found, shapes)
+    return Lora(
+        str(settings.get("base_model_name_or_path") or "")[:256],
+        modules,
+        found.saved,
+        found.copied,
+        found.magnitudes,
+        found.added_biases,
+        _alone(found),
+        bool(settings.get("fan_in_fan_out")),
+    )
+
+
+@dataclass(frozen=True)
+class _Tensors:
+    """Those of a file, by what they are."""
+
+    pairs: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
+    saved: dict[str, tuple[str, Sequence[int]]] = field(
+        default_factory=dict[str, tuple[str, Sequence[int]]]
+    )
+    copied: dict[str, tuple[str, Sequence[int]]] = field(
+        default_factory=dict[str, tuple[str, Sequence[int]]]
+    )
+    magnitudes: dict[str, str] = field(default_factory=dict[str, str])
+    added_biases: dict[str, str] = field(default_factory=dict[str, str])
+    biases: list[str] = field(default_factory=list[str])
+    """Of the model's own, those that were trained."""
+
+
+def _sorted(settings: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]) -> _Tensors:
+    found = _Tensors()
     whole = _saved_modules(settings)
+    has_biases = settings.get("bias", "none") != "none"
     for tensor, shape in shapes.items():
         name = tensor.removeprefix(_PREFIX)
         if name == tensor:
             raise FormatError(f"has the tensor {_shown(tensor)}, which is not LoRA's.", WEIGHTS)
         if match := _MATRIX.fullmatch(name):
-            pairs.setdefault(match["module"], {})[match["which"]] = tensor
+            found.pairs.setdefault(match["module"], {})[match["which"]] = tensor
+        elif settings.get("use_dora") and (match := _MAGNITUDE.fullmatch(name)):
+            found.magnitudes[match["module"]] = tensor
+        elif settings.get("lora_bias") and (match := _ADDED_BIAS.fullmatch(name)):
+            found.added_biases[match["module"]] = tensor
         elif match := _COPY.fullmatch(name):
-            copied[f"{match['module']}.weight"] = (tensor, shape)
-        elif not any(part in whole for part in name.split(".")[:-1]):
-            raise FormatError(f"has the tensor {_shown(tensor)}: that is not served.", WEIGHTS)
+            found.copied[f"{match['module']}.weight"] = (tensor, shape)
+        elif any(part in whole for part in name.split(".")[:-1]):
+            # With trained biases, both the model's own layer and its stand-in are there, too.
+            if not _IN_A_WRAPPER.search(name):
+                found.saved[name] = (tensor, shape)
+        elif has_biases and name.endswith(".bias"):
+            own = name.replace(".base_layer.", ".")
+            found.saved[own] = (tensor, shape)
+            found.biases.append(own)
         else:
-            saved[name] = (tensor, shape)
-    if not pairs:
-        raise FormatError("has no matrices of LoRA.", WEIGHTS)
-    modules: dict[str, Matrices] = {}
-    for module, found in pairs.items():
-        own = _of(alphas, module, alpha)
-        modules[module] = _matrices(module, found, shapes, own, is_stabilised=is_stabilised)
-    return Lora(str(settings.get("base_model_name_or_path") or "")[:256], modules, saved, copied)
+            raise FormatError(f"has the tensor {_shown(tensor)}: that is not served.", WEIGHTS)
+    return found
+
+
+def _check_rows(
+    settings: Mapping[str, Any],
+    modules: Mapping[str, Matrices],
+    found: _Tensors,
+    shapes: Mapping[str, Sequence[int]],
+) -> None:
+    """Of what has a number for each output of a module: that each has it, and no other one."""
+    kinds = (("use_dora", found.magnitudes), ("lora_bias", found.added_biases))
+    for name, tensors in kinds:
+        if bool(settings.get(name)) != bool(tensors) or (tensors and {*tensors} != {*modules}):
+            raise FormatError(f"has no tensors of {name} for just the modules of LoRA.", WEIGHTS)
+        for module, tensor in tensors.items():
+            if tuple(shapes[tensor]) != (modules[module].outputs,):
+                raise FormatError(
+                    f"has {_shown(tensor)} of the shape {[*shapes[tensor]]}; its matrices have "
+                    f"{modules[module].outputs} outputs.",
+                    WEIGHTS,
+                )
+
+
+def _alone(found: _Tensors) -> str:
+    kinds = (
+        ("DoRA", found.magnitudes),
+        ("trained biases", found.biases),
+        ("biases of its matrices", found.added_biases),
+    )
+    named = [what for what, tensors in kinds if tensors]
+    return f"It has {' and '.join(named)}, which the rows of a batch cannot share." if named else ""
 
 
 def _check_kind(settings: Mapping[str, Any]) -> None:
@@ -135,8 +221,11 @@ def _check_kind(settings: Mapping[str, Any]) -> None:
     for name, what in _UNSERVED.items():
         if settings.get(name):
             raise FormatError(f"has {name}: {what} are not served. Train without.")
-    if settings.get("bias", "none") != "none":
-        raise FormatError("has trained biases: train with bias 'none', or merge it.")
+    bias: Any = settings.get("bias", "none")
+    if not isinstance(bias, str) or bias not in _BIASES:
+        raise FormatError(
+            f"has the bias {_shown(str(bias))}: known are {', '.join(sorted(_BIASES))}."
+        )
     begun = str(settings.get("init_lora_weights", True)).lower()
     if begun.startswith(tuple(_OF_THE_BASE)):
         raise FormatError(

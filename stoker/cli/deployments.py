@@ -71,6 +71,14 @@ LIST: Columns = {
     "replicas": _replicas,
     "message": lambda d: d["message"],
 }
+
+
+def _adapter(deployment: JsonObject) -> str | None:
+    found: JsonObject = deployment["adapter"] or {}
+    is_merged = found.get("sharing") == "merged"
+    return f"{found['of']}, merged: {found['reason']}" if is_merged else deployment["adapter_of"]
+
+
 DETAILS: Columns = {
     "model": lambda d: d["model"],
     "id": lambda d: d["id"],
@@ -81,7 +89,7 @@ DETAILS: Columns = {
     "message": lambda d: d["message"],
     "artifact": lambda d: d["artifact_id"],
     "source": lambda d: d["source"],
-    "adapter of": lambda d: d["adapter_of"],
+    "adapter of": _adapter,
     "readiness": lambda d: d["readiness"],
     "version": lambda d: d["version_id"],
     "traffic": _traffic,

@@ -1,4 +1,7 @@
-"""Deployments of adapters: each shares the replicas of another deployment, its base."""
+"""Deployments of adapters: each shares the replicas of another deployment, its base.
+
+One that cannot is merged into the base's weights, and has replicas of its own.
+"""
 
 import asyncio
 import logging
@@ -13,12 +16,13 @@ from stoker.artifacts import repository as artifacts
 from stoker.artifacts import service as artifact_service
 from stoker.deployments import repository, schemas
 from stoker.deployments.context import DeploymentContext
-from stoker.deployments.folders import FolderReader
+from stoker.deployments.merging import why_unmergeable
+from stoker.deployments.readers import FolderReader, Paths
 from stoker.deployments.specs import spec_of
 from stoker.engines.catalogue import is_conversion
 from stoker.engines.record import AUTO, INT8
 from stoker.errors import ConflictError, InvalidRequestError, ModelNotFoundError
-from stoker.inspection import InspectionError
+from stoker.inspection import FailureCode, InspectionError
 from stoker.inspection.adapter import find_adapter
 from stoker.inspection.documents import load_json
 from stoker.inspection.files import FileReader, FileSet
@@ -36,12 +40,9 @@ PIPELINES = frozenset(
     }
 )
 """Whose models run one pass over the rows of a batch: the adapter of each row is known."""
-_OF_THE_BASE = frozenset(
-    {
-        *("config", "device", "dtype", "engine", "idle_timeout_s", "keep_s", "max_queue"),
-        *("pipeline", "readiness", "replicas", "source"),
-    }
-)
+_OF_THE_BASE = frozenset({"config", "device", "dtype", "engine", "pipeline", "source"})
+_OF_REPLICAS = frozenset({"idle_timeout_s", "keep_s", "max_queue", "readiness", "replicas"})
+"""The base's, too, where its replicas are shared."""
 FOLLOWED = ("readiness", "engine", "device", "dtype", "min_replicas", "max_replicas")
 """What a deployment of an adapter has of its base."""
 _TIED = frozenset({"embed_out", "lm_head"})
@@ -55,6 +56,8 @@ class Examined:
 
     deployment_id: str
     version_id: str
+    why_alone: str = ""
+    """Why its replicas cannot be shared, in words: the adapter is merged. Empty: they can."""
 
 
 async def examined(
@@ -70,11 +73,7 @@ async def examined(
     """
     if request.adapter_of is None:
         return None
-    if given := sorted(_OF_THE_BASE & request.model_fields_set):
-        raise InvalidRequestError(
-            f"'{given[0]}' is the base's, with which an adapter shares its replicas: leave it out.",
-            param=given[0],
-        )
+    _check_given(request, _OF_THE_BASE)
     async with context.database.reading() as session:
         base = await _base(session, account_id, request.adapter_of)
         artifact = await artifacts.get(session, account_id, str(request.artifact_id))
@@ -94,12 +93,29 @@ async def examined(
     except LoadError as error:
         raise InvalidRequestError(f"The base cannot be read: {error}", param="adapter_of") from None
     try:
-        why = await asyncio.to_thread(_why_unfit, paths, folder)
+        found = await asyncio.to_thread(_found, paths)
+        why_alone = _why_unshared(base) or found.alone
+        unfit = why_unmergeable if why_alone else _why_unfit
+        why = await asyncio.to_thread(unfit, paths, folder)
     except InspectionError as error:
         raise InvalidRequestError(error.message, param="artifact_id") from error
+    if why and why_alone:
+        raise InvalidRequestError(
+            f"{why_alone} Nor can it be merged into the base: {why}", param="artifact_id"
+        )
     if why:
         raise InvalidRequestError(f"The adapter is for another base: {why}", param="artifact_id")
-    return Examined(base.id, base.live_version_id)
+    if not why_alone:
+        _check_given(request, _OF_REPLICAS)
+    return Examined(base.id, base.live_version_id, why_alone)
+
+
+def _check_given(request: schemas.DeploymentCreate, names: frozenset[str]) -> None:
+    if given := sorted(names & request.model_fields_set):
+        raise InvalidRequestError(
+            f"'{given[0]}' is the base's, as which an adapter runs: leave it out.",
+            param=given[0],
+        )
 
 
 async def _base(session: Session, account_id: str, model: str) -> Deployment:
@@ -110,30 +126,30 @@ async def _base(session: Session, account_id: str, model: str) -> Deployment:
             f"Model not found: '{model}' is not the model id of a deployment of this account.",
             param="adapter_of",
         )
-    if why := _why_no_base(row):
-        raise InvalidRequestError(f"'{model}' {why}", param="adapter_of")
+    if row.adapter_of:
+        raise InvalidRequestError(
+            f"'{model}' is an adapter itself: name its base.", param="adapter_of"
+        )
     return row
 
 
-def _why_no_base(row: Deployment) -> str | None:
-    if row.adapter_of:
-        return "is an adapter itself: name its base."
+def _why_unshared(row: Deployment) -> str:
+    """Why no adapter can be added to what a base's replicas run; empty: any may be."""
     if row.pipeline not in PIPELINES:
-        return f"serves {row.pipeline}: adapters are served of {', '.join(sorted(PIPELINES))}."
+        return f"The base serves {row.pipeline}, whose batches have no rows of adapters."
     is_shared = row.engine in (AUTO, "torch", "vllm") or is_conversion(row.engine)
-    if not is_shared or row.dtype == INT8:
-        return (
-            "runs in a way that takes no adapters: set its 'engine' to 'auto', 'openvino', 'torch' "
-            "or 'vllm', and its 'dtype' to no int8. Or merge the adapter (merge_and_unload) and "
-            "deploy the whole model."
-        )
-    return None
+    if not is_shared:
+        return f"The base runs on {row.engine}, which takes no adapters."
+    if row.dtype == INT8:
+        return "The base runs in int8, to which no adapter can be added."
+    return ""
 
 
 async def base_of(session: Session, account_id: str, found: Examined) -> Deployment:
     """The base, locked. Raises `ConflictError` where it has changed since it was examined."""
     row = await repository.get(session, account_id, found.deployment_id, lock=True)
-    if row is None or row.live_version_id != found.version_id or _why_no_base(row):
+    is_other = row is None or row.live_version_id != found.version_id
+    if row is None or is_other or (_why_unshared(row) and not found.why_alone):
         raise ConflictError(
             "The base was changed meanwhile: try again.", code="base_changed", retry_after_s=1
         )
@@ -150,6 +166,7 @@ async def check_version(context: DeploymentContext, version: DeploymentSpec) -> 
         found = {
             row.model: await artifact_service.files_of(session, str(row.upload_id)) for row in rows
         }
+        merged = {row.model for row in rows if row.merged_because}
     if not found:
         return
     try:
@@ -159,7 +176,8 @@ async def check_version(context: DeploymentContext, version: DeploymentSpec) -> 
     for model, files in found.items():
         paths = {name: context.blobs.local_path(key) for name, (key, _) in files.items()}
         try:
-            why = await asyncio.to_thread(_why_unfit, paths, folder)
+            unfit = why_unmergeable if model in merged else _why_unfit
+            why = await asyncio.to_thread(unfit, paths, folder)
         except (InspectionError, OSError) as error:
             # It was deleted meanwhile, or will be found out by its replica.
             log.warning("an adapter could not be compared: %s", error, extra={"model": model})
@@ -174,18 +192,23 @@ async def check_version(context: DeploymentContext, version: DeploymentSpec) -> 
 
 async def count(session: Session, deployment_id: str) -> int:
     """How many deployments share a base's replicas."""
-    statement = select(func.count()).where(Deployment.adapter_of == deployment_id)
+    statement = select(func.count()).where(
+        Deployment.adapter_of == deployment_id, Deployment.merged_because.is_(None)
+    )
     return await session.scalar(statement) or 0
 
 
 async def of_base(session: Session, deployment_id: str) -> Sequence[Deployment]:
+    """Those that share its replicas, and those that are merged."""
     statement = select(Deployment).where(Deployment.adapter_of == deployment_id)
     return (await session.scalars(statement)).all()
 
 
 async def keep_placed(session: Session, context: DeploymentContext) -> None:
     """Of the folders that replicas read, those that are wanted, and no others."""
-    statement = select(Deployment).where(Deployment.adapter_of.is_not(None))
+    statement = select(Deployment).where(
+        Deployment.adapter_of.is_not(None), Deployment.merged_because.is_(None)
+    )
     rows = (await session.scalars(statement)).all()
     wanted = {(str(row.adapter_of), row.id) for row in rows}
     await asyncio.to_thread(context.folders.keep_only_adapters, wanted)
@@ -202,7 +225,19 @@ async def place(session: Session, context: DeploymentContext, row: Deployment) -
 async def follow(session: Session, base: Deployment) -> None:
     """Have a base's adapters say of themselves how it runs now."""
     values = {name: getattr(base, name) for name in FOLLOWED}
-    await session.execute(update(Deployment).where(Deployment.adapter_of == base.id).values(values))
+    await session.execute(
+        update(Deployment)
+        .where(Deployment.adapter_of == base.id, Deployment.merged_because.is_(None))
+        .values(values)
+    )
+
+
+async def merged_into(session: Session, base: Deployment) -> Sequence[Deployment]:
+    """A base's adapters that have replicas of their own, locked."""
+    statement = select(Deployment).where(
+        Deployment.adapter_of == base.id, Deployment.merged_because.is_not(None)
+    )
+    return (await session.scalars(statement.order_by(Deployment.id).with_for_update())).all()
 
 
 def refuse(row: Deployment, why: str) -> None:
@@ -213,23 +248,10 @@ def refuse(row: Deployment, why: str) -> None:
 
 def check_base(row: Deployment, changed: Deployment) -> None:
     """Raise `InvalidRequestError` where a base with adapters could have none any more."""
-    if row.has_adapters and (why := _why_no_base(changed)):
-        raise InvalidRequestError(f"It has adapters, and so it {why}", param="engine")
-
-
-class _Paths:
-    """See `FileReader`."""
-
-    def __init__(self, paths: Mapping[str, Path]) -> None:
-        self._paths = paths
-
-    def sizes(self) -> Mapping[str, int]:
-        return {name: path.stat().st_size for name, path in self._paths.items()}
-
-    def read(self, path: str, offset: int, length: int) -> bytes:
-        with self._paths[path].open("rb") as file:
-            file.seek(offset)
-            return file.read(length)
+    if row.has_adapters and (why := _why_unshared(changed)):
+        raise InvalidRequestError(
+            f"It has adapters that share its replicas. {why} Delete those first.", param="engine"
+        )
 
 
 def _why_unfit(adapter: Mapping[str, Path], base: Path) -> str | None:
@@ -237,11 +259,19 @@ def _why_unfit(adapter: Mapping[str, Path], base: Path) -> str | None:
 
     What its weights are called says nothing of a GGUF file: there the replica alone finds out.
     """
-    files = FileSet(_Paths({name: adapter[name] for name in (CONFIG, WEIGHTS)}))
+    found = _found(adapter)
+    shapes = _shapes(FolderReader(base))
+    return why_unfit(found, shapes) if shapes else None
+
+
+def _found(adapter: Mapping[str, Path]) -> Lora:
+    """Raises `InspectionError`, and `OSError`."""
+    files = FileSet(Paths({name: adapter[name] for name in (CONFIG, WEIGHTS)}))
     header = read_header(files, WEIGHTS)
     found = find_adapter(files, {WEIGHTS: header}, {CONFIG: load_json(files, CONFIG)})
-    shapes = _shapes(FolderReader(base))
-    return why_unfit(found, shapes) if found and shapes else None
+    if found is None:
+        raise InspectionError(FailureCode.UNSUPPORTED_MODEL, "It is no adapter.")
+    return found
 
 
 def _shapes(reader: FileReader) -> dict[str, tuple[int, ...]]:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from stoker.artifacts import repository as artifacts
 from stoker.config import Settings
-from stoker.deployments.folders import FolderReader, source_folder
+from stoker.deployments.folders import source_folder
+from stoker.deployments.readers import FolderReader
 from stoker.errors import InvalidRequestError
 from stoker.inspection import Inspection, InspectionError, inspect
 from stoker.inspection.inspector import MIN_WORKING_BYTES

@@ -1,15 +1,18 @@
 """Where a deployment's model lies: an operator's folder, or links to an artifact's blobs."""
 
 import asyncio
+import hashlib
 import os
 import shutil
 import tempfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from stoker.adapters.lora import CONFIG, WEIGHTS
 from stoker.artifacts import service as artifacts
 from stoker.config import Settings
+from stoker.deployments import merging
 from stoker.errors import InvalidRequestError
 from stoker.inspection import validate_path
 from stoker.runtime.interface import DeploymentSpec, LoadError
@@ -17,31 +20,79 @@ from stoker.store.blobs import Blobs
 from stoker.store.db import Database
 
 FOLDER = "folder:"
+MERGED = "merged:"
+_SINGLE = "float32"
+_STORED = "stored"
+
+
+def merged_source(adapter: str, base: str, *, is_single: bool) -> str:
+    """The source that is an adapter, by its upload, in the weights of another source.
+
+    is_single: see `merging.merge`.
+    """
+    return f"{MERGED}{_SINGLE if is_single else _STORED}:{adapter}:{base}"
+
+
+def _name(source: str) -> str:
+    """Of a source's folder among those that are made here."""
+    if not source.startswith(MERGED):
+        return source
+    return f"merged-{hashlib.sha256(source.encode()).hexdigest()[:32]}"
 
 
 class ModelFolders:
-    """Model folders by source. A source is an upload's id, or `folder:` and an operator's path."""
+    """Model folders by source. A source is an upload's id, `folder:` and an operator's path, or
+    what `merged_source` makes of either."""
 
     def __init__(self, settings: Settings, database: Database, blobs: Blobs) -> None:
         self._root = settings.data_dir.resolve() / "models"
         self._adapters = settings.data_dir.resolve() / "adapters"
         self._database = database
         self._blobs = blobs
+        self._merging: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def folder(self, spec: DeploymentSpec) -> Path:
-        if spec.source.startswith(FOLDER):
-            path = Path(spec.source.removeprefix(FOLDER))
+        return await self._of(spec.source)
+
+    async def _of(self, source: str) -> Path:
+        if source.startswith(FOLDER):
+            path = Path(source.removeprefix(FOLDER))
             if not await asyncio.to_thread(path.is_dir):
                 raise LoadError("the source folder does not exist any more.")
             return path
-        target = self._root / spec.source
-        if not await asyncio.to_thread(target.is_dir):
-            async with self._database.reading() as session:
-                files = await artifacts.files_of(session, spec.source)
-            if not files:
-                raise LoadError("the artifact's files do not exist any more.")
-            await asyncio.to_thread(self._link, target, files)
+        target = self._root / _name(source)
+        if await asyncio.to_thread(target.is_dir):
+            return target
+        if source.startswith(MERGED):
+            # Several replicas may want it at once.
+            lock = self._merging.setdefault(source, asyncio.Lock())
+            async with lock:
+                if not await asyncio.to_thread(target.is_dir):
+                    await self._merge(source, target)
+        else:
+            await asyncio.to_thread(self._link, target, await self._files(source))
         return target
+
+    async def _files(self, upload_id: str) -> Mapping[str, tuple[str, int]]:
+        async with self._database.reading() as session:
+            files = await artifacts.files_of(session, upload_id)
+        if not files:
+            raise LoadError("the artifact's files do not exist any more.")
+        return files
+
+    async def _merge(self, source: str, target: Path) -> None:
+        how, adapter, base = source.removeprefix(MERGED).split(":", 2)
+        files = await self._files(adapter)
+        paths = {name: self._blobs.local_path(files[name][0]) for name in (CONFIG, WEIGHTS)}
+        folder = await self._of(base)
+        # An operator's folder may lie anywhere, and stays.
+        is_linked = base.startswith(FOLDER)
+        try:
+            await merging.merge(
+                paths, folder, target, is_single=how == _SINGLE, is_linked=is_linked
+            )
+        except merging.UnmergeableError as error:
+            raise LoadError(f"the adapter was not merged into its base: {error}") from error
 
     async def adapters(self, spec: DeploymentSpec) -> Path:
         folder = self._adapters / spec.deployment
@@ -81,14 +132,15 @@ class ModelFolders:
 
     async def drop(self, source: str) -> None:
         """Remove the links to an upload's files, of which there is no deployment any more."""
-        path = self._root / source
+        path = self._root / _name(source)
         if not source.startswith(FOLDER) and path.is_dir():
             await asyncio.to_thread(shutil.rmtree, self._set_aside(path), ignore_errors=True)
 
     def _others(self, sources: Collection[str]) -> list[Path]:
         if not self._root.is_dir():
             return []
-        return [path for path in self._root.iterdir() if path.name not in sources]
+        kept = {_name(source) for source in sources}
+        return [path for path in self._root.iterdir() if path.name not in kept]
 
     def _set_aside(self, path: Path) -> Path:
         aside = Path(tempfile.mkdtemp(dir=self._root, prefix=".removing-"))
@@ -151,19 +203,3 @@ def source_folder(settings: Settings, given: str) -> Path:
         "operator has named (STOKER_SOURCE_DIRS). Or upload an artifact and give its id.",
         param="source",
     )
-
-
-class FolderReader:
-    """An operator's folder as inspection reads it."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def sizes(self) -> Mapping[str, int]:
-        files = [path for path in self._folder.rglob("*") if path.is_file()]
-        return {str(path.relative_to(self._folder)): path.stat().st_size for path in files}
-
-    def read(self, path: str, offset: int, length: int) -> bytes:
-        with (self._folder / path).open("rb") as file:
-            file.seek(offset)
-            return file.read(length)

@@ -106,7 +106,8 @@ class DeploymentCreate(RequestModel):
         min_length=1,
         max_length=128,
         description="Of an artifact that is an adapter: the model id of the deployment whose "
-        "replicas it shares, and whose pipeline, readiness and engine it has.",
+        "replicas it shares, and whose pipeline, readiness and engine it has. Where they cannot be "
+        "shared, it gets replicas of its own, with the adapter in their weights.",
     )
     pipeline: str | None = Field(
         default=None,
@@ -207,6 +208,17 @@ class Memory(ResponseModel):
     is_measured: bool = Field(description="False: estimated from the headers of its weights.")
 
 
+class Adapter(ResponseModel):
+    """How an adapter and its base are put together."""
+
+    of: str = Field(description="The model id of the base.")
+    sharing: Literal["shared", "merged"] = Field(
+        description="`shared`: it is added to calls in the base's replicas. `merged`: it is a part "
+        "of the weights of replicas of its own."
+    )
+    reason: str = Field(description="Why it is merged; empty: it is not.")
+
+
 class Deployment(ResponseModel):
     id: str
     object: Literal["deployment"] = "deployment"
@@ -215,8 +227,9 @@ class Deployment(ResponseModel):
     artifact_id: str | None
     source: str | None
     adapter_of: str | None = Field(
-        description="Of an adapter: the model id of the deployment whose replicas it shares."
+        description="Of an adapter: the model id of the deployment that is its base."
     )
+    adapter: Adapter | None = Field(description="Null: it is no adapter.")
     readiness: Readiness
     engine: str
     device: str

@@ -1,7 +1,7 @@
 """Deployments: what is wanted is a row; what is observed comes from the runtime."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -13,15 +13,20 @@ from stoker.deployments import adapters, engines, estimates, repository, schemas
 from stoker.deployments.adapters import Examined
 from stoker.deployments.context import DeploymentContext
 from stoker.deployments.estimates import SourceFolder
-from stoker.deployments.specs import spec_of
-from stoker.errors import CapacityError, ConflictError, InvalidRequestError, NotFoundError
+from stoker.deployments.specs import source_of, spec_of
+from stoker.errors import ConflictError, InvalidRequestError, NotFoundError
 from stoker.ids import Prefix, new_id
 from stoker.quotas.limits import Quota
 from stoker.runtime.interface import DeploymentStats, Readiness, Reason, Status
 from stoker.store import db
 from stoker.store.db import Session
 from stoker.store.tables.artifacts import Artifact, ArtifactStatus
-from stoker.store.tables.deployments import Deployment, DeploymentVersion, Desired
+from stoker.store.tables.deployments import (
+    Deployment,
+    DeploymentEvent,
+    DeploymentVersion,
+    Desired,
+)
 from stoker.tasks.architectures import matching
 from stoker.tasks.registry import PIPELINES
 
@@ -38,6 +43,7 @@ def response(context: DeploymentContext, row: Deployment) -> schemas.Deployment:
         artifact_id=row.artifact_id,
         source=row.source,
         adapter_of=base.model if base else None,
+        adapter=_adapter(row, base.model) if base else None,
         readiness=Readiness(row.readiness),
         engine=row.engine,
         device=row.device,
@@ -62,14 +68,19 @@ def response(context: DeploymentContext, row: Deployment) -> schemas.Deployment:
     )
 
 
+def _adapter(row: Deployment, base: str) -> schemas.Adapter:
+    sharing = "merged" if row.merged_because else "shared"
+    return schemas.Adapter(of=base, sharing=sharing, reason=row.merged_because or "")
+
+
 def _observed(context: DeploymentContext, row: Deployment) -> DeploymentStats:
     running = row.desired == Desired.RUNNING
-    live_id = context.directory.live(row.id) if row.adapter_of else row.live_version_id
-    if (running or not row.adapter_of) and (found := context.runtime.stats(live_id)):
+    live_id = context.directory.live(row.id) if row.shares else row.live_version_id
+    if (running or not row.shares) and (found := context.runtime.stats(live_id)):
         return found
     return DeploymentStats(
         status=Status.IDLE if running else Status.STOPPED,
-        reason=Reason.CREATED if running or not row.adapter_of else Reason.STOPPED_BY_USER,
+        reason=Reason.CREATED if running or not row.shares else Reason.STOPPED_BY_USER,
         message="Waiting for its first request." if running else "Stopped.",
     )
 
@@ -129,11 +140,11 @@ async def create(
         artifact = await _ready_artifact(session, account_id, str(request.artifact_id))
         row.artifact_id, row.upload_id = artifact.id, artifact.live_upload_id
         if base is not None:
-            await _share(session, context, row, artifact, base)
+            await _adapt(session, context, row, artifact, base)
         else:
             row.pipeline = _pipeline(request.pipeline, artifact)
             row.memory_bytes = estimates.of_artifact(artifact, row.dtype)
-    if base is None:
+    if row.shares is None:
         engines.check(context.settings, row)
         context.runtime.check_fits(spec_of(row))
     await context.quotas.take(session, account_id, Quota.DEPLOYMENTS)
@@ -143,21 +154,43 @@ async def create(
     except IntegrityError as error:
         # On PostgreSQL another transaction may have taken the model id meanwhile.
         raise _model_exists(request.model) from error
-    await versions.add(session, row, row, is_live=True)
+    version = await versions.add(session, row, row, is_live=True)
+    if row.merged_because:
+        session.add(_told_as_merged(row, version))
     await versions.publish(session, context, row)
     return row
 
 
-async def _share(
+def _told_as_merged(row: Deployment, version: DeploymentVersion) -> DeploymentEvent:
+    return DeploymentEvent(
+        id=new_id(Prefix.EVENT),
+        deployment_id=row.id,
+        version_id=version.id,
+        status=Status.IDLE.value,
+        reason=Reason.CREATED.value,
+        message=f"It is merged into its base's weights, in replicas of its own. "
+        f"{row.merged_because}",
+        created_at=db.now(),
+    )
+
+
+async def _adapt(
     session: Session,
     context: DeploymentContext,
     row: Deployment,
     artifact: Artifact,
     examined: Examined,
 ) -> None:
-    """Have an adapter share the replicas of its base, which begin to take any with the first."""
+    """Have an adapter share the replicas of its base, which begin to take any with the first; or
+    have it merged into what the base runs now."""
     base = await adapters.base_of(session, row.account_id, examined)
     row.adapter_of, row.pipeline = base.id, base.pipeline
+    if examined.why_alone:
+        row.merged_because, row.base_source = examined.why_alone, source_of(base)
+        for name in versions.FOLLOWED_BY_MERGED:
+            setattr(row, name, getattr(base, name))
+        row.memory_bytes = base.memory_bytes
+        return
     for name in adapters.FOLLOWED:
         setattr(row, name, getattr(base, name))
     row.memory_bytes = int((artifact.inspection or {}).get("weight_bytes", 0))
@@ -263,7 +296,8 @@ async def update(
     where nothing is loaded, and else when it was found right.
     """
     row = await get(session, account_id, deployment_id, lock=True)
-    adapters.refuse(row, "It runs as its base does: change that one.")
+    if row.shares or request.model_fields_set & {*versions.FOLLOWED_BY_MERGED}:
+        adapters.refuse(row, "It runs as its base does: change that one.")
     for name in ("readiness", "idle_timeout_s", "max_queue", "keep_s"):
         if (value := getattr(request, name)) is not None:
             setattr(row, name, value)
@@ -276,7 +310,7 @@ async def update(
     if not spec_of(row).runs_like(spec_of(changed)):
         changed.memory_bytes = await estimates.again(session, changed, folder)
         changed.is_measured = False
-        await _version(session, context, row, changed)
+        await versions.begin(session, context, row, changed, is_checked=True)
     row.updated_at = db.now()
     await versions.publish(session, context, row)
     return row
@@ -297,34 +331,7 @@ def changed_variant(row: Deployment, request: Changes) -> Deployment:
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if request.config:
         changes["config"] = row.config | request.config.model_dump(exclude_unset=True)
-    return applied(row, changes)
-
-
-def applied(row: Deployment, changes: Mapping[str, Any]) -> Deployment:
-    """A copy of a deployment with other values, apart from the database."""
-    return Deployment(
-        **{column.key: getattr(row, column.key) for column in Deployment.__table__.columns}
-        | dict(changes)
-    )
-
-
-async def _version(
-    session: Session, context: DeploymentContext, row: Deployment, changed: Deployment
-) -> None:
-    stats = context.runtime.stats(row.live_version_id)
-    # One that is on its way out, as of a version that has failed, answers nobody.
-    is_loaded = stats and any(one.status is not Status.STOPPING for one in stats.replicas)
-    is_live = row.desired == Desired.STOPPED or not is_loaded
-    strategy = "beside"
-    if is_live:
-        context.runtime.check_fits(spec_of(changed))
-    else:
-        try:
-            context.runtime.check_beside(spec_of(changed), row.live_version_id)
-        except CapacityError:
-            strategy = "in_place"
-    await versions.add(session, row, changed, strategy=strategy, is_live=is_live)
-    session.after_commit(context.preparing.wake)
+    return versions.applied(row, changes)
 
 
 def _set_replicas(row: Deployment, wanted: schemas.ReplicasUpdate) -> None:
@@ -368,10 +375,10 @@ async def delete(
     found = await versions.all_of(session, row.id)
     await session.delete(row)
     await session.flush()
-    if row.adapter_of:
-        await _share_no_more(session, context, row.adapter_of)
+    if row.shares:
+        await _share_no_more(session, context, row.shares)
     session.after_commit(lambda: context.directory.drop(row.id))
-    place = (row.adapter_of, row.id) if row.adapter_of else (row.id,)
+    place = (row.shares, row.id) if row.shares else (row.id,)
     session.after_commit(partial(context.folders.drop_adapters, *place))
     for one in found:
         session.after_commit(partial(context.preparing.cancel, one.id))

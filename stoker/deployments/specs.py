@@ -5,7 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from stoker.deployments.directory import Entry, Share
-from stoker.deployments.folders import FOLDER
+from stoker.deployments.folders import FOLDER, merged_source
+from stoker.engines.record import INT8
 from stoker.runtime.interface import DeploymentSpec, Readiness
 from stoker.store.tables.deployments import (
     Deployment,
@@ -18,10 +19,15 @@ from stoker.wire.generation_request import AdapterName
 
 CALLABLE = (VersionStatus.LIVE, VersionStatus.READY, VersionStatus.RETIRED)
 """Versions that were found right."""
+_SINGLE = frozenset({"float32", INT8})
 
 
 def source_of(row: Variant) -> str:
     """As `DeploymentSpec` names it."""
+    if row.base_source:
+        # Where single precision is asked for, or rounded from, nothing is rounded before.
+        is_single = row.dtype in _SINGLE
+        return merged_source(str(row.upload_id), row.base_source, is_single=is_single)
     return row.upload_id or f"{FOLDER}{row.source}"
 
 
@@ -86,13 +92,13 @@ def entry_of(row: Deployment, versions: Sequence[DeploymentVersion]) -> Entry:
         mirrors=_shares(traffic, "mirror"),
         keeps_examples=traffic.get("examples", False),
         sticky=traffic.get("sticky", "none"),
-        base_id=row.adapter_of or "",
+        base_id=row.shares or "",
         adapter=_adapter_of(row),
-        is_stopped=row.adapter_of is not None and row.desired == Desired.STOPPED,
+        is_stopped=row.shares is not None and row.desired == Desired.STOPPED,
     )
 
 
 def _adapter_of(row: Deployment) -> AdapterName | None:
-    if row.adapter_of is None:
+    if row.shares is None:
         return None
     return AdapterName(folder=row.id, deployment_id=row.id, model=row.model)

@@ -1,7 +1,7 @@
 """The versions of a deployment: which there are, and which one is live."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import select, update
@@ -15,9 +15,9 @@ from stoker.deployments.specs import (
     source_of,
     spec_of,
 )
-from stoker.errors import ConflictError, NotFoundError
+from stoker.errors import CapacityError, ConflictError, NotFoundError
 from stoker.ids import Prefix, new_id
-from stoker.runtime.interface import DeploymentSpec
+from stoker.runtime.interface import DeploymentSpec, Status
 from stoker.store import db
 from stoker.store.changes import note
 from stoker.store.db import Session
@@ -34,6 +34,8 @@ from stoker.store.tables.jobs import JobStatus
 KEPT = 50
 """Of a deployment: older ones that are over are forgotten by and by."""
 MOST = 100
+FOLLOWED_BY_MERGED = ("config", "device", "dtype", "engine")
+"""What an adapter that is merged into its base has of it."""
 _OVER = (VersionStatus.RETIRED.value, VersionStatus.FAILED.value)
 
 log = logging.getLogger(__name__)
@@ -139,8 +141,68 @@ async def publish(session: Session, context: DeploymentContext, row: Deployment)
     if row.has_adapters:
         await adapters.follow(session, row)
     await session.flush()
+    for one in await adapters.merged_into(session, row):
+        await _follow(session, context, row, one)
     versions = await all_of(session, row.id)
     session.after_commit(lambda: tell(context, row, versions))
+
+
+async def _follow(
+    session: Session, context: DeploymentContext, base: Deployment, row: Deployment
+) -> None:
+    """Have an adapter that is merged into a base get a version as the base is now."""
+    others = await all_of(session, row.id)
+    wanted = {name: getattr(base, name) for name in FOLLOWED_BY_MERGED}
+    wanted["base_source"] = source_of(base)
+    if all(getattr(others[-1], name) == value for name, value in wanted.items()):
+        return
+    for one in others:
+        if one.state in (VersionStatus.PREPARING, VersionStatus.CHECKING):
+            # It is of what the base was before.
+            one.promote = "manual"
+    changed = applied(row, wanted | {"memory_bytes": base.memory_bytes, "is_measured": False})
+    number = (await get(session, base.id, base.live_version_id)).number
+    await begin(session, context, row, changed, note=f"As version {number} of its base.")
+    row.updated_at = db.now()
+    await publish(session, context, row)
+
+
+async def begin(
+    session: Session,
+    context: DeploymentContext,
+    row: Deployment,
+    changed: Deployment,
+    *,
+    note: str = "",
+    is_checked: bool = False,
+) -> None:
+    """Have a deployment run in another way: at once where nothing is loaded, else when that was
+    found right. It is to be published.
+
+    is_checked: raise `CapacityError` where it would take over at once and can never be loaded.
+    """
+    stats = context.runtime.stats(row.live_version_id)
+    # One that is on its way out, as of a version that has failed, answers nobody.
+    is_loaded = stats and any(one.status is not Status.STOPPING for one in stats.replicas)
+    is_live = row.desired == Desired.STOPPED or not is_loaded
+    strategy = "beside"
+    if is_live and is_checked:
+        context.runtime.check_fits(spec_of(changed))
+    if not is_live:
+        try:
+            context.runtime.check_beside(spec_of(changed), row.live_version_id)
+        except CapacityError:
+            strategy = "in_place"
+    await add(session, row, changed, note=note, strategy=strategy, is_live=is_live)
+    session.after_commit(context.preparing.wake)
+
+
+def applied(row: Deployment, changes: Mapping[str, Any]) -> Deployment:
+    """A copy of a deployment with other values, apart from the database."""
+    return Deployment(
+        **{column.key: getattr(row, column.key) for column in Deployment.__table__.columns}
+        | dict(changes)
+    )
 
 
 def tell(
@@ -148,7 +210,7 @@ def tell(
 ) -> None:
     """Let the directory and the runtime know of a deployment."""
     context.directory.put(entry_of(row, versions))
-    if row.adapter_of:
+    if row.shares:
         # What runs is its base.
         return
     running = row.desired == Desired.RUNNING

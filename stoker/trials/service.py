@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stoker.asking import examples
-from stoker.deployments import adapters, estimates
+from stoker.deployments import adapters, estimates, versions
 from stoker.deployments import service as deployments
 from stoker.deployments.directory import Entry
 from stoker.deployments.estimates import SourceFolder
@@ -208,6 +208,6 @@ async def _spec(
     session: Session, deployment: Deployment, way: Candidate, folder: SourceFolder | None
 ) -> DeploymentSpec:
     """Of the deployment, run this way."""
-    changed = deployments.applied(deployment, way.applied(deployment))
+    changed = versions.applied(deployment, way.applied(deployment))
     changed.memory_bytes = await estimates.again(session, changed, folder)
     return spec_of(changed)

@@ -145,7 +145,8 @@ async def promote(
     live = context.runtime.stats(row.live_version_id)
     nothing_runs = row.desired == Desired.STOPPED or not (live and live.replicas)
     # Adapters that came since may not fit it: that is looked at where it is prepared.
-    is_at_once = not row.has_adapters and (nothing_runs or is_loaded(context, version.id))
+    has_adapters = bool(await adapters.of_base(session, row.id))
+    is_at_once = not has_adapters and (nothing_runs or is_loaded(context, version.id))
     if is_at_once:
         await versions.take_over(session, row, version)
         await versions.publish(session, context, row)

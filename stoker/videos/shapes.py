@@ -9,7 +9,7 @@ import msgspec
 from stoker.artifacts import service as artifacts
 from stoker.deployments import repository as deployments
 from stoker.deployments.directory import Entry
-from stoker.deployments.folders import FolderReader
+from stoker.deployments.readers import FolderReader
 from stoker.diffusion.video.rules import Rules, Shape, check_amount, rules_of
 from stoker.errors import InvalidRequestError
 from stoker.stages.base import InputError

@@ -30,5 +30,8 @@ def made(
                 value.normal_(0, 0.5)
             elif "lora_" in name:
                 value.normal_(0, 0.3)
+            elif name.endswith(".bias") and value.requires_grad:
+                # Of those that are trained.
+                value.normal_(0, 0.3)
     adapted.save_pretrained(folder)
     return adapted.eval()

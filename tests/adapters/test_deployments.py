@@ -150,7 +150,7 @@ def test_a_base_stays_while_it_has_adapters(account: httpx.Client, served: dict[
     refused = account.delete(path)
     assert refused.status_code == 409
     assert refused.json()["error"]["code"] == "has_adapters"
-    refused = account.patch(path, json={"engine": "vllm"})
+    refused = account.patch(path, json={"dtype": "int8"})
     assert refused.status_code == 400
     assert "adapters" in refused.json()["error"]["message"]
     refused = account.patch(f"/v1/deployments/{served['all']['id']}", json={"max_queue": 3})

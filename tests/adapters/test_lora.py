@@ -49,9 +49,8 @@ def test_what_it_tells() -> None:
     [
         ({"peft_type": "IA3"}, "IA3"),
         ({"peft_type": None}, "only LORA"),
-        ({"use_dora": True}, "DoRA"),
-        ({"lora_bias": True}, "lora_bias"),
-        ({"bias": "all"}, "biases"),
+        ({"bias": "some"}, "known are all"),
+        ({"bias": ["all"]}, "known are all"),
         ({"layer_replication": [[0, 1]]}, "replicated"),
         ({"trainable_token_indices": [1]}, "tokens"),
         ({"init_lora_weights": "pissa_niter_4"}, "changed the base"),
@@ -96,6 +95,48 @@ def test_tensors_that_are_not_served(shapes: dict[str, Any], words: str) -> None
     with pytest.raises(lora.FormatError, match=words) as caught:
         read(shapes)
     assert caught.value.path == lora.WEIGHTS
+
+
+DORA = {f"base_model.model.{MODULE}.lora_magnitude_vector": (32,)}
+ADDED = {f"base_model.model.{MODULE}.lora_B.bias": (32,)}
+BIAS = {f"base_model.model.{MODULE}.base_layer.bias": (32,)}
+
+
+class TestAlone:
+    """What no row of a batch can be given."""
+
+    @pytest.mark.parametrize(
+        ("tensors", "more", "words"),
+        [
+            (DORA, {"use_dora": True}, "DoRA"),
+            (BIAS, {"bias": "all"}, "trained biases"),
+            (ADDED, {"lora_bias": True}, "biases of its matrices"),
+            (DORA | BIAS, {"use_dora": True, "bias": "lora_only"}, "DoRA and trained biases"),
+        ],
+    )
+    def test_says_why(self, tensors: Any, more: dict[str, Any], words: str) -> None:
+        assert words in read(SHAPES | tensors, **more).alone
+        assert read().alone == ""
+
+    @pytest.mark.parametrize(
+        ("tensors", "more", "words"),
+        [
+            ({}, {"use_dora": True}, "use_dora"),
+            ({}, {"lora_bias": True}, "lora_bias"),
+            (dict.fromkeys(DORA, (16,)), {"use_dora": True}, "32 outputs"),
+            (dict.fromkeys(ADDED, (32, 1)), {"lora_bias": True}, "32 outputs"),
+            (
+                DORA | {"base_model.model.other.lora_magnitude_vector": (32,)},
+                {"use_dora": True},
+                "just the modules",
+            ),
+            (BIAS, {}, "not served"),
+        ],
+    )
+    def test_that_does_not_add_up(self, tensors: Any, more: dict[str, Any], words: str) -> None:
+        with pytest.raises(lora.FormatError, match=words) as caught:
+            read(SHAPES | tensors, **more)
+        assert caught.value.path == lora.WEIGHTS
 
 
 class TestFits:

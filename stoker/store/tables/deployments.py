@@ -47,6 +47,8 @@ class Variant:
     )
     upload_id: Mapped[str | None] = mapped_column(String(40))
     source: Mapped[str | None] = mapped_column(String(1024))
+    base_source: Mapped[str | None] = mapped_column(String(1100))
+    """Of an adapter with replicas of its own: into what it is merged, as specifications name it."""
     engine: Mapped[str] = mapped_column(String(32))
     device: Mapped[str] = mapped_column(String(16))
     dtype: Mapped[str] = mapped_column(String(16))
@@ -58,7 +60,7 @@ class Variant:
 
 
 VARIANT = (
-    *("artifact_id", "upload_id", "source"),
+    *("artifact_id", "upload_id", "source", "base_source"),
     *("engine", "device", "dtype", "config"),
     *("memory_bytes", "is_measured"),
 )
@@ -86,7 +88,9 @@ class Deployment(Variant, Base):
     adapter_of: Mapped[str | None] = mapped_column(
         String(40), ForeignKey("deployments.id"), index=True
     )
-    """Of an adapter, its base: what runs is that."""
+    """Of an adapter, its base: what runs is that, unless it is merged."""
+    merged_because: Mapped[str | None] = mapped_column(Text)
+    """Of an adapter with replicas of its own: why it does not share its base's."""
     has_adapters: Mapped[bool] = mapped_column(default=False)
     """Whether others share its replicas."""
     traffic: Mapped[dict[str, Any] | None] = mapped_column(JSON)
@@ -94,6 +98,11 @@ class Deployment(Variant, Base):
     desired: Mapped[str] = mapped_column(String(16))
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+    @property
+    def shares(self) -> str | None:
+        """Of an adapter, whose replicas answer its calls."""
+        return None if self.merged_because else self.adapter_of
 
 
 class DeploymentVersion(Job, Variant, Base):

@@ -1,0 +1,35 @@
+"""Files as inspection reads them: see `FileReader`."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+
+class FolderReader:
+    """An operator's folder as inspection reads it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def sizes(self) -> Mapping[str, int]:
+        files = [path for path in self._folder.rglob("*") if path.is_file()]
+        return {str(path.relative_to(self._folder)): path.stat().st_size for path in files}
+
+    def read(self, path: str, offset: int, length: int) -> bytes:
+        with (self._folder / path).open("rb") as file:
+            file.seek(offset)
+            return file.read(length)
+
+
+class Paths:
+    """Files that lie in different places."""
+
+    def __init__(self, paths: Mapping[str, Path]) -> None:
+        self._paths = paths
+
+    def sizes(self) -> Mapping[str, int]:
+        return {name: path.stat().st_size for name, path in self._paths.items()}
+
+    def read(self, path: str, offset: int, length: int) -> bytes:
+        with self._paths[path].open("rb") as file:
+            file.seek(offset)
+            return file.read(length)
