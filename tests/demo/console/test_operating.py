@@ -72,7 +72,8 @@ def test_versions_share_calls_and_take_over(opened: Opener, client: httpx.Client
     found = client.get(comparison).json()
     region.locator("dd").first.get_by_text(str(before + ASKED), exact=True).wait_for()
     assert facts(region)["Equal top labels"] == f"{100 * found['equal_top_labels']:.1f} %"
-    assert facts(region)["Largest difference"] != "–"
+    largest = float(facts(region)["Largest difference"])
+    assert largest == pytest.approx(found["difference"], rel=0.01)
 
     page.get_by_role("button", name="Promote", exact=True).click()
     eventually(lambda: client.get(path).json()["version_id"] == second["id"])
