@@ -71,7 +71,7 @@ def test_pages_of_a_list(page: "Page", own: Any, path: str, name: str) -> None:
     row = page.locator("main tbody tr")
     row.nth(49).wait_for(timeout=SHOWN_MS)
     seen = set(row.locator("td:first-child").all_inner_texts())
-    page.get_by_role("button", name="Older").click()
+    page.get_by_role("button", name="Older", exact=True).click()
     page.get_by_text("Page 2").wait_for()
     page.wait_for_function(
         "seen => !seen.includes(document.querySelector('main tbody td').innerText)",
