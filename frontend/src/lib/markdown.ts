@@ -24,12 +24,12 @@ export function blocksOf(text: string): Block[] {
   };
   while (at < lines.length) {
     const line = lines[at] ?? "";
-    const heading = /^(#{1,6})\s+(.*?)\s*#*\s*$/.exec(line);
+    const heading = /^(#{1,6})\s+(?=\S)/.exec(line);
     const fence = /^\s{0,3}(```+|~~~+)/.exec(line)?.[1];
     if (!line.trim()) {
       at += 1;
     } else if (heading) {
-      found.push({ type: "heading", level: heading[1]?.length ?? 1, text: heading[2] ?? "" });
+      found.push({ type: "heading", level: heading[1]?.length ?? 1, text: line.slice(heading[0].length).trimEnd().replace(/\s#{1,9}$/, "") });
       at += 1;
     } else if (fence) {
       at += 1;

@@ -40,13 +40,25 @@ export function below(picked: Picked[]): Picked[] {
   return isOne ? picked.map((one) => ({ ...one, path: one.path.slice((first?.length ?? 0) + 1) })) : picked;
 }
 
-/** The files of what was dropped, folders read to their depths. */
+/** The files of what was dropped, folders read to their depths. Throws `ApiError` where one is gone. */
 export async function dropped(items: DataTransferItemList): Promise<Picked[]> {
   // The list is empty after the first wait.
   const entries = [...items].map((item) => item.webkitGetAsEntry()).filter((one) => one !== null);
   const found: Picked[] = [];
-  for (const entry of entries) await walk(entry, entry.name, found);
+  for (const entry of entries) {
+    await walk(entry, entry.name, found).catch(() => {
+      throw gone(entry.name);
+    });
+  }
   return below(found);
+}
+
+function gone(path: string): ApiError {
+  return new ApiError(
+    `'${path}' cannot be read any more: it was moved, changed or deleted. Choose the folder again to go on.`,
+    -1,
+    "file_gone",
+  );
 }
 
 async function walk(entry: FileSystemEntry, path: string, found: Picked[]): Promise<void> {
@@ -130,7 +142,10 @@ export async function send(
     }
   }
   tell({ bytes: done, total, bytesPerS: 0, file: "" });
-  await Promise.all(Array.from({ length: AT_ONCE }, work));
+  const ends = await Promise.allSettled(Array.from({ length: AT_ONCE }, work));
+  const failed = ends.find((one) => one.status === "rejected");
+  // What can be sent was, so that whoever goes on sends the rest alone.
+  if (failed) throw failed.reason;
   const answer = await must(
     api.POST("/v1/model-artifacts/{artifact_id}/uploads/{upload_id}/complete", {
       params: { path: { artifact_id: artifact.id, upload_id: upload.upload_id } },
@@ -154,11 +169,7 @@ async function put(address: string, part: Part, signal: AbortSignal): Promise<vo
   try {
     piece = await part.picked.file.slice(part.begin, part.end).arrayBuffer();
   } catch {
-    throw new ApiError(
-      `'${part.picked.path}' cannot be read any more: it was moved, changed or deleted. Choose the folder again to go on.`,
-      -1,
-      "file_gone",
-    );
+    throw gone(part.picked.path);
   }
   const sum = await digest(piece);
   for (let tries = 1; ; tries += 1) {

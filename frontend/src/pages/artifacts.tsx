@@ -119,7 +119,7 @@ function Drop() {
     setOver(false);
     const items = event.dataTransfer?.items;
     const name = items?.[0]?.webkitGetAsEntry()?.name.replace(/\.(gguf|safetensors)$/, "") ?? "model";
-    if (items) await take(name, await dropped(items));
+    if (items) await acting.run(async () => take(name, await dropped(items)));
   }
 
   return (

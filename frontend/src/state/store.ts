@@ -51,8 +51,12 @@ export function tell(now: Stats): void {
   samples.value = next;
 }
 
-/** Read all deployments, page by page; what is gone meanwhile goes. */
+let turn = 0;
+
+/** Read all deployments, page by page; what is gone meanwhile goes. A later call takes an earlier one's place. */
 export async function load(): Promise<void> {
+  turn += 1;
+  const mine = turn;
   const found = new Map<string, Deployment>();
   let after = "";
   for (;;) {
@@ -60,6 +64,7 @@ export async function load(): Promise<void> {
       limit: PAGE,
       ...(after ? { after } : {}),
     });
+    if (mine !== turn) return;
     for (const one of page.data) found.set(one.id, one);
     if (!page.has_more || !page.last_id) break;
     after = page.last_id;
@@ -71,6 +76,7 @@ export async function load(): Promise<void> {
 }
 
 export function clear(): void {
+  turn += 1;
   deployments.value = new Map();
   areLoaded.value = false;
   stats.value = null;

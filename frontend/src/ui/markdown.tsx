@@ -5,7 +5,8 @@ import { plain } from "../lib/format";
 import { blocksOf, type Block } from "../lib/markdown";
 
 const MOST = 200_000;
-const INLINE = /(`[^`\n]+`)|(\*\*[^*\n]+\*\*|__[^_\n]+__)|(\*[^*\s][^*\n]*\*|\b_[^_\s][^_\n]*_\b)|(!?\[[^\]\n]*\]\([^)\s]+(?:\s+"[^"]*")?\))|(<?https?:\/\/[^\s<>)]+>?)/;
+/** Each part is bounded: a card of nothing but brackets would otherwise be read from each of them to its end. */
+const INLINE = /(`[^`\n]{1,400}`)|(\*\*[^*\n]{1,400}\*\*|__[^_\n]{1,400}__)|(\*[^*\s][^*\n]{0,400}\*|\b_[^_\s][^_\n]{0,400}_\b)|(!?\[[^[\]\n]{0,400}\]\([^)\s]{1,1000}(?:\s{1,9}"[^"\n]{0,400}")?\))|(<?https?:\/\/[^\s<>)]{1,1000}>?)/;
 
 /** Only addresses that lead elsewhere, in words that say where. */
 function Link({ address, children }: { address: string; children: ComponentChildren }) {

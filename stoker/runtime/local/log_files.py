@@ -35,16 +35,21 @@ class LogFiles:
             file.truncate(0)
 
     def tail(self, deployment_id: str, lines: int) -> list[str]:
-        """The last lines of a deployment's file, oldest first; none where there is no file."""
-        try:
-            with self.path(deployment_id).open("rb") as file:
-                start = max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES)
-                file.seek(start)
-                found = file.read().decode(errors="replace").splitlines()
-        except FileNotFoundError:
-            return []
-        # The first line may have been cut in two by where reading began.
-        return (found[1:] if start else found)[-lines:]
+        """The last lines of a deployment's file, oldest first; none where there is no file.
+
+        Of a line longer than what is read there is its end, if nothing comes after it.
+        """
+        path = self.path(deployment_id)
+        content, is_whole = _end(path, TAIL_BYTES)
+        if is_whole:
+            # It may have just been cut.
+            before, is_whole = _end(_older(path), TAIL_BYTES - len(content))
+            content = before + content
+        found = content.decode(errors="replace").splitlines()
+        if not is_whole:
+            # Where reading began, a line may have been cut in two.
+            found = found[1:] or [f"…{line}" for line in found]
+        return found[-lines:]
 
     def remove(self, deployment_id: str) -> None:
         path = self.path(deployment_id)
@@ -55,6 +60,17 @@ class LogFiles:
         """Those that have files."""
         ours = {self.host.stem, self.conversions.stem}
         return {path.name.partition(".")[0] for path in self.folder.iterdir()} - ours
+
+
+def _end(path: Path, most: int) -> tuple[bytes, bool]:
+    """The last bytes of a file, and whether they are all of it; of none, nothing is all."""
+    try:
+        with path.open("rb") as file:
+            start = max(0, file.seek(0, os.SEEK_END) - most)
+            file.seek(start)
+            return file.read(most), start == 0
+    except FileNotFoundError:
+        return b"", True
 
 
 def _older(path: Path) -> Path:

@@ -1,10 +1,12 @@
 """Debian's Chromium on the console of the demo. Where there is none, the tests say so and skip."""
 
+import functools
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 
 from tests.support.server import Server
@@ -38,12 +40,12 @@ def browser() -> Iterator["Browser"]:
 
 
 @pytest.fixture
-def opened(browser: "Browser", demo: Server) -> Iterator[Opener]:
-    """Opens pages, each in a browser of its own; what they have logged as an error fails."""
+def opened_at(browser: "Browser") -> Iterator[Opener]:
+    """Opens an address, each time in a browser of its own; what is logged as an error fails."""
     contexts: list[Any] = []
     errors: list[str] = []
 
-    def open_page(**options: Any) -> "Page":
+    def open_page(address: str, **options: Any) -> "Page":
         context = browser.new_context(
             viewport=options.pop("viewport", {"width": 1440, "height": 900}), **options
         )
@@ -55,13 +57,25 @@ def opened(browser: "Browser", demo: Server) -> Iterator[Opener]:
             "console",
             lambda said: "Content Security Policy" in said.text and errors.append(said.text),
         )
-        page.goto(f"{demo.base_url}/console/")
+        page.goto(address)
         return page
 
     yield open_page
     for context in contexts:
         context.close()
     assert errors == []
+
+
+@pytest.fixture
+def opened(opened_at: Opener, demo: Server) -> Opener:
+    """Opens the demo's console, each time in a browser of its own."""
+    return functools.partial(opened_at, f"{demo.base_url}/console/")
+
+
+def account_key(client: httpx.Client) -> str:
+    """A key of the account's own: what people sign in with."""
+    made = client.post("/v1/api-keys", json={"scope": "account"}).raise_for_status()
+    return made.json()["key"]
 
 
 def sign_in(page: "Page", key: str) -> "Page":

@@ -33,6 +33,19 @@ def test_what_is_no_text_is_shown(logs: LogFiles):
     assert logs.tail("dep_1", 1) == ["\ufffd\ufffd broken"]
 
 
+def test_of_one_longer_than_is_read_there_is_its_end(logs: LogFiles):
+    logs.path("dep_1").write_text("x" * 10_000_000 + "end\n")
+    [found] = logs.tail("dep_1", 9)
+    assert found.startswith("…xx")
+    assert found.endswith("xend")
+    assert len(found) <= TAIL_BYTES
+    logs.cut(logs.path("dep_1"))
+    assert logs.tail("dep_1", 9) == [found]
+    with logs.path("dep_1").open("a") as writing:
+        writing.write("next\n")
+    assert logs.tail("dep_1", 9) == ["next"]
+
+
 class TestL6:
     def test_long_one_is_cut_while_it_is_written(self, logs: LogFiles):
         path = logs.path("dep_1")
@@ -43,7 +56,7 @@ class TestL6:
                 assert logs.is_long(path)
                 logs.cut(path)
                 writing.write(b"line %d\n" % number)
-                assert logs.tail("dep_1", 9) == [f"line {number}"]
+                assert logs.tail("dep_1", 2) == [line.decode().strip(), f"line {number}"]
         assert [one.name for one in sorted(logs.folder.iterdir())] == ["dep_1.log", "dep_1.log.1"]
         assert sum(one.stat().st_size for one in logs.folder.iterdir()) <= LIMIT_BYTES + 100
         assert path.with_suffix(".log.1").read_bytes().endswith(line)

@@ -1,0 +1,242 @@
+"""What others have written, and what goes wrong on the way: shown as text, and said in words."""
+
+import http.server
+import json
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from stoker.demo.setup import MODELS
+from tests.demo.console.conftest import PATIENCE_MS, Opener, account_key, sign_in
+from tests.demo.console.test_models import drop
+from tests.support.deploying import deploy
+from tests.support.server import WITHOUT_MODELS, Server, running
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page, Route
+
+At = Callable[[str], str]
+SCRIPT = '<img src=x onerror="document.title=1"><script>document.title=2</script>'
+TURNED = "safe\u202egnp.exe"
+SHOWN = "safe\ufffdgnp.exe"
+LONG_LINE = 10_000_000
+STUCK_MS = 2_000
+"""Longer than that, a page that computes feels broken. A machine that others use is slow."""
+WATCH = """
+  window.longest = 0;
+  new PerformanceObserver((list) => {
+    for (const one of list.getEntries()) window.longest = Math.max(window.longest, one.duration);
+  }).observe({ type: "longtask", buffered: true });
+"""
+"""Has a page note for how long it answered nobody at most."""
+
+
+def check_text(page: "Page") -> None:
+    """Nothing of what was shown has become more than text."""
+    assert page.locator("main img, main script").count() == 0
+    assert page.title().endswith(" · Stoker")
+
+
+class TestFrames:
+    @pytest.fixture
+    def around(self, demo: Server) -> Iterator[int]:
+        """The port of another site, of which a page frames itself and the console."""
+        document = (
+            "<title>around</title><iframe src='/own'></iframe>"
+            f"<iframe src='{demo.base_url}/console/'></iframe>"
+        ).encode()
+
+        class Site(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(200)
+                self.send_header("content-type", "text/html")
+                self.end_headers()
+                self.wfile.write(b"<p>framed</p>" if self.path == "/own" else document)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Site) as site:
+            thread = threading.Thread(target=site.serve_forever)
+            thread.start()
+            yield site.server_address[1]
+            site.shutdown()
+            thread.join()
+
+    # The first is of the same site as the console, as ports make none: cookies go along.
+    @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+    def test_stay_empty(
+        self, browser: "Browser", demo: Server, state: Any, around: int, host: str
+    ) -> None:
+        context = browser.new_context()
+        page = context.new_page()
+        page.set_default_timeout(PATIENCE_MS)
+        said: list[str] = []
+        page.on("console", lambda one: said.append(one.text))
+        page.goto(f"{demo.base_url}/console/")
+        sign_in(page, state["account_key"])
+        page.goto(f"http://{host}:{around}/")
+        own, console = page.frames[1:]
+        assert own.locator("p").inner_text() == "framed"
+        assert console.url.startswith("chrome-error://")
+        assert "Stoker" not in console.content()
+        assert any("frame-ancestors 'none'" in one for one in said)
+        # Nor can such a page do anything in the name of who is signed in.
+        with demo.client(state["account_key"]) as client:
+            keys = client.get("/v1/api-keys", params={"limit": 100}).json()
+            page.evaluate(
+                """address => fetch(address, {
+                  method: "POST", mode: "no-cors", credentials: "include",
+                  body: JSON.stringify({ scope: "account" }),
+                }).catch(() => undefined)""",
+                f"{demo.base_url}/v1/api-keys",
+            )
+            assert client.get("/v1/api-keys", params={"limit": 100}).json()["data"] == keys["data"]
+        context.close()
+
+
+class TestText:
+    def test_labels_cards_and_lines(
+        self, opened: Opener, demo: Server, at: At, tmp_path: Path
+    ) -> None:
+        folder = tmp_path / "hostile"
+        shutil.copytree(MODELS / "tiny-sentiment", folder)
+        config = json.loads((folder / "config.json").read_text())
+        config["id2label"] = {"0": SCRIPT, "1": TURNED}
+        config["label2id"] = {SCRIPT: 0, TURNED: 1}
+        (folder / "config.json").write_text(json.dumps(config))
+        card = f"# {SCRIPT}\n\n{TURNED} [a](javascript:document.title=3) ![b](http://x.test/y)\n\n"
+        # What takes a careless reader of Markdown minutes.
+        (folder / "README.md").write_text(card + "[" * 100_000 + "\n\n# " + " " * 50_000 + "x")
+        client = demo.account("hostile")
+        made = deploy(client, folder, "hostile", readiness="hot")
+        page = opened()
+        page.context.add_init_script(WATCH)
+        sign_in(page, account_key(client))
+
+        page.goto(at(f"deployments/{made['id']}/try"))
+        page.get_by_label("Inputs").fill("What a wonderful day!")
+        page.get_by_role("button", name="Ask", exact=True).click()
+        page.locator(".bars li").nth(1).wait_for()
+        labels = page.locator(".bars li").all_inner_texts()
+        assert [SCRIPT in one or SHOWN in one for one in labels] == [True, True]
+        assert not any("\u202e" in one for one in labels)
+        check_text(page)
+
+        page.goto(at(f"artifacts/{made['artifact_id']}"))
+        page.locator(".markdown").wait_for()
+        shown = page.locator(".markdown").inner_text()
+        assert SCRIPT in shown
+        assert SHOWN in shown
+        assert page.locator(".markdown a").count() == 0
+        check_text(page)
+        assert page.evaluate("() => window.longest") < STUCK_MS
+
+        log = demo.data_dir / "logs" / f"{made['id']}.log"
+        with log.open("a") as writing:
+            writing.write("x" * LONG_LINE + "\n")
+        page.goto(at(f"deployments/{made['id']}/events"))
+        lines = page.get_by_label("Lines of the replicas")
+        lines.get_by_text("…xxx").wait_for()
+        assert len(lines.inner_text()) < 10_000
+        with log.open("a") as writing:
+            writing.write(f"{SCRIPT}\n{TURNED}\n\x1b[31mred\x1b[0m\n")
+        lines.get_by_text(SCRIPT).wait_for()
+        assert SHOWN in lines.inner_text()
+        assert "\ufffd[31mred" in lines.inner_text()
+        page.get_by_label("Filter lines").fill("onerror")
+        page.wait_for_function("one => !one.innerText.includes('red')", arg=lines.element_handle())
+        assert lines.inner_text() == SCRIPT
+        check_text(page)
+        assert page.evaluate("() => window.longest") < STUCK_MS
+        client.delete(f"/v1/deployments/{made['id']}").raise_for_status()
+
+
+class TestFiles:
+    @pytest.fixture
+    def mine(self, opened: Opener, demo: Server) -> "Page":
+        return sign_in(opened(), account_key(demo.account("files")))
+
+    @pytest.mark.parametrize("name", [SCRIPT, TURNED])
+    def test_names_are_text(self, mine: "Page", at: At, tmp_path: Path, name: str) -> None:
+        folder = tmp_path / name.replace("/", "")
+        folder.mkdir()
+        (folder / f"{folder.name}.json").write_text("{}")
+        mine.goto(at("artifacts"))
+        mine.locator("input[type=file][multiple]").first.set_input_files(folder)
+        mine.locator("main h1", has_text="img" if name == SCRIPT else SHOWN).wait_for()
+        mine.get_by_role("alert").first.wait_for()
+        assert "\u202e" not in mine.locator("main").inner_text()
+        check_text(mine)
+
+    def test_one_that_vanishes_is_named(self, mine: "Page", at: At, tmp_path: Path) -> None:
+        folder = tmp_path / "vanishing"
+        shutil.copytree(MODELS / "tiny-ner", folder)
+        for number in range(6):
+            (folder / f"more-{number}.txt").write_text(str(number))
+        sent: list[str] = []
+        held: list[Route] = []
+        is_gone = threading.Event()
+        mine.route(
+            "**/files/*/parts/*",
+            lambda one: one.continue_() if is_gone.is_set() else held.append(one),
+        )
+        mine.goto(at("artifacts"))
+        mine.locator(".drop").wait_for()
+        drop(mine, ".drop", folder)
+        mine.get_by_role("heading", name="vanishing").wait_for()
+        while len(held) < 4:
+            mine.wait_for_timeout(50)
+        begun = {one.request.url.rsplit("/", 3)[1] for one in held}
+        victim = next(one for one in sorted(folder.iterdir()) if one.name not in begun)
+        content = victim.read_bytes()
+        victim.unlink()
+        is_gone.set()
+        for one in held:
+            one.continue_()
+        note = mine.get_by_role("alert")
+        note.wait_for()
+        assert f"'{victim.name}' cannot be read any more" in note.inner_text()
+        assert "Choose the folder again" in note.inner_text()
+        # It is found again, and goes alone.
+        victim.write_bytes(content)
+        mine.on("request", lambda one: one.method == "PUT" and sent.append(one.url))
+        mine.locator("main input[type=file]").set_input_files(folder)
+        mine.get_by_role("heading", name="Deploy it").wait_for()
+        assert [one.rsplit("/", 3)[1] for one in sent] == [victim.name]
+
+
+class TestRestarts:
+    @pytest.fixture
+    def own(self, tmp_path: Path) -> Iterator[Server]:
+        """One that may be stopped while others are asked."""
+        with running(tmp_path / "own", **WITHOUT_MODELS) as server:
+            yield server
+
+    def test_are_told_of_and_gone_on_after(self, opened_at: Opener, own: Server) -> None:
+        client = own.account("restarted")
+        page = opened_at(f"{own.base_url}/console/")
+        sign_in(page, account_key(client))
+        page.goto(f"{own.base_url}/console/artifacts")
+        page.get_by_text("There are no models yet.").wait_for()
+        page.get_by_role("status").get_by_text("Live").wait_for()
+        page.evaluate("() => { window.isTheSame = true; }")
+        own.stop()
+        page.get_by_text("The server does not answer.").wait_for()
+        page.get_by_role("status").get_by_text("No connection").wait_for()
+        page.get_by_label("Repository").fill("some/model")
+        page.get_by_role("button", name="Import", exact=True).click()
+        page.get_by_text("Look whether it runs, then try again.").wait_for()
+        own.restart()
+        page.get_by_text("This page goes on by itself").wait_for(state="detached")
+        page.get_by_role("status").get_by_text("Live").wait_for()
+        # Nobody signs in or loads the page again, and what is new comes by itself.
+        body = {"display_name": "after the restart"}
+        client.post("/v1/model-artifacts", json=body).raise_for_status()
+        page.get_by_role("link", name="after the restart").wait_for()
+        assert page.evaluate("() => window.isTheSame")
+        assert page.get_by_label("Repository").input_value() == "some/model"

@@ -1,0 +1,121 @@
+"""Versions and trials, by clicks: what the page shows and does is what the API says of it."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from stoker.demo.setup import MODELS
+from tests.artifacts.support import eventually
+from tests.demo.console.conftest import Opener, account_key, sign_in
+from tests.support.deploying import deploy, wait_for
+from tests.support.server import Server
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
+
+At = Callable[[str], str]
+ASKED = 6
+TRIAL_MS = 240_000
+
+
+@pytest.fixture
+def client(demo: Server) -> httpx.Client:
+    return demo.account("operating")
+
+
+def facts(region: "Locator") -> dict[str, str]:
+    names, values = region.locator("dt"), region.locator("dd")
+    return dict(zip(names.all_inner_texts(), values.all_inner_texts(), strict=True))
+
+
+def test_versions_share_calls_and_take_over(opened: Opener, client: httpx.Client, at: At) -> None:
+    made = deploy(client, MODELS / "tiny-sentiment", "shared", readiness="hot")
+    path = f"/v1/deployments/{made['id']}"
+    wait_for(client, made["id"], "ready")
+    page = sign_in(opened(), account_key(client))
+    page.goto(at(f"deployments/{made['id']}/versions"))
+    page.get_by_role("button", name="New version").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Computed in").select_option("bfloat16")
+    dialog.get_by_label("Wait for me before it takes over").check()
+    dialog.get_by_role("button", name="Make it").click()
+    page.get_by_role("button", name="Promote", exact=True).wait_for()
+    first, second = (
+        client.get(f"{path}/versions", params={"order": "asc"}).raise_for_status().json()["data"]
+    )
+    assert (first["dtype"], second["dtype"]) == ("auto", "bfloat16")
+
+    weight, copies = page.locator("input[type=range]").all()
+    weight.fill("25")
+    page.get_by_text("Version 1: 75 %, version 2: 25 %").wait_for()
+    copies.fill("100")
+    page.get_by_text("Copies for version 2: 100 % of the calls").wait_for()
+    page.get_by_role("button", name="Share it so").click()
+    region = page.get_by_role("region", name="Version 2 compared")
+    region.wait_for()
+    traffic = client.get(path).json()["traffic"]
+    assert traffic["weights"] == {first["id"]: 75, second["id"]: 25}
+    assert traffic["mirror"] == {second["id"]: 100}
+
+    # All to the live one, so that each call has one copy.
+    weight.fill("0")
+    page.get_by_role("button", name="Share it so").click()
+    eventually(lambda: client.get(path).json()["traffic"]["weights"] == {first["id"]: 100})
+    comparison = f"{path}/versions/{second['id']}/comparison"
+    before = client.get(comparison).json()["compared"]
+    for number in range(ASKED):
+        body = {"model": "shared", "inputs": f"What a wonderful day, the {number}th!"}
+        client.post("/v1/classifications/text", json=body).raise_for_status()
+    eventually(lambda: client.get(comparison).json()["compared"] == before + ASKED)
+    found = client.get(comparison).json()
+    region.locator("dd").first.get_by_text(str(before + ASKED), exact=True).wait_for()
+    assert facts(region)["Equal top labels"] == f"{100 * found['equal_top_labels']:.1f} %"
+    largest = float(facts(region)["Largest difference"])
+    assert largest == pytest.approx(found["difference"], rel=0.01)
+
+    page.get_by_role("button", name="Promote", exact=True).click()
+    eventually(lambda: client.get(path).json()["version_id"] == second["id"])
+    row = page.locator(".version-list li", has_text="Version 2")
+    row.get_by_text("live", exact=True).wait_for()
+    page.get_by_role("button", name="Roll back").click()
+    eventually(lambda: client.get(path).json()["version_id"] == first["id"])
+    page.locator(".version-list li", has_text="Version 1").get_by_text(
+        "live", exact=True
+    ).wait_for()
+    client.delete(path).raise_for_status()
+
+
+def test_a_way_that_was_tried_is_used(opened: Opener, client: httpx.Client, at: At) -> None:
+    made = deploy(client, MODELS / "tiny-ner", "tried")
+    path = f"/v1/deployments/{made['id']}"
+    page: Page = sign_in(opened(), account_key(client))
+    page.goto(at(f"deployments/{made['id']}/trials"))
+    page.get_by_role("button", name="Try all ways").click()
+    page.get_by_role("main").get_by_text("completed", exact=True).first.wait_for(timeout=TRIAL_MS)
+    trial = client.get(f"{path}/trials").json()["data"][0]
+    measured: list[dict[str, Any]] = [one for one in trial["rows"] if one["items_per_s"]]
+    assert len(measured) > 1
+    # One dot for each, the faster the further to the right.
+    page.locator(".scatter circle").nth(len(measured) - 1).wait_for()
+    dots = page.locator(".scatter circle").evaluate_all("all => all.map(o => o.cx.baseVal.value)")
+    assert len(dots) == len(measured)
+    by_speed = sorted(range(len(dots)), key=lambda at: measured[at]["items_per_s"])
+    assert by_speed == sorted(range(len(dots)), key=lambda at: dots[at])
+
+    wanted = next(one for one in measured if one["dtype"] == "bfloat16")
+    name = " · ".join(
+        filter(None, (wanted["engine"], wanted["dtype"], wanted.get("weight_format")))
+    )
+    row = page.get_by_role("row").filter(has=page.get_by_role("cell", name=name, exact=True))
+    row.get_by_role("button", name="Use it").click()
+    page.get_by_role("button", name="Run it so").click()
+    eventually(
+        lambda: (
+            client.get(path).json()["dtype"] == "bfloat16"
+            and client.get(path).json()["engine"] == wanted["engine"]
+        )
+    )
+    page.get_by_role("dialog").wait_for(state="detached")
+    client.delete(path).raise_for_status()
