@@ -33,6 +33,7 @@ EXPOSED = (
     "x-ratelimit-reset-requests",
     "x-ratelimit-reset-tokens",
     "x-request-id",
+    "x-stoker-version",
 )
 """Headers of answers that scripts may read, beside those that they always may."""
 

@@ -163,7 +163,9 @@ def test_depth_is_drawn(ask: Ask) -> None:
 def test_what_was_said_follows_the_player(ask: Ask) -> None:
     answer = ask("tiny-transcriber", file="seven-three-one.wav")
     assert "seven three one" in answer.inner_text()
-    answer.locator("audio").evaluate("one => { one.currentTime = 0.5; }")
+    player = answer.locator("audio")
+    player.page.wait_for_function("one => one.duration > 0.6", arg=player.element_handle())
+    player.evaluate("one => { one.currentTime = 0.5; }")
     answer.locator(".captions li.now").wait_for()
 
 
