@@ -24,6 +24,8 @@ _HALF = (torch.bfloat16, torch.float16)
 _BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 _FLOAT16 = frozenset({"avx512_fp16", "amx_fp16", "fphp", "asimdhp"})
 """Flags of processors that multiply such numbers themselves; the short ones are ARM's."""
+_INT8 = frozenset({"avx512_vnni", "avx_vnni", "amx_int8"})
+_X86 = "sse2"
 
 
 def dtype_of(wanted: str, device: torch.device, folder: Path | None = None) -> torch.dtype:
@@ -64,6 +66,13 @@ def computes_in(dtype: torch.dtype) -> bool:
     """Whether this machine's processor multiplies such numbers itself."""
     flags = {torch.bfloat16: _BFLOAT16, torch.float16: _FLOAT16}.get(dtype)
     return flags is None or bool(flags & _flags())
+
+
+def saturates_in_int8() -> bool:
+    """Whether this processor adds products of eight bits up in sixteen, where two may be too much:
+    those of x86 that have no VNNI do (Intel's manual, VPMADDUBSW).
+    """
+    return _X86 in _flags() and not _INT8 & _flags()
 
 
 def emulated(wanted: str, device: torch.device) -> str:

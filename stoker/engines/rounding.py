@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from stoker.engines.precision import saturates_in_int8
 from stoker.wire.protocol import WeightFormat
 
 _GROUP = 128
@@ -55,7 +56,9 @@ def quantize(path: Path, examples: Sequence[Sequence[Any]]) -> None:
         preset=library.QuantizationPreset.MIXED,
         model_type=library.ModelType.TRANSFORMER if is_transformer else None,
         advanced_parameters=library.AdvancedQuantizationParameters(
-            smooth_quant_alphas=library.AdvancedSmoothQuantParameters(matmul=_MOVED)
+            # Weights get one bit less then.
+            overflow_fix=library.OverflowFix.ENABLE if saturates_in_int8() else None,
+            smooth_quant_alphas=library.AdvancedSmoothQuantParameters(matmul=_MOVED),
         ),
     )
     _replace(path, found, "int8")

@@ -10,14 +10,20 @@ from typing import Any
 
 import httpx
 import pytest
+import torch
 
 import stoker.demo
+from stoker.engines.precision import computes_in
 from tests.support import faulty
 from tests.support.deploying import deployment, push, wait_for
 from tests.support.models import tiny_bert
 from tests.support.server import Server, running
 
 CHAT, FEATURES = "/v1/chat/completions", "/v1/feature-extraction"
+in_bfloat16 = pytest.mark.skipif(
+    not computes_in(torch.bfloat16),
+    reason="this processor does not compute in bfloat16, so that nothing is tried in it",
+)
 WAYS = ("sigfpe", "sigsegv", "hang", "wrong")
 STALL_S = 5
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
@@ -153,6 +159,7 @@ class Asking:
 
 
 class TestAtTheTrial:
+    @in_bfloat16
     @pytest.mark.parametrize("how", WAYS)
     def test_the_next_precision_serves(self, world: World, how: str) -> None:
         world.goes_wrong("trial", ["bf16"], how)
@@ -222,6 +229,7 @@ class TestAtTheTrial:
         body = {"model": made["model"], "inputs": "a boat"}
         assert world.client.post(FEATURES, json=body).status_code == 200
 
+    @in_bfloat16
     def test_who_pins_it_is_told(self, world: World) -> None:
         world.goes_wrong("trial", ["bf16"], "sigfpe")
         made = world.deploy(engine="openvino", dtype="bfloat16")
@@ -245,6 +253,7 @@ class TestAtTheTrial:
 class TestInService:
     """What has passed its trial may still die of what comes later."""
 
+    @in_bfloat16
     @pytest.mark.parametrize("how", ["sigfpe", "sigsegv", "hang"])
     def test_only_what_was_in_hand_is_lost(self, world: World, how: str) -> None:
         world.goes_wrong("serving", ["bf16"], how)
