@@ -100,6 +100,7 @@ class TestEncoders:
         )
         config.intermediate_size = 64
         config.pad_token_id = tokenizer.pad_token_id
+        torch.manual_seed(0)
         getattr(library, f"{kind}ForTokenClassification")(config).save_pretrained(base)
         folder = tmp_path / "adapters"
         targets = {

@@ -358,7 +358,7 @@ class TestAdapter:
     @pytest.mark.parametrize(
         ("files", "code", "words"),
         [
-            (adapter(use_dora=True), FailureCode.UNSUPPORTED_MODEL, "DoRA"),
+            (adapter(use_dora=True), FailureCode.UNSUPPORTED_MODEL, "use_dora"),
             (adapter(auto_mapping={"x": 1}) | {"a/b.safetensors": weights()}, None, "by itself"),
             ({"adapter_config.json": dumps({})}, FailureCode.MISSING_WEIGHTS, "safetensors"),
         ],
