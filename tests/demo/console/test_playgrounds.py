@@ -135,6 +135,7 @@ def test_masks_are_where_the_shapes_are(ask: Ask) -> None:
     red, blue = colours("scene.png")
     canvases = answer.locator("canvas.over")
     canvases.nth(2).wait_for(state="attached")
+    answer.locator(".found bdi").first.wait_for()
     labels = [one.strip() for one in answer.locator(".found bdi").all_inner_texts()]
     for label, shape in (("red", red), ("blue", blue)):
         canvas = canvases.nth(labels.index(label))
@@ -162,7 +163,7 @@ def test_depth_is_drawn(ask: Ask) -> None:
 
 def test_what_was_said_follows_the_player(ask: Ask) -> None:
     answer = ask("tiny-transcriber", file="seven-three-one.wav")
-    assert "seven three one" in answer.inner_text()
+    answer.get_by_text("seven three one").first.wait_for()
     player = answer.locator("audio")
     player.page.wait_for_function("one => one.duration > 0.6", arg=player.element_handle())
     player.evaluate("one => { one.currentTime = 0.5; }")
@@ -209,6 +210,7 @@ def test_vectors_have_neighbours(ask: Ask) -> None:
 def test_a_table_is_shown(ask: Ask) -> None:
     table = "City,Trees\nParis,1200\nBerlin,900"
     answer = ask("random-table-qa", query="How many trees are in Berlin?", table=table)
+    answer.locator("tbody td").first.wait_for()
     assert answer.locator("tbody td").all_inner_texts() == ["Paris", "1200", "Berlin", "900"]
 
 
