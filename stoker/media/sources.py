@@ -54,7 +54,7 @@ async def load(
     scheme = match[1].lower() if match else ""
     if scheme in ("http", "https"):
         return await fetcher.fetch(source, limit_bytes=limit_bytes, timeout_s=timeout_s)
-    if scheme == "file" or (source.startswith("/") and not source.startswith(_NOT_A_PATH)):
+    if scheme == "file" or _is_absolute_path(source):
         return await asyncio.to_thread(_read_path, source, folders, limit_bytes)
     if scheme not in ("", "data"):
         raise InvalidMediaError(f"'{scheme[:32]}:' is not a form that media is taken in. {FORMS}")
@@ -79,7 +79,7 @@ def _decode_inline(source: Inline, limit_bytes: int) -> bytes | str:
         raise InvalidMediaError(f"The media is no valid {what}.") from error
     begin = text[:PATH_LIMIT_CHARS].lstrip().decode("utf-8", "replace")
     scheme = _SCHEME.match(begin)
-    if scheme is None and (begin[:1] != "/" or begin.startswith(_NOT_A_PATH)):
+    if scheme is None and (len(text) > PATH_LIMIT_CHARS or not _is_absolute_path(begin)):
         return _decode_base64(text, limit_bytes)
     header, comma, _ = begin.partition(",")
     is_base64 = header.split(";")[-1].strip().lower() == "base64"
@@ -91,6 +91,15 @@ def _decode_inline(source: Inline, limit_bytes: int) -> bytes | str:
     if len(text) > limit_bytes * 3 + PATH_LIMIT_CHARS:
         raise _too_large(limit_bytes)
     return text.decode("utf-8", "replace")
+
+
+def _is_absolute_path(source: str) -> bool:
+    """Whether it is meant as one; longer than any path, it is base64 that begins like one."""
+    return (
+        source.startswith("/")
+        and not source.startswith(_NOT_A_PATH)
+        and len(source) <= PATH_LIMIT_CHARS
+    )
 
 
 def _decode_data_uri(text: str, limit_bytes: int) -> bytes:

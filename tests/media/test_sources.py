@@ -84,8 +84,10 @@ class TestBase64:
         assert text.startswith("/")
         assert await load(text) == head + BYTES
 
-    async def test_large(self) -> None:
-        media = os.urandom(LIMIT - 1)
+    @pytest.mark.parametrize("head", [b"", b"\xfc\x00"])
+    async def test_large(self, head: bytes) -> None:
+        """Longer than a path, it is base64 even where it begins with a slash."""
+        media = head + os.urandom(LIMIT - 1 - len(head))
         assert await load(base64.b64encode(media).decode()) == media
 
     @pytest.mark.parametrize(
@@ -177,6 +179,11 @@ class TestPaths:
     async def test_without_folders(self, folder: Path) -> None:
         assert "media_dirs" in await refused(str(folder / "sub" / "a cat.png"))
 
+    async def test_longer_than_a_path(self, folder: Path) -> None:
+        """A string this long is read as base64, whatever it begins with."""
+        assert "not valid base64" in await refused(f"{folder}/{'a./' * 1400}", [folder])
+        assert "media_dirs" in await refused(f"file://{folder}/{'a/' * 3000}", [folder])
+
     async def test_same_answer_for_all(self, folder: Path, tmp_path: Path) -> None:
         (folder / "escape").symlink_to(tmp_path / "secret")
         (folder / "dangling").symlink_to(tmp_path / "nothing")
@@ -207,7 +214,7 @@ class TestPaths:
                 f"{folder}/\x00",
                 f"{folder}/\ud800",
                 f"{folder}/{'a' * 300}",
-                f"{folder}/{'a/' * 3000}",
+                f"{folder}/{'a/' * 1500}",
                 "/etc/passwd",
                 "/proc/self/environ",
                 "/dev/zero",

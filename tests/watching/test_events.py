@@ -89,6 +89,10 @@ class TestWhatIsTold:
             gone = await ear.until(lambda name, _: name == "deployment.deleted")
         assert gone == {"id": identifier}
         assert (notice["deployment_id"], notice["model"]) == (identifier, "sentiment")
+        for told in (ready, shown):
+            for worker in told["workers"]:
+                # The third answer may be sent before it is counted off.
+                del worker["outstanding"]
         assert ready == shown
         found = stats["deployments"][identifier]
         assert set(found) == {
