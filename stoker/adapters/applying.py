@@ -83,18 +83,19 @@ class Adapters:
         """Have those that are loaded from now on be of the same model as a graph.
 
         Args:
-            model: without weights: what it is made of.
+            model: what it is made of: its weights are dropped, and by no one else, since another
+                thread may compare an adapter with them at this moment.
             stored: its weights, of which layers that take the place of its own are told apart.
             places: the modules that the graph can have something added to.
         """
         with self._lock:
-            self._model, self._stored, self._places = model, stored, places
+            self._model, self._stored, self._places = model.to("meta"), stored, places
             self._kept.clear()
 
     def check_all(self, model: Any, stored: StoredWeights, places: AbstractSet[str]) -> None:
         """Raise `UnfitError` where one that is there could not be had after `rebase`."""
         trial = Adapters(model, self._folder, 0)
-        trial.rebase(model, stored, places)
+        trial._stored, trial._places = stored, places
         for folder in sorted(self._folder.iterdir()):
             if not folder.name.startswith(".") and (folder / lora.WEIGHTS).exists():
                 trial.get(folder.name)

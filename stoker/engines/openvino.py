@@ -250,10 +250,10 @@ class OpenVinoEngine(TorchEngine):
             if found:
                 self._converted = found
                 self.name = "openvino"
-                # Its weights would lie in memory twice. A batch that fits no form reads them again.
-                self.model = self.model.to("meta")
                 if adapters:
                     adapters.rebase(self.model, stored, places)
+                # Its weights would lie in memory twice. A batch that fits no form reads them again.
+                self.model = self.model.to("meta")
 
         return take_over
 

@@ -1,5 +1,6 @@
 """What replicas compute with adapters, against PEFT's own."""
 
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
+from stoker.adapters.applying import Adapter, Adapters
+from stoker.adapters.stored import StoredWeights
 from stoker.runtime.interface import Call
 from stoker.tasks.registry import TASKS
 from stoker.wire.generation_request import AdapterName
@@ -148,6 +151,31 @@ class TestEncoders:
             assert best["score"] == pytest.approx(float(scores.max()), abs=1e-5)
         assert local.engine == runs_on
         local.close()
+
+    def test_one_that_is_loaded_while_the_base_becomes_a_graph(self, tmp_path: Path) -> None:
+        base = tiny_bert(tmp_path / "base", "ForSequenceClassification")
+        loader = "AutoModelForSequenceClassification"
+        made(tmp_path / "adapters" / "one", base, loader=loader, task_type="SEQ_CLS")
+        model = getattr(library, loader).from_pretrained(base)
+        adapters = Adapters(model, tmp_path / "adapters", 1 << 24)
+        places = {name for name, _ in model.named_modules()}
+        drop = model.to
+        with ThreadPoolExecutor(1) as threads:
+            loading: list[Future[Adapter]] = []
+
+            def dropped(device: str) -> Any:
+                drop(device)
+                loading.append(threads.submit(adapters.get, "one"))
+                # It waits, or finds neither the model's weights nor the stored ones.
+                wait(loading, 0.5)
+                return model
+
+            model.to = dropped
+            adapters.rebase(model, StoredWeights(base), places)
+            found = loading[0].result()
+        assert "classifier" in found.modules
+        assert not found.saved
+        assert all(one.device.type == "cpu" for pair in found.modules.values() for one in pair)
 
     def test_the_least_used_go(self, tmp_path: Path, base: Path) -> None:
         folder = tmp_path / "adapters"
