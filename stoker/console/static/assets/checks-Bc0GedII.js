@@ -1,4 +1,4 @@
-import{s as e}from"./hooks-BVC9FLyP.js";import{P as t,b as n,r,t as i,w as a}from"./hooks-BUZlMOMF.js";import{c as o,d as s,l as c}from"./format-OAC1TsgY.js";import{_ as l,d as u,f as d,o as f,p,s as m}from"./index-DNl0hFiB.js";import{n as h,t as g}from"./jsxRuntime-BY_AK3X-.js";var _=`[
+import{s as e}from"./hooks-BVC9FLyP.js";import{P as t,b as n,r,t as i,w as a}from"./hooks-BUZlMOMF.js";import{c as o,d as s,l as c}from"./format-OAC1TsgY.js";import{_ as l,d as u,f as d,o as f,p,s as m}from"./index-ZPf5ultt.js";import{n as h,t as g}from"./jsxRuntime-BY_AK3X-.js";var _=`[
   {
     "name": "finds the city",
     "request": {"inputs": "Siemens is in Berlin."},
