@@ -29,7 +29,8 @@ export function Overview() {
         <Money />
       </div>
       <Deployments />
-      <Recent />
+      {/* Once it is known how long the list is, nothing pushes it down any more. */}
+      {areLoaded.value && <Recent />}
     </>
   );
 }
@@ -80,8 +81,8 @@ function Deployments() {
       title="Deployments"
       actions={
         <>
-          <span class="note">
-            {isMany ? <Many /> : `${all.length} in all`}
+          <span class="note tally">
+            {isMany ? <Many /> : areLoaded.value && `${all.length} in all`}
             {failed > 0 && `, ${failed} failed`}
           </span>
           <input

@@ -22,7 +22,16 @@ export function MemoryBar() {
   useEffect(() => want(unknown.map((one) => one.id)), [unknown.map((one) => one.id).join()]);
   const mine = shares.reduce((sum, one) => sum + one.bytes, 0);
   const rest = Math.max(0, held - mine);
-  if (!now) return <div class="memory-bar empty-bar" />;
+  if (!now) {
+    return (
+      <>
+        <div class="memory-bar empty-bar" />
+        <p class="legend" aria-hidden="true">
+          &nbsp;
+        </p>
+      </>
+    );
+  }
   return (
     <>
       <div

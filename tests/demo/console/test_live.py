@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page, Route
 
 MODEL = Path(stoker.demo.__file__).parent / "models" / "tiny-sentiment"
+MOST_REQUESTS, MOST_BYTES = 10, 45_000
+"""Before the first paint: the document, scripts, styles, who is signed in."""
 HEAR = """
 const Source = window.EventSource;
 window.heard = [];
@@ -103,3 +105,36 @@ class TestEventsWhileAListIsRead:
         )
         page.locator("[data-row]", has_text="older").wait_for()
         page.locator("[data-row]", has_text="newer").wait_for()
+
+
+class TestFirstPaint:
+    """How much has to come before anything is drawn: what a slow line or machine waits for."""
+
+    NEEDED = """() => {
+      const at = performance.getEntriesByName("first-contentful-paint")[0].startTime;
+      const pages = performance.getEntriesByType("navigation");
+      const all = [...pages, ...performance.getEntriesByType("resource")];
+      const before = all.filter((one) => one.responseStart <= at);
+      return before.map((one) => [one.name, one.encodedBodySize]);
+    }"""
+
+    def needed(self, page: "Page") -> list[tuple[str, int]]:
+        page.wait_for_function(
+            "() => performance.getEntriesByName('first-contentful-paint').length > 0"
+        )
+        return page.evaluate(self.NEEDED)
+
+    def test_of_signing_in(self, opened_at: Opener, own: tuple[Server, httpx.Client]) -> None:
+        page = opened_at(f"{own[0].base_url}/console/")
+        page.get_by_label("API key").wait_for()
+        found = self.needed(page)
+        assert len(found) <= MOST_REQUESTS, found
+        assert sum(size for _, size in found) <= MOST_BYTES, found
+
+    def test_of_the_overview(self, page: "Page") -> None:
+        page.reload()
+        page.get_by_role("heading", name="Overview").wait_for()
+        found = self.needed(page)
+        # Something stands before any list was read.
+        assert len(found) <= MOST_REQUESTS + 2, found
+        assert sum(size for name, size in found if "/v1/" not in name) <= MOST_BYTES, found
