@@ -7,6 +7,7 @@ import { page } from "./api/base";
 import { signOut } from "./api/session";
 import { plain } from "./lib/format";
 import { places } from "./places";
+import { useSeek } from "./ui/find";
 import { listed } from "./state/store";
 import { next } from "./state/theme";
 
@@ -86,6 +87,7 @@ function Opened() {
   const [at, setAt] = useState(0);
   const id = useId();
   const shown = found(wanted);
+  useSeek(wanted);
   useEffect(() => dialog.current?.showModal(), []);
   useEffect(() => list.current?.children[at]?.scrollIntoView({ block: "nearest" }), [at]);
 

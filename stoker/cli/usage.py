@@ -2,8 +2,9 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Decimal, InvalidOperation
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -49,14 +50,21 @@ NUMBERS: Columns = {
     "audio s": lambda r: r["audio_ms"] / 1000,
     "video s": lambda r: r["video_ms"] / 1000,
 }
-BY_DEPLOYMENT: Columns = {"model": lambda r: r["model"] or "(storage)", **NUMBERS}
-BY_VERSION: Columns = {
-    "model": lambda r: r["model"] or "(of no version)",
-    "version": lambda r: r["version_id"] or "",
-    **NUMBERS,
-    "mirrored": lambda r: r["mirrored"],
+FROM: Columns = {"from": lambda r: output.moment(r["start"])}
+GROUPS: dict[str, Columns] = {
+    "deployment": {"model": lambda r: r["model"] or "(storage)"},
+    "version": {
+        "model": lambda r: r["model"] or "(of no version)",
+        "version": lambda r: r["version_id"] or "",
+    },
+    "day": FROM,
+    "hour": FROM,
+    "key": {
+        "key": lambda r: r["key_id"] or "(of no key)",
+        "key's name": lambda r: r["key_name"] or "",
+    },
 }
-BY_TIME: Columns = {"from": lambda r: output.moment(r["start"]), **NUMBERS}
+"""The columns that tell the rows of a group apart."""
 
 EVENT: Columns = {
     "hour": lambda e: output.moment(e["hour"]),
@@ -95,7 +103,11 @@ def usage(
     ctx: typer.Context,
     *,
     by: Annotated[
-        Literal["deployment", "version", "day", "hour"], typer.Option(help="What to sum up by.")
+        str,
+        typer.Option(
+            metavar="GROUPS",
+            help=f"What to sum up by: {', '.join(GROUPS)}, or several as in day,deployment.",
+        ),
     ] = "deployment",
     start: Moment = None,
     end: Moment = None,
@@ -118,21 +130,35 @@ def usage(
         headers=_for(account),
     )
     if csv:
-        sys.stdout.write(client(ctx).text(request))
+        for number, text in enumerate(client(ctx).text_pages(request)):
+            # Each page has a head.
+            sys.stdout.write(text if number == 0 else text.partition("\n")[2])
         return
-    report: JsonObject = client(ctx).json(request)
+    report = _whole(client(ctx), request)
     if as_json:
         output.print_json(report)
         return
-    columns = {"deployment": BY_DEPLOYMENT, "version": BY_VERSION}.get(by, BY_TIME)
-    columns = _with_bars(columns, report["data"])
+    groups = report["group_by"].split(",")
+    told = {name: value for group in groups for name, value in GROUPS[group].items()}
+    mirrored: Columns = {"mirrored": lambda r: r["mirrored"]} if "version" in groups else {}
+    columns: Columns = {**told, **_bar(report["data"]), **NUMBERS, **mirrored}
     output.show_list(report["data"], columns, as_json=False, none="Nothing was used.")
     if report["data"]:
         output.say(f"Together {_amount(report['total']['microcredits'])} credits.", style="dim")
 
 
-def _with_bars(columns: Columns, rows: Sequence[JsonObject]) -> Columns:
-    """The columns with a bar behind the first: a row's part of the row that costs most."""
+def _whole(server: Client, request: Request) -> JsonObject:
+    """A report with the rows of all its pages."""
+    report: JsonObject = server.json(request)
+    while page := report["next_page"]:
+        following = server.json(replace(request, params={**request.params, "page": page}))
+        report |= {name: following[name] for name in ("has_more", "next_page")}
+        report["data"] += following["data"]
+    return report
+
+
+def _bar(rows: Sequence[JsonObject]) -> Columns:
+    """A column of bars: a row's part of the row that costs most."""
     most = max((row["microcredits"] for row in rows), default=0)
 
     def bar(row: JsonObject) -> str:
@@ -140,8 +166,7 @@ def _with_bars(columns: Columns, rows: Sequence[JsonObject]) -> Columns:
         whole, rest = divmod(max(0, eighths), 8)
         return ("█" * whole + (EIGHTHS[rest] if rest else "")).ljust(BAR) if most > 0 else ""
 
-    first, *others = columns.items()
-    return dict([first, ("", bar), *others])
+    return {"": bar}
 
 
 def _show_events(

@@ -8,11 +8,11 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
-from urllib.parse import quote, urlsplit
+from urllib.parse import parse_qsl, quote, urlsplit
 
 from stoker.client.errors import (
     ApiError,
@@ -185,10 +185,24 @@ class Client:
 
     def text(self, request: Request) -> str:
         """The answer as it stands. Raises what `json` does."""
+        return self._succeeded(request).text
+
+    def text_pages(self, request: Request) -> Iterator[str]:
+        """The answer, and those that follow by its `Link`. Raises what `json` does."""
+        while True:
+            answer = self._succeeded(request)
+            yield answer.text
+            following = answer.links.get("next")
+            if following is None:
+                return
+            query = urlsplit(following["url"]).query
+            request = replace(request, params=dict(parse_qsl(query)))
+
+    def _succeeded(self, request: Request) -> "httpx.Response":
         answer = self.send(request)
         if not answer.is_success:
             raise ApiError(_problem(answer))
-        return answer.text
+        return answer
 
     def events(self, request: Request) -> Iterator[JsonObject]:
         """The events of an answer that is streamed, as they come. Raises what `json` does."""

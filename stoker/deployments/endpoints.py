@@ -2,7 +2,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from stoker.deployments import adapters, repository, service, versions
+from stoker.deployments import adapters, listing, repository, service, versions
 from stoker.deployments.context import ContextDep
 from stoker.deployments.schemas import (
     Deployment,
@@ -19,6 +19,8 @@ from stoker.errors import (
     responses,
 )
 from stoker.keys.auth import AccountId, KeyedRoute
+from stoker.runtime.interface import Status
+from stoker.store.db import NO_CONTROL
 from stoker.store.tables.deployments import Desired
 from stoker.usage.funding import funded
 from stoker.web.context import ReadSession, WriteSession
@@ -55,10 +57,24 @@ async def create_deployment(
 
 @router.get("", responses=responses())
 async def list_deployments(
-    account_id: AccountId, session: ReadSession, context: ContextDep, paging: Paging
+    account_id: AccountId,
+    session: ReadSession,
+    context: ContextDep,
+    paging: Paging,
+    *,
+    search: Annotated[
+        str | None,
+        Query(
+            min_length=1,
+            max_length=128,
+            pattern=NO_CONTROL,
+            description="Those whose model or pipeline has this in its name, in whatever case.",
+        ),
+    ] = None,
+    status: Annotated[Status | None, Query(description="Those that are so now.")] = None,
 ) -> ListResponse[Deployment]:
     """List the account's deployments."""
-    page = await repository.page(session, account_id, paging)
+    page = await listing.page(session, context, account_id, paging, search=search, status=status)
     return page.response(lambda row: service.response(context, row))
 
 

@@ -1,10 +1,11 @@
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from sqlalchemy import select
+from sqlalchemy import Select, case, null, or_, select
 
 from stoker.store.db import Session
 from stoker.store.tables.deployments import Deployment, DeploymentEvent
-from stoker.web.lists import Page, PageQuery, fetch_page
+from stoker.web.lists import Page, PageQuery, fetch_page, ordered
 
 
 async def get(
@@ -28,9 +29,49 @@ async def everything(session: Session) -> Sequence[Deployment]:
     return (await session.scalars(select(Deployment))).all()
 
 
-async def page(session: Session, account_id: str, query: PageQuery) -> Page[Deployment]:
+async def page(
+    session: Session, account_id: str, query: PageQuery, search: str | None = None
+) -> Page[Deployment]:
+    """search: what the model's or the pipeline's name has in it, in whatever case."""
+    return await fetch_page(session, _sought(account_id, search), Deployment.id, query)
+
+
+class Wanted(NamedTuple):
+    """What is to be known of a deployment to tell how it does."""
+
+    id: str
+    desired: str
+    live_version_id: str
+    shares: str | None
+
+
+async def wanted(
+    session: Session, account_id: str, query: PageQuery, search: str | None
+) -> list[Wanted]:
+    """Of all that are sought, from `query.after` on."""
+    shares = case((Deployment.merged_because.is_(None), Deployment.adapter_of), else_=null())
+    statement = _sought(account_id, search).with_only_columns(
+        Deployment.id, Deployment.desired, Deployment.live_version_id, shares
+    )
+    rows = await session.execute(ordered(statement, Deployment.id, query))
+    return [Wanted(*row) for row in rows]
+
+
+async def these(session: Session, ids: Sequence[str], query: PageQuery) -> Sequence[Deployment]:
+    statement = select(Deployment).where(Deployment.id.in_(ids))
+    by_age = Deployment.id.desc() if query.order == "desc" else Deployment.id
+    return (await session.scalars(statement.order_by(by_age))).all()
+
+
+def _sought(account_id: str, search: str | None) -> Select[Deployment]:
     statement = select(Deployment).where(Deployment.account_id == account_id)
-    return await fetch_page(session, statement, Deployment.id, query)
+    if search:
+        found = (
+            column.icontains(search, autoescape=True)
+            for column in (Deployment.model, Deployment.pipeline)
+        )
+        statement = statement.where(or_(*found))
+    return statement
 
 
 async def events(session: Session, deployment_id: str, query: PageQuery) -> Page[DeploymentEvent]:

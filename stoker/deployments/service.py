@@ -13,6 +13,7 @@ from stoker.deployments import adapters, engines, estimates, repository, schemas
 from stoker.deployments.adapters import Examined
 from stoker.deployments.context import DeploymentContext
 from stoker.deployments.estimates import SourceFolder
+from stoker.deployments.repository import Wanted
 from stoker.deployments.specs import source_of, spec_of
 from stoker.errors import ConflictError, InvalidRequestError, NotFoundError
 from stoker.ids import Prefix, new_id
@@ -35,7 +36,7 @@ log = logging.getLogger(__name__)
 
 def response(context: DeploymentContext, row: Deployment) -> schemas.Deployment:
     base = context.directory.find(row.adapter_of) if row.adapter_of else None
-    stats = _observed(context, row)
+    stats = observed(context, row)
     return schemas.Deployment(
         id=row.id,
         model=row.model,
@@ -73,7 +74,7 @@ def _adapter(row: Deployment, base: str) -> schemas.Adapter:
     return schemas.Adapter(of=base, sharing=sharing, reason=row.merged_because or "")
 
 
-def _observed(context: DeploymentContext, row: Deployment) -> DeploymentStats:
+def observed(context: DeploymentContext, row: Deployment | Wanted) -> DeploymentStats:
     running = row.desired == Desired.RUNNING
     live_id = context.directory.live(row.id) if row.shares else row.live_version_id
     if (running or not row.shares) and (found := context.runtime.stats(live_id)):

@@ -54,7 +54,9 @@ async def write_held(session: Session, prices: PriceList, reported: Sequence[Hel
 
 async def write_counted(session: Session, reported: Sequence[Counted]) -> None:
     """What calls came to, as counted by this server; it only grows."""
-    known = await repository.counts(session, {one.id for one in reported})
+    known = await repository.counts(session, [one.id for one in reported])
+    new = {one.key for one in reported if one.key and one.id not in known}
+    keys = await repository.key_ids(session, sorted(new))
     for one in reported:
         row = known.get(one.id)
         if row is None:
@@ -63,6 +65,7 @@ async def write_counted(session: Session, reported: Sequence[Counted]) -> None:
                 account_id=one.account_id,
                 deployment_id=one.deployment_id,
                 version_id=one.version_id or None,
+                key_id=keys.get(one.key),
                 model=one.model,
                 hour=one.hour,
             )

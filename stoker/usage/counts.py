@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from stoker.ids import Prefix, new_id
 from stoker.runtime.interface import CANCELLED, OK, RuntimeListener, Served
 from stoker.runtime.metering import HOUR_MS
+from stoker.turns import PARTY
 
 WORKED_ON = ("input_tokens", "output_tokens", "images", "audio_ms", "video_ms")
 NAMES = ("requests", "errors", "mirrored", *WORKED_ON)
@@ -16,7 +17,7 @@ _MOST = 10**9
 
 @dataclass(frozen=True, kw_only=True)
 class Counted:
-    """What this server has counted of a version's calls during an hour, so far.
+    """What this server has counted of a key's calls of a version during an hour, so far.
 
     It only grows. Reported again under the same id, it replaces what was reported before: where
     nobody knows whether a commit went through, nothing is counted twice.
@@ -27,6 +28,8 @@ class Counted:
     deployment_id: str
     version_id: str
     """Nothing: the deployment has none of its own."""
+    key: str
+    """The key's public id; nothing: the server itself has called."""
     model: str
     hour: int
     values: Mapping[str, int]
@@ -44,13 +47,15 @@ class _Row:
 class Counts(RuntimeListener):
     def __init__(self, wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
         self._wall_ms = wall_ms
-        self._rows: dict[tuple[str, str, int], _Row] = {}
+        self._rows: dict[tuple[str, str, str, int], _Row] = {}
 
     def served(self, call: Served) -> None:
-        key = (call.deployment_id, call.version_id, self._wall_ms() // HOUR_MS)
-        if key not in self._rows:
-            self._rows[key] = _Row(call.account_id, call.model)
-        values = self._rows[key].values
+        # The listener runs in the context of the task that made the call.
+        asked_by = PARTY.get().key
+        of = (call.deployment_id, call.version_id, asked_by, self._wall_ms() // HOUR_MS)
+        if of not in self._rows:
+            self._rows[of] = _Row(call.account_id, call.model)
+        values = self._rows[of].values
         values["requests"] += 1
         values["errors"] += call.outcome not in (OK, CANCELLED)
         values["mirrored"] += call.is_copy
@@ -65,21 +70,22 @@ class Counts(RuntimeListener):
                 account_id=row.account_id,
                 deployment_id=deployment_id,
                 version_id=version_id,
+                key=key,
                 model=row.model,
                 hour=hour,
                 values=dict(row.values),
             )
-            for (deployment_id, version_id, hour), row in self._rows.items()
+            for (deployment_id, version_id, key, hour), row in self._rows.items()
             if row.reported != row.values
         ]
 
     def acknowledge(self, reported: Sequence[Counted]) -> None:
         """They are written down; what belongs to another hour than this one can be forgotten."""
         for one in reported:
-            if row := self._rows.get((one.deployment_id, one.version_id, one.hour)):
+            if row := self._rows.get((one.deployment_id, one.version_id, one.key, one.hour)):
                 row.reported = one.values
         this_hour = self._wall_ms() // HOUR_MS
-        for key, row in list(self._rows.items()):
-            if key[-1] != this_hour and row.reported == row.values:
+        for of, row in list(self._rows.items()):
+            if of[-1] != this_hour and row.reported == row.values:
                 # Should the clock be set back, a row of another id goes on.
-                del self._rows[key]
+                del self._rows[of]

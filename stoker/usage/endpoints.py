@@ -1,6 +1,8 @@
 from typing import Annotated, Literal
+from urllib.parse import urlencode
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Header, Query, Request, Response
+from pydantic import Field
 
 from stoker.errors import ConflictError, NotFoundError, responses
 from stoker.keys.auth import AccountId, KeyedRoute, Manager, Operator
@@ -8,6 +10,7 @@ from stoker.store import db
 from stoker.store.db import NO_CONTROL
 from stoker.usage import balances, money, prices, reports, repository, schemas
 from stoker.usage.funding import CreditsDep
+from stoker.usage.grouping import GROUPS, MOST_TEXT, PATTERN, Grouping
 from stoker.usage.schemas import Credits, GrantCreate, Price, PriceCreate, Transfer, UsageReport
 from stoker.web.context import ReadSession, WriteSession
 from stoker.web.idempotency import Idempotent
@@ -27,23 +30,55 @@ Moment = Annotated[
     "/usage", response_model=UsageReport, responses={**responses(), 200: {"content": {CSV: {}}}}
 )
 async def get_usage(
+    request: Request,
     account_id: AccountId,
     session: ReadSession,
     *,
     start: Moment = None,
     end: Moment = None,
-    group_by: schemas.GroupBy = "deployment",
+    group_by: Annotated[
+        str,
+        Query(
+            description="What to sum up by: one of "
+            f"{', '.join(GROUPS)}, or several with commas between, as in `day,deployment`; rows "
+            "are sorted by them.",
+            json_schema_extra={"pattern": PATTERN, "maxLength": MOST_TEXT},
+        ),
+    ] = "deployment",
+    deployment_id: Annotated[
+        list[Annotated[str, Field(max_length=64, pattern=NO_CONTROL)]] | None,
+        Query(max_length=20, description="Of these only; given once for each."),
+    ] = None,
+    limit: Annotated[
+        int, Query(ge=1, le=reports.MOST_ROWS, description="Most rows returned.")
+    ] = reports.MOST_ROWS,
+    page: Annotated[
+        str | None,
+        Query(
+            max_length=512,
+            pattern=NO_CONTROL,
+            description="`next_page` of the answer before; of a CSV, its `Link` has the address.",
+        ),
+    ] = None,
     form: Annotated[
         Literal["json", "csv"] | None,
         Query(alias="format", description="Default: by `Accept`."),
     ] = None,
     accept: Annotated[str, Header(max_length=512)] = "",
 ) -> UsageReport | Response:
-    """Sum up what the account used: by deployment, version, day or hour (UTC), as JSON or CSV."""
-    asked = reports.span(account_id, start, end, group_by)
-    report = await reports.usage(session, asked, group_by)
+    """Sum up what the account used, by deployment, version, key, day and hour (UTC), as JSON or
+    CSV.
+    """
+    grouping = Grouping.of(group_by)
+    asked = reports.span(account_id, start, end, grouping, frozenset(deployment_id or ()))
+    report = await reports.usage(session, asked, grouping, page, limit)
     if form == "csv" or (form is None and accept.startswith(CSV)):
         headers = {"content-disposition": 'attachment; filename="usage.csv"'}
+        if report.next_page:
+            following = request.query_params.multi_items()
+            query = [one for one in following if one[0] != "page"] + [("page", report.next_page)]
+            # Relative to the address that was asked for, as a proxy may have put a path before it.
+            headers["link"] = f'<?{urlencode(query)}>; rel="next"'
         return Response(reports.as_csv(report), media_type=CSV, headers=headers)
     return report
 
@@ -64,7 +99,8 @@ async def list_usage_events(
     ] = None,
 ) -> ListResponse[schemas.UsageEvent]:
     """List what the sums are made of: a worker's, an artifact's or a deployment's hour each."""
-    asked = reports.span(account_id, start, end, deployment_id=deployment_id)
+    of = () if deployment_id is None else (deployment_id,)
+    asked = reports.span(account_id, start, end, deployment_ids=of)
     return await reports.events(session, asked, kind, paging)
 
 

@@ -2,6 +2,8 @@
 
 import csv
 import io
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,73 +12,90 @@ from stoker.store import db
 from stoker.store.db import Session
 from stoker.store.tables.usage import Holding, Kind
 from stoker.usage import money, repository, schemas
+from stoker.usage.grouping import HOURS_A_DAY, Grouping, Key
 from stoker.usage.prices import PriceList, hour_of
-from stoker.usage.repository import COUNTS, Span
-from stoker.usage.schemas import Amounts, GroupBy, UsageRow
+from stoker.usage.repository import SUMS, Span
+from stoker.usage.schemas import Amounts, UsageRow
 from stoker.web.lists import ListResponse, PageQuery
 
-DAY = 24
-LONGEST = {"deployment": 400 * DAY, "version": 400 * DAY, "day": 400 * DAY, "hour": 31 * DAY}
+LONGEST_H, LONGEST_BY_HOUR_H = 400 * HOURS_A_DAY, 31 * HOURS_A_DAY
 """Hours that one report may span."""
-_USUAL = {"deployment": 30 * DAY, "version": 30 * DAY, "day": 30 * DAY, "hour": DAY}
-_COLUMNS = {"deployment": "deployment_id", "version": "version_id", "day": "hour", "hour": "hour"}
+_USUAL_H, _USUAL_BY_HOUR_H = 30 * HOURS_A_DAY, HOURS_A_DAY
+BY_DEPLOYMENT = Grouping(("deployment",))
+MOST_ROWS = 1_000
+"""Of one page of a report."""
 _YEARS = range(1970, 9000)
+
+
+@dataclass(frozen=True)
+class _Line:
+    amounts: Amounts
+    name: str | None
+    deployment_id: str | None
+    """One of them, and its model's name, where they are of several."""
 
 
 def span(
     account_id: str,
     start: str | None,
     end: str | None,
-    group_by: GroupBy = "deployment",
-    deployment_id: str | None = None,
+    grouping: Grouping = BY_DEPLOYMENT,
+    deployment_ids: Collection[str] = (),
 ) -> Span:
     """The full hours that a range touches. Raises `InvalidRequestError`."""
+    is_by_hour = "hour" in grouping
+    longest = LONGEST_BY_HOUR_H if is_by_hour else LONGEST_H
+    usual = _USUAL_BY_HOUR_H if is_by_hour else _USUAL_H
     until = db.now() if end is None else _moment(end, "end")
     last = -(-int(until.timestamp() * 1000) // 3_600_000)
-    first = last - _USUAL[group_by] if start is None else hour_of(_moment(start, "start"))
+    first = last - usual if start is None else hour_of(_moment(start, "start"))
     if first >= last:
         raise InvalidRequestError("'start' must be before 'end'.", param="start")
-    if last - first > LONGEST[group_by]:
+    if last - first > longest:
         raise InvalidRequestError(
-            f"At most {LONGEST[group_by] // DAY} days can be asked for by {group_by}; these are "
-            f"{-(-(last - first) // DAY)}.",
+            f"At most {longest // HOURS_A_DAY} days can be asked for by {grouping}; these are "
+            f"{-(-(last - first) // HOURS_A_DAY)}.",
             param="start",
         )
-    return Span(account_id=account_id, first=first, end=last, deployment_id=deployment_id)
+    return Span(account_id=account_id, first=first, end=last, deployment_ids=deployment_ids)
 
 
-async def usage(session: Session, asked: Span, group_by: GroupBy) -> schemas.UsageReport:
-    lines: dict[Any, Amounts] = {}
-    names: dict[Any, tuple[str, str | None]] = {}
-    total = Amounts()
-    key = _COLUMNS[group_by]
-
-    def add(found: Any, **amounts: int) -> None:
-        group = found // DAY if group_by == "day" else found
-        for line in (total, lines.setdefault(group, Amounts())):
-            for name, value in amounts.items():
-                setattr(line, name, getattr(line, name) + int(value))
-
-    for found, kind, *name, mib_ms, charged in await repository.sums(session, asked, key):
-        names[found] = name[0], name[1]
-        add(found, **_held(kind, mib_ms, charged))
+async def usage(
+    session: Session,
+    asked: Span,
+    grouping: Grouping,
+    page: str | None = None,
+    limit: int = MOST_ROWS,
+) -> schemas.UsageReport:
+    """A page of rows, and the sums of all. Raises `InvalidRequestError` for an unknown page."""
+    begin = grouping.page_begin(page) if page else None
+    rows = await repository.sums(session, asked, grouping, begin, limit + 1)
+    found = await repository.total(session, asked)
+    total = _amounts(found)
+    length = len(grouping.groups)
+    lines = {
+        tuple(row[:length]): _Line(_amounts(row[length + 2 :]), *row[length : length + 2])
+        for row in rows[:limit]
+    }
     prices = await PriceList.read(session)
     for row in await repository.unsettled(session, asked):
-        add(getattr(row, key), **_held(row.kind, 0, accrued(row, prices)))
-    for found, model, deployment, *values in await repository.count_sums(session, asked, key):
-        names[found] = model, deployment
-        add(found, **{count.key: value for count, value in zip(COUNTS, values, strict=True)})
-    for line in (total, *lines.values()):
-        line.memory_gib_hours = schemas.gib_hours(line.memory_mib_ms)
-        line.storage_gib_hours = schemas.gib_hours(line.storage_mib_ms)
+        more = accrued(row, prices)
+        _accrue(total, row.kind, more)
+        if line := lines.get(grouping.key_of(row)):
+            _accrue(line.amounts, row.kind, more)
+    keys = {grouping.value("key", key) for key in lines} - {None}
+    names = await repository.key_names(session, asked.account_id, keys) if keys else {}
+    for amounts in (total, *(line.amounts for line in lines.values())):
+        amounts.memory_gib_hours = schemas.gib_hours(amounts.memory_mib_ms)
+        amounts.storage_gib_hours = schemas.gib_hours(amounts.storage_mib_ms)
+    has_more = len(rows) > limit
     return schemas.UsageReport(
         start=schemas.hour_begin(asked.first),
         end=schemas.hour_begin(asked.end),
-        group_by=group_by,
-        data=[
-            _row(group, line, asked, group_by, names)
-            for group, line in sorted(lines.items(), key=lambda item: (item[0] is None, item[0]))
-        ],
+        group_by=str(grouping),
+        data=[_row(asked, grouping, key, line, names) for key, line in lines.items()],
+        has_more=has_more,
+        next_page=grouping.page_after(list(lines)[-1]) if has_more else None,
         total=total,
     )
 
@@ -115,7 +134,7 @@ def accrued(row: Holding, prices: PriceList) -> int:
 def as_csv(report: schemas.UsageReport) -> str:
     """A report's rows as RFC 4180 has it, with a head."""
     out = io.StringIO()
-    first = ["start", "end", "deployment_id", "version_id", "model"]
+    first = ["start", "end", "deployment_id", "version_id", "model", "key_id", "key_name"]
     fields = [*first, *Amounts.model_fields]
     writer = csv.DictWriter(out, fields)
     writer.writeheader()
@@ -123,36 +142,37 @@ def as_csv(report: schemas.UsageReport) -> str:
     return out.getvalue()
 
 
-def _held(kind: str, mib_ms: int, microcredits: int) -> dict[str, int]:
-    return {
-        f"{kind}_mib_ms": mib_ms,
-        f"{kind}_microcredits": microcredits,
-        "microcredits": microcredits,
-    }
+def _amounts(sums: Sequence[Any]) -> Amounts:
+    """Of the sums of `SUMS`; PostgreSQL's are decimals."""
+    named = {name: int(value or 0) for name, value in zip(SUMS, sums, strict=True)}
+    microcredits = named["memory_microcredits"] + named["storage_microcredits"]
+    return Amounts(**named, microcredits=microcredits)
+
+
+def _accrue(amounts: Amounts, kind: str, microcredits: int) -> None:
+    amounts.microcredits += microcredits
+    if kind == Kind.MEMORY:
+        amounts.memory_microcredits += microcredits
+    else:
+        amounts.storage_microcredits += microcredits
 
 
 def _row(
-    group: Any,
-    line: Amounts,
-    asked: Span,
-    group_by: GroupBy,
-    names: dict[Any, tuple[str, str | None]],
+    asked: Span, grouping: Grouping, key: Key, line: _Line, key_names: Mapping[str, str]
 ) -> UsageRow:
-    first, end, model, deployment = asked.first, asked.end, None, None
-    if group_by in ("deployment", "version"):
-        # What is of none may be of many.
-        model, deployment = names[group] if group else (None, None)
-    elif group_by == "day":
-        first, end = max(first, group * DAY), min(end, (group + 1) * DAY)
-    else:
-        first, end = group, group + 1
+    first, end = grouping.hours(key) or (asked.first, asked.end)
+    version, key_id = grouping.value("version", key), grouping.value("key", key)
+    # What is of none may be of many.
+    is_ones = bool(version or grouping.value("deployment", key))
     return UsageRow(
-        **line.model_dump(),
-        start=schemas.hour_begin(first),
-        end=schemas.hour_begin(end),
-        deployment_id=deployment,
-        version_id=group if group_by == "version" else None,
-        model=model,
+        **line.amounts.model_dump(),
+        start=schemas.hour_begin(max(first, asked.first)),
+        end=schemas.hour_begin(min(end, asked.end)),
+        deployment_id=line.deployment_id if is_ones else None,
+        version_id=version,
+        model=line.name if is_ones else None,
+        key_id=key_id,
+        key_name=key_names.get(key_id) if key_id else None,
     )
 
 

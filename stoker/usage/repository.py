@@ -1,16 +1,31 @@
 """Every statement on what was used, and on prices."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    String,
+    case,
+    cast,
+    func,
+    literal,
+    null,
+    select,
+    tuple_,
+    union_all,
+)
+from sqlalchemy.orm import InstrumentedAttribute
 
 from stoker.store.db import Session
 from stoker.store.tables.accounts import Account
 from stoker.store.tables.artifacts import Artifact, Upload
+from stoker.store.tables.keys import ApiKey
 from stoker.store.tables.usage import Book, Holding, Kind, Price, Transfer, UsageCount
+from stoker.usage.grouping import HOURS_A_DAY, TIMES, Group, Grouping, Key
 from stoker.web.lists import Page, PageQuery, fetch_page
 
 COUNTS = (
@@ -23,6 +38,10 @@ COUNTS = (
     UsageCount.audio_ms,
     UsageCount.video_ms,
 )
+HELD = ("memory_mib_ms", "memory_microcredits", "storage_mib_ms", "storage_microcredits")
+SUMS = (*HELD, *(count.key for count in COUNTS))
+_AT_ONCE = 5_000
+"""Values that one statement names; databases take some tens of thousands."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +53,8 @@ class Span:
     """Hours since 1970 in UTC."""
     end: int
     """The first hour that does not belong to it."""
-    deployment_id: str | None = None
-    """None: all, and what belongs to none."""
+    deployment_ids: Collection[str] = ()
+    """Nothing: all, and what belongs to none."""
 
     def of(self, table: type[Holding] | type[UsageCount]) -> ColumnElement[bool]:
         found = (
@@ -43,9 +62,9 @@ class Span:
             & (table.hour >= self.first)
             & (table.hour < self.end)
         )
-        if self.deployment_id is None:
+        if not self.deployment_ids:
             return found
-        return found & (table.deployment_id == self.deployment_id)
+        return found & table.deployment_id.in_(self.deployment_ids)
 
 
 @dataclass(frozen=True)
@@ -109,46 +128,137 @@ async def stored(session: Session) -> list[Stored]:
     return [Stored(*row) for row in rows]
 
 
-async def counts(session: Session, identifiers: Collection[str]) -> dict[str, UsageCount]:
-    rows = await session.scalars(select(UsageCount).where(UsageCount.id.in_(identifiers)))
-    return {row.id: row for row in rows}
+async def counts(session: Session, identifiers: Sequence[str]) -> dict[str, UsageCount]:
+    found: dict[str, UsageCount] = {}
+    for some in _parts(identifiers):
+        rows = await session.scalars(select(UsageCount).where(UsageCount.id.in_(some)))
+        found |= {row.id: row for row in rows}
+    return found
+
+
+def _parts(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    for first in range(0, len(names), _AT_ONCE):
+        yield names[first : first + _AT_ONCE]
+
+
+async def key_ids(session: Session, public_ids: Sequence[str]) -> dict[str, str]:
+    """The ids of keys by their public ids; what is forgotten is left out."""
+    found: dict[str, str] = {}
+    for some in _parts(public_ids):
+        rows = await session.execute(
+            select(ApiKey.public_id, ApiKey.id).where(ApiKey.public_id.in_(some))
+        )
+        found |= {row.public_id: row.id for row in rows}
+    return found
 
 
 # --- what is reported ---
 
 
-async def sums(session: Session, span: Span, key: str) -> Sequence[Any]:
-    """By a column: (key, kind, a name, a deployment, MiB-ms, micro-credits charged)."""
-    column = getattr(Holding, key)
-    rows = await session.execute(
+async def sums(
+    session: Session, span: Span, grouping: Grouping, begin: Key | None, limit: int
+) -> Sequence[Any]:
+    """Rows of a report, sorted: (each group's value, a name, a deployment, the sums of `SUMS`).
+
+    begin: the key of the row behind which they begin.
+    """
+    both = union_all(_held(span, grouping), _counted(span, grouping)).subquery()
+    groups = [both.c[group] for group in grouping.groups]
+    # Databases differ in where they sort what is null.
+    places = [
+        column
+        for group in groups
+        for column in ((group,) if _is_time(group) else (_is_none(group), _coalesced(group)))
+    ]
+    statement = (
         select(
-            column,
-            Holding.kind,
-            func.max(Holding.name),
-            func.max(Holding.deployment_id),
-            func.sum(Holding.mib_ms),
-            func.sum(Holding.charged_microcredits),
+            *groups,
+            func.max(both.c.name),
+            func.max(both.c.deployment_id),
+            *(func.sum(both.c[name]) for name in SUMS),
         )
-        .where(span.of(Holding))
-        .group_by(column, Holding.kind)
+        .group_by(*groups)
+        .order_by(*places)
+        .limit(limit)
     )
-    return rows.all()
+    if begin is not None:
+        after = [
+            value
+            for group, one in zip(groups, begin, strict=True)
+            for value in ((one,) if _is_time(group) else (int(one is None), one or ""))
+        ]
+        statement = statement.where(tuple_(*places) > tuple_(*map(literal, after)))
+    return (await session.execute(statement)).all()
 
 
-async def count_sums(session: Session, span: Span, key: str) -> Sequence[Any]:
-    """By a column: (key, a model's name, a deployment, the sums of `COUNTS`)."""
-    column = getattr(UsageCount, key)
+async def total(session: Session, span: Span) -> Sequence[Any]:
+    """The sums of `SUMS`, of all that there is; None where there is nothing."""
+    grouping = Grouping(())
+    both = union_all(_held(span, grouping), _counted(span, grouping)).subquery()
+    return (await session.execute(select(*(func.sum(both.c[name]) for name in SUMS)))).one()
+
+
+def _held(span: Span, grouping: Grouping) -> Select[*tuple[Any, ...]]:
+    def of(kind: Kind, column: InstrumentedAttribute[int]) -> ColumnElement[int]:
+        return case((Holding.kind == kind, column), else_=0)
+
+    columns: list[Any] = [
+        *_keys(Holding, grouping),
+        Holding.name.label("name"),
+        Holding.deployment_id.label("deployment_id"),
+        of(Kind.MEMORY, Holding.mib_ms).label("memory_mib_ms"),
+        of(Kind.MEMORY, Holding.charged_microcredits).label("memory_microcredits"),
+        of(Kind.STORAGE, Holding.mib_ms).label("storage_mib_ms"),
+        of(Kind.STORAGE, Holding.charged_microcredits).label("storage_microcredits"),
+        *(literal(0).label(count.key) for count in COUNTS),
+    ]
+    return select(*columns).where(span.of(Holding))
+
+
+def _counted(span: Span, grouping: Grouping) -> Select[*tuple[Any, ...]]:
+    columns: list[Any] = [
+        *_keys(UsageCount, grouping),
+        UsageCount.model.label("name"),
+        UsageCount.deployment_id.label("deployment_id"),
+        *(literal(0).label(name) for name in HELD),
+        *(count.label(count.key) for count in COUNTS),
+    ]
+    return select(*columns).where(span.of(UsageCount))
+
+
+def _keys(table: type[Holding] | type[UsageCount], grouping: Grouping) -> list[Any]:
+    # What is held is a deployment's, whoever calls it.
+    key = UsageCount.key_id if table is UsageCount else cast(null(), String(40))
+    columns: dict[Group, Any] = {
+        "deployment": table.deployment_id,
+        "version": table.version_id,
+        "day": table.hour // HOURS_A_DAY,
+        "hour": table.hour,
+        "key": key,
+    }
+    return [columns[group].label(group) for group in grouping.groups]
+
+
+def _is_time(group: ColumnElement[Any]) -> bool:
+    return group.key in TIMES
+
+
+def _is_none(group: ColumnElement[Any]) -> ColumnElement[int]:
+    return case((group.is_(None), 1), else_=0)
+
+
+def _coalesced(group: ColumnElement[Any]) -> ColumnElement[str]:
+    return func.coalesce(group, "")
+
+
+async def key_names(session: Session, account_id: str, ids: Collection[str]) -> dict[str, str]:
+    """What an account's keys are called, those that have a name and are not forgotten."""
     rows = await session.execute(
-        select(
-            column,
-            func.max(UsageCount.model),
-            func.max(UsageCount.deployment_id),
-            *(func.sum(count) for count in COUNTS),
+        select(ApiKey.id, ApiKey.name).where(
+            ApiKey.id.in_(ids), ApiKey.account_id == account_id, ApiKey.name.is_not(None)
         )
-        .where(span.of(UsageCount))
-        .group_by(column)
     )
-    return rows.all()
+    return {key_id: name for key_id, name in rows if name}
 
 
 async def holding_page(

@@ -9,7 +9,6 @@ from stoker.store.tables import usage as models
 from stoker.usage import money
 from stoker.web.schemas import RequestModel, ResponseModel, UtcString
 
-GroupBy = Literal["deployment", "version", "day", "hour"]
 Rate = Annotated[int, Field(ge=0, le=10**9)]
 
 MOST_MICROCREDITS = 10**15
@@ -137,21 +136,29 @@ class UsageRow(Amounts):
     start: UtcString
     end: UtcString
     deployment_id: str | None = Field(
-        description="Grouped by deployment or version; null: storage, which belongs to none."
+        description="Grouped by deployment or version; null: storage, which belongs to none, or "
+        "not grouped so."
     )
     version_id: str | None = Field(
         description="Grouped by version; null: of none, or from before that was noted."
     )
     model: str | None
+    key_id: str | None = Field(
+        description="Grouped by key; null: what is held, for whomever, and what the server asked "
+        "itself or was asked before keys were noted."
+    )
+    key_name: str | None = Field(description="As it is now; null: it has none, or is forgotten.")
 
 
 class UsageReport(ResponseModel):
     object: Literal["usage"] = "usage"
     start: UtcString = Field(description="As asked for, or the full hour before.")
     end: UtcString = Field(description="As asked for, or the full hour after; not included.")
-    group_by: GroupBy
+    group_by: str = Field(description="As asked for.")
     data: list[UsageRow]
-    total: Amounts
+    has_more: bool = Field(description="There are more rows than `limit`.")
+    next_page: str | None = Field(description="The `page` that has them.")
+    total: Amounts = Field(description="Of all rows, on whatever page.")
 
 
 class HoldingEvent(ResponseModel):
@@ -194,13 +201,16 @@ class HoldingEvent(ResponseModel):
 
 
 class CountEvent(ResponseModel):
-    """What one server counted of the calls of a deployment's version during one hour."""
+    """What one server counted during one hour of a key's calls of a deployment's version."""
 
     id: str
     object: Literal["usage.event"] = "usage.event"
     type: Literal["calls"] = "calls"
     deployment_id: str
     version_id: str | None
+    key_id: str | None = Field(
+        description="Whose calls; null: the server's own, or from before that was noted."
+    )
     name: str = Field(description="The model's.")
     hour: UtcString
     requests: int
@@ -218,6 +228,7 @@ class CountEvent(ResponseModel):
             id=row.id,
             deployment_id=row.deployment_id,
             version_id=row.version_id,
+            key_id=row.key_id,
             name=row.model,
             hour=hour_begin(row.hour),
             requests=row.requests,

@@ -14,6 +14,7 @@ from stoker.deployments.directory import Directory, Entry
 from stoker.runtime.interface import MachineStats, Runtime, Status
 from stoker.store.db import Database
 from stoker.usage import balances, money, reports
+from stoker.usage.grouping import Grouping
 from stoker.watching.history import History, Observed
 from stoker.watching.machine import waiting
 from stoker.watching.messages import Reach, written
@@ -21,6 +22,7 @@ from stoker.watching.messages import Reach, written
 CREDITS_S = 10.0
 """How often what is left is looked up: the meter's own pace."""
 _TURN = 200
+BY_HOUR = Grouping(("hour",))
 _KEPT = 1000
 """Accounts whose balances are remembered."""
 
@@ -125,8 +127,8 @@ class Balances:
             return known[1]
         async with self._database.reading() as session:
             left = await balances.left(session, account_id)
-            asked = reports.span(account_id, None, None, "hour")
-            spent = (await reports.usage(session, asked, "hour")).total.microcredits
+            asked = reports.span(account_id, None, None, BY_HOUR)
+            spent = (await reports.usage(session, asked, BY_HOUR)).total.microcredits
         per_day = spent * 24 / max(1, asked.end - asked.first)
         days = max(0, left.microcredits) / per_day if per_day > 0 else None
         found = {

@@ -84,8 +84,8 @@ async def fetch_page(
     query: PageQuery,
 ) -> Page[Row]:
     """Ids are time-ordered, so paging by id is paging by age."""
-    ordered = _ordered(statement, id_column, query).limit(query.limit + 1)
-    rows = (await session.scalars(ordered)).all()
+    sorted_rows = ordered(statement, id_column, query).limit(query.limit + 1)
+    rows = (await session.scalars(sorted_rows)).all()
     return Page(rows[: query.limit], len(rows) > query.limit)
 
 
@@ -102,11 +102,11 @@ async def fetch_light_page(
     weight: a row's bytes.
     """
     weights = statement.with_only_columns(id_column, weight)
-    ordered = _ordered(weights, id_column, query).limit(query.limit + 1)
-    found: Sequence[Any] = (await session.execute(ordered)).all()
+    sorted_rows = ordered(weights, id_column, query).limit(query.limit + 1)
+    found: Sequence[Any] = (await session.execute(sorted_rows)).all()
     taken = fitting([size for _, size in found[: query.limit]])
     ids = [one for one, _ in found[:taken]]
-    rows = await session.scalars(_ordered(statement.where(id_column.in_(ids)), id_column, query))
+    rows = await session.scalars(ordered(statement.where(id_column.in_(ids)), id_column, query))
     return Page(rows.all(), len(found) > taken)
 
 
@@ -120,7 +120,8 @@ def fitting(sizes: Sequence[int]) -> int:
     return len(sizes)
 
 
-def _ordered(statement: Any, id_column: InstrumentedAttribute[str], query: PageQuery) -> Any:
+def ordered(statement: Any, id_column: InstrumentedAttribute[str], query: PageQuery) -> Any:
+    """A statement's rows from where a page begins, to the last."""
     if query.order == "desc":
         statement = statement.order_by(id_column.desc())
         return statement.where(id_column < query.after) if query.after else statement

@@ -6,7 +6,7 @@ import json
 import time
 import wave
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 import stoker.demo
+from stoker.client.client import Client, Request
 from tests.deployments.support import check_error, key_for
 from tests.support.deploying import deploy, push
 from tests.support.server import Server
@@ -191,17 +192,22 @@ class TestUsage:
         for one in charges:
             assert events[one["event_id"]]["type"] == one["kind"]
 
-    @pytest.mark.parametrize("group_by", ["deployment", "day", "hour"])
+    @pytest.mark.parametrize(
+        "group_by", ["deployment", "day", "hour", "key", "day,deployment", "key,deployment,hour"]
+    )
     def test_every_number_is_explained_by_its_events(self, used: Used, group_by: str) -> None:
         report = usage(used.client, group_by=group_by)
         whole = {"start": report["start"], "end": report["end"]}
         events = listed(used.client, EVENTS, **whole)
         assert len({one["id"] for one in events}) == len(events) > 10
+        named = [f"{one}_id" for one in group_by.split(",") if one in ("deployment", "key")]
         for row in report["data"]:
-            if group_by == "deployment":
-                mine = [one for one in events if one["deployment_id"] == row["deployment_id"]]
-            else:
-                mine = [one for one in events if row["start"] <= one["hour"] < row["end"]]
+            mine = [
+                one
+                for one in events
+                if row["start"] <= one["hour"] < row["end"]
+                and all(one.get(name) == row[name] for name in named)
+            ]
             assert mine
             for name in COUNTED:
                 assert row[name] == sum(one.get(name, 0) for one in mine), (row, name)
@@ -239,6 +245,48 @@ class TestUsage:
             }
             assert set(written) == set(row)
 
+    def test_by_key_is_who_has_called(self, used: Used) -> None:
+        (key,) = used.client.get("/v1/api-keys").raise_for_status().json()["data"]
+        rows = {row["key_id"]: row for row in usage(used.client, group_by="key")["data"]}
+        assert set(rows) == {key["id"], None}
+        assert rows[key["id"]]["key_name"] == key["name"]
+        videos = used.expected["random-video-maker"]
+        # A job runs when its turn comes, for its account.
+        assert rows[None]["requests"] == videos["requests"]
+        assert rows[None]["video_ms"] == videos["video_ms"]
+        of_all = sum(one["requests"] for one in used.expected.values())
+        assert rows[key["id"]]["requests"] == of_all - videos["requests"]
+
+    def test_page_by_page(self, server: Server, used: Used) -> None:
+        report = usage(used.client, group_by="day,deployment")
+        assert not report["has_more"]
+        assert report["next_page"] is None
+        key = used.client.headers["authorization"].removeprefix("Bearer ")
+        client = Client(server.base_url, key)
+        request = Request(
+            method="GET", path=USAGE, params={"group_by": "day,deployment", "limit": 3}
+        )
+        rows, asked = [], request
+        while True:
+            page = client.json(asked)
+            assert page["total"] == report["total"]
+            rows += page["data"]
+            if not page["has_more"]:
+                break
+            assert len(page["data"]) == 3
+            asked = replace(request, params={**request.params, "page": page["next_page"]})
+        assert rows == report["data"]
+        in_csv = replace(request, params={**request.params, "format": "csv"})
+        texts = [list(csv.DictReader(io.StringIO(text))) for text in client.text_pages(in_csv)]
+        assert [len(one) for one in texts[:-1]] == [3] * (len(texts) - 1)
+        found = [(row["start"], row["deployment_id"] or None) for one in texts for row in one]
+        assert found == [(row["start"], row["deployment_id"]) for row in report["data"]]
+
+    def test_of_some_deployments(self, used: Used) -> None:
+        known = [row["deployment_id"] for row in usage(used.client)["data"]][:2]
+        report = usage(used.client, group_by="day,deployment", deployment_id=known)
+        assert {row["deployment_id"] for row in report["data"]} == set(known)
+
     def test_times_are_full_hours(self, used: Used) -> None:
         report = usage(used.client, start="2026-01-01T10:20:00Z", end="2026-01-01T12:00:01Z")
         assert report["start"] == "2026-01-01T10:00:00.000Z"
@@ -257,6 +305,11 @@ class TestUsage:
             ({"start": "2020-01-01", "end": "2026-01-01"}, "start"),
             ({"start": "2026-01-01", "end": "2026-03-01", "group_by": "hour"}, "start"),
             ({"group_by": "week"}, "group_by"),
+            ({"group_by": "day,hour"}, "group_by"),
+            ({"start": "2026-01-01", "end": "2026-03-01", "group_by": "key,hour"}, "start"),
+            ({"limit": "0"}, "limit"),
+            ({"limit": "1001"}, "limit"),
+            ({"page": "nowhere"}, "page"),
             ({"format": "xml"}, "format"),
         ],
     )

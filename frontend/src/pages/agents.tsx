@@ -5,6 +5,7 @@ import { api, must } from "../api/client";
 import type { Agent } from "../api/types";
 import { ago, plain } from "../lib/format";
 import { listed } from "../state/store";
+import { Find } from "../ui/find";
 import { useActing } from "../ui/hooks";
 import { usePaged } from "../ui/paged";
 import { Button, Card, Dialog, Empty, ErrorNote, Field, Name, PageHead } from "../ui/parts";
@@ -89,11 +90,14 @@ function NewAgent({ onClose }: { onClose: () => void }) {
         </Field>
         <Field label="Model">
           {(id) => (
-            <select id={id} required value={model} onChange={(event) => setModel(event.currentTarget.value)}>
-              {models.map((one) => (
-                <option key={one.id}>{one.model}</option>
-              ))}
-            </select>
+            <>
+              <Find />
+              <select id={id} required value={model} onChange={(event) => setModel(event.currentTarget.value)}>
+                {models.map((one) => (
+                  <option key={one.id}>{one.model}</option>
+                ))}
+              </select>
+            </>
           )}
         </Field>
         <Field label="Instructions">

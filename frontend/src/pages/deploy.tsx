@@ -6,6 +6,7 @@ import { page } from "../api/base";
 import { api, must } from "../api/client";
 import type { Artifact, DeploymentCreate } from "../api/types";
 import { listed, upsert } from "../state/store";
+import { Find } from "../ui/find";
 import { useActing } from "../ui/hooks";
 import { Button, Card, ErrorNote, Field } from "../ui/parts";
 
@@ -75,12 +76,15 @@ export function Deploy({ artifact }: { artifact: Artifact }) {
           {isAdapter ? (
             <Field label="Its base" hint="The deployment whose replicas it shares.">
               {(id, hint) => (
-                <select id={id} required aria-describedby={hint} value={base} onChange={(event) => setBase(event.currentTarget.value)}>
-                  <option value="">Choose one</option>
-                  {bases.map((one) => (
-                    <option key={one.id}>{one.model}</option>
-                  ))}
-                </select>
+                <>
+                  <Find />
+                  <select id={id} required aria-describedby={hint} value={base} onChange={(event) => setBase(event.currentTarget.value)}>
+                    <option value="">Choose one</option>
+                    {bases.map((one) => (
+                      <option key={one.id}>{one.model}</option>
+                    ))}
+                  </select>
+                </>
               )}
             </Field>
           ) : (

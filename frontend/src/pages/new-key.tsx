@@ -4,6 +4,7 @@ import { chosenAccount, isOperator } from "../api/session";
 import type { KeyCreate, KeyWithSecret } from "../api/types";
 import { plain } from "../lib/format";
 import { listed } from "../state/store";
+import { Find } from "../ui/find";
 import { useActing } from "../ui/hooks";
 import { Button, Dialog, ErrorNote, Field } from "../ui/parts";
 
@@ -67,20 +68,23 @@ export function NewKey({ scopes, onClose, onMade }: Props) {
         {scope === "deployment" && (
           <Field label="Deployments" hint="With Ctrl, several.">
             {(id, hint) => (
-              <select
-                id={id}
-                multiple
-                size={6}
-                required
-                aria-describedby={hint}
-                onChange={(event) => setChosen([...event.currentTarget.selectedOptions].map((one) => one.value))}
-              >
-                {listed.value.map((one) => (
-                  <option key={one.id} value={one.id}>
-                    {plain(one.model, 80)}
-                  </option>
-                ))}
-              </select>
+              <>
+                <Find />
+                <select
+                  id={id}
+                  multiple
+                  size={6}
+                  required
+                  aria-describedby={hint}
+                  onChange={(event) => setChosen([...event.currentTarget.selectedOptions].map((one) => one.value))}
+                >
+                  {listed.value.map((one) => (
+                    <option key={one.id} value={one.id}>
+                      {plain(one.model, 80)}
+                    </option>
+                  ))}
+                </select>
+              </>
             )}
           </Field>
         )}

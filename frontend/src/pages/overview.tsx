@@ -2,11 +2,14 @@
 
 import { useState } from "preact/hooks";
 import { page } from "../api/base";
+import { api, must } from "../api/client";
 import type { Deployment, Notice } from "../api/types";
 import { ago, bytes, clock, count, ms, plain, rate } from "../lib/format";
-import { areLoaded, byModel, listed, notices, samples, stats } from "../state/store";
+import { useSought } from "../state/sought";
+import { areLoaded, byModel, listed, notices, reached, samples, seek, stats } from "../state/store";
+import { useLoaded } from "../ui/hooks";
 import { MemoryBar, Waiting } from "../ui/memory";
-import { Card, Empty, Name, PageHead, Skeleton } from "../ui/parts";
+import { Card, Empty, ErrorNote, Name, PageHead, Skeleton } from "../ui/parts";
 import { Spark } from "../ui/spark";
 import { Status } from "../ui/status";
 import { Virtual } from "../ui/virtual";
@@ -26,7 +29,8 @@ export function Overview() {
         <Money />
       </div>
       <Deployments />
-      <Recent />
+      {/* Once it is known how long the list is, nothing pushes it down any more. */}
+      {areLoaded.value && <Recent />}
     </>
   );
 }
@@ -69,26 +73,24 @@ function Deployments() {
   const [wanted, setWanted] = useState("");
   const [state, setState] = useState("");
   const all = listed.value;
-  const sought = wanted.trim().toLowerCase();
-  const found = all.filter(
-    (one) =>
-      (!state || one.status === state) &&
-      (!sought || one.model.toLowerCase().includes(sought) || one.pipeline.includes(sought)),
-  );
+  const found = useSought(wanted.trim(), state);
   const failed = all.filter((one) => one.status === "failed").length;
+  const isMany = reached.value !== null;
   return (
     <Card
       title="Deployments"
       actions={
         <>
-          <span class="note">
-            {all.length} in all{failed > 0 && `, ${failed} failed`}
+          <span class="note tally">
+            {isMany ? <Many /> : areLoaded.value && `${all.length} in all`}
+            {failed > 0 && `, ${failed} failed`}
           </span>
           <input
             type="search"
             class="small"
             placeholder="Filter"
             aria-label="Filter by model or pipeline"
+            maxLength={128}
             value={wanted}
             onInput={(event) => setWanted(event.currentTarget.value)}
           />
@@ -118,7 +120,12 @@ function Deployments() {
           <Skeleton rows={8} />
         )
       ) : (
-        <div class="grid deployments" role="table" aria-label="Deployments" aria-rowcount={found.length + 1}>
+        <div
+          class="grid deployments"
+          role="table"
+          aria-label="Deployments"
+          aria-rowcount={found.isWhole ? found.rows.length + 1 : -1}
+        >
           <div role="rowgroup">
             <div role="row" class="grid-row grid-head" aria-rowindex={1}>
               {["Model", "Status", "Readiness", "Runs on", "Requests", "p50 / p99", "Memory"].map((name) => (
@@ -128,11 +135,29 @@ function Deployments() {
               ))}
             </div>
           </div>
-          <Virtual items={found} keyOf={(one) => one.id} render={(one) => <Row deployment={one} />} />
+          <Virtual
+            items={found.rows}
+            keyOf={(one) => one.id}
+            render={(one) => <Row deployment={one} />}
+            onEnd={found.more}
+          />
         </div>
+      )}
+      <ErrorNote error={found.error} />
+      {all.length > 0 && found.rows.length === 0 && (
+        <p class="note" role="status">
+          {found.isWhole ? "None is called so." : "Looking…"}
+        </p>
       )}
     </Card>
   );
+}
+
+/** How many there are, where not all of them are here; those that have failed are, as they matter most. */
+function Many() {
+  const quotas = useLoaded(() => must(api.GET("/v1/quotas", {})), []);
+  useLoaded(() => seek({ status: "failed" }), []);
+  return <>{count(quotas.value?.quotas.deployments?.used)} in all</>;
 }
 
 /** What runs the model now, or is meant to. */

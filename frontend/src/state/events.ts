@@ -7,6 +7,8 @@ import type { Artifact, Deployment, Notice, Stats, Video } from "../api/types";
 import * as store from "./store";
 
 const FIRST_WAIT_MS = 500;
+/** How long lists wait for the stream. */
+const ALONE_MS = 300;
 const MOST_WAIT_MS = 8_000;
 const POLL_MS = 5_000;
 /** How often a page asks whether its session still is one, were its stream to miss it. */
@@ -34,6 +36,25 @@ function heard(type: Changed["type"], data: string): void {
   for (const listener of listeners) listener(changed);
 }
 
+let found: Deployment[] = [];
+let gone: string[] = [];
+
+/** Many deployments may change at once: they are drawn once a frame. A deleted one is told by its id. */
+function changed(one: Deployment | string): void {
+  const isFirst = found.length + gone.length === 0;
+  if (typeof one === "string") gone.push(one);
+  else found.push(one);
+  if (document.visibilityState !== "visible") draw();
+  else if (isFirst) window.requestAnimationFrame(draw);
+}
+
+function draw(): void {
+  const [some, others] = [found, gone];
+  found = [];
+  gone = [];
+  if (some.length + others.length > 0) store.take(some, others);
+}
+
 /** Ask for everything again. */
 export async function refetch(): Promise<void> {
   await store.load();
@@ -59,8 +80,8 @@ export function follow(): () => void {
       refetch().catch(() => undefined);
     });
     on("reset", () => void refetch().catch(() => undefined));
-    on("deployment", (data) => store.upsert(JSON.parse(data) as Deployment));
-    on("deployment.deleted", (data) => store.remove((JSON.parse(data) as { id: string }).id));
+    on("deployment", (data) => changed(JSON.parse(data) as Deployment));
+    on("deployment.deleted", (data) => changed((JSON.parse(data) as { id: string }).id));
     on("notice", (data) => store.note(JSON.parse(data) as Notice));
     on("stats", (data) => store.tell(JSON.parse(data) as Stats));
     const others: Changed["type"][] = [
@@ -92,8 +113,10 @@ export function follow(): () => void {
 
   connection.value = "connecting";
   open();
-  // Lists are there before the stream is, and without it.
-  refetch().catch(() => undefined);
+  // Once the stream is there lists are read, and without it, too.
+  const alone = window.setTimeout(() => {
+    if (connection.value !== "live") refetch().catch(() => undefined);
+  }, ALONE_MS);
   const looking = window.setInterval(() => {
     if (document.visibilityState !== "visible" || connection.value === "lost") return;
     // A stream may hang without a word where the way to the server is gone.
@@ -107,7 +130,9 @@ export function follow(): () => void {
   return () => {
     isOver = true;
     source?.close();
+    window.clearTimeout(alone);
     window.clearTimeout(retry);
     window.clearInterval(looking);
+    draw();
   };
 }

@@ -1,16 +1,20 @@
 /** What the pages show, kept true by the event stream. */
 
 import { computed, signal } from "@preact/signals";
-import { list } from "../api/client";
-import type { Deployment, Notice, Stats } from "../api/types";
+import { json, list } from "../api/client";
+import type { Deployment, Notice, Page, Stats } from "../api/types";
 
 const MOST_NOTICES = 200;
 const MOST_SAMPLES = 120;
 const PAGE = 100;
+/** Pages that are read at once. */
+const EAGER = 3;
 
 /** Of the account that is looked at, newest first. */
 export const deployments = signal<ReadonlyMap<string, Deployment>>(new Map());
 export const areLoaded = signal(false);
+/** Of many deployments the newest are read alone, down to this id: the rest when it is looked at. Null: all are here. */
+export const reached = signal<string | null>(null);
 export const stats = signal<Stats | null>(null);
 export const notices = signal<readonly Notice[]>([]);
 /** Requests a second of the last minutes, by deployment: what spark lines are drawn from. */
@@ -21,20 +25,38 @@ export const epoch = signal(0);
 export const listed = computed(() => [...deployments.value.values()]);
 export const byModel = computed(() => new Map(listed.value.map((one) => [one.model, one])));
 
+/** What events have told while lists were being read: what a list says of it may be older. Null: it is gone. */
+const heard = new Map<string, Deployment | null>();
+let reading = 0;
+
+/** Take what has come over the stream, or as the answer to a change. */
 export function upsert(found: Deployment): void {
-  const known = deployments.value;
-  if (known.has(found.id)) {
-    const next = new Map(known);
-    next.set(found.id, found);
-    deployments.value = next;
-  } else {
-    deployments.value = new Map([[found.id, found], ...known]);
-  }
+  take([found], []);
 }
 
 export function remove(id: string): void {
-  const next = new Map(deployments.value);
-  if (next.delete(id)) deployments.value = next;
+  take([], [id]);
+}
+
+export function take(found: readonly Deployment[], gone: readonly string[]): void {
+  if (reading > 0) {
+    for (const one of found) heard.set(one.id, one);
+    for (const id of gone) heard.set(id, null);
+  }
+  put(found, gone);
+}
+
+function put(found: readonly Deployment[], gone: readonly string[]): void {
+  const known = deployments.value;
+  const next = new Map(known);
+  for (const one of found) next.set(one.id, one);
+  for (const id of gone) next.delete(id);
+  deployments.value = found.every((one) => known.has(one.id)) ? next : sorted(next);
+}
+
+/** Ids are ordered by time. */
+function sorted(found: ReadonlyMap<string, Deployment>): Map<string, Deployment> {
+  return new Map([...found].sort(([a], [b]) => (a < b ? 1 : -1)));
 }
 
 export function note(notice: Notice): void {
@@ -51,34 +73,93 @@ export function tell(now: Stats): void {
   samples.value = next;
 }
 
+/** Read a page of deployments, and say what is true of those that have changed meanwhile. */
+async function read(query: Record<string, string>): Promise<Page<Deployment>> {
+  reading += 1;
+  try {
+    const page = await list<Deployment>("/v1/deployments", { limit: PAGE, ...query });
+    const data = page.data.flatMap((one) => {
+      const newer = heard.get(one.id);
+      return newer === undefined ? [one] : newer === null ? [] : [newer];
+    });
+    return { ...page, data };
+  } finally {
+    reading -= 1;
+    if (reading === 0) heard.clear();
+  }
+}
+
 let turn = 0;
 
-/** Read all deployments, page by page; what is gone meanwhile goes. A later call takes an earlier one's place. */
+/**
+ * Read the newest deployments, all of them where they are few; what is gone meanwhile goes. A later call takes an
+ * earlier one's place.
+ */
 export async function load(): Promise<void> {
   turn += 1;
   const mine = turn;
   const found = new Map<string, Deployment>();
-  let after = "";
-  for (;;) {
-    const page = await list<Deployment>("/v1/deployments", {
-      limit: PAGE,
-      ...(after ? { after } : {}),
-    });
-    if (mine !== turn) return;
-    for (const one of page.data) found.set(one.id, one);
-    if (!page.has_more || !page.last_id) break;
-    after = page.last_id;
-    // The first page shows at once.
-    if (!areLoaded.value) deployments.value = new Map(found);
+  let after: string | null = null;
+  reading += 1;
+  try {
+    for (let number = 0; number < EAGER; number += 1) {
+      const page: Page<Deployment> = await read(after ? { after } : {});
+      if (mine !== turn) return;
+      for (const one of page.data) found.set(one.id, one);
+      after = page.has_more ? (page.last_id ?? null) : null;
+      if (after === null) break;
+      // The first page shows at once.
+      if (!areLoaded.value) deployments.value = new Map(found);
+    }
+    for (const [id, one] of heard) {
+      if (one) found.set(id, one);
+      else found.delete(id);
+    }
+    deployments.value = sorted(found);
+    reached.value = after;
+    areLoaded.value = true;
+  } finally {
+    reading -= 1;
+    if (reading === 0) heard.clear();
   }
-  deployments.value = found;
-  areLoaded.value = true;
+}
+
+export interface Sought {
+  search?: string;
+  status?: string;
+}
+
+/** A page of those that are sought, from behind an id on: known from then on. Answers where the next page begins. */
+export async function seek(sought: Sought, after: string | null = null): Promise<string | null> {
+  const mine = turn;
+  const page = await read({
+    ...(sought.search ? { search: sought.search } : {}),
+    ...(sought.status ? { status: sought.status } : {}),
+    ...(after ? { after } : {}),
+  });
+  if (mine !== turn) return null;
+  put(page.data, []);
+  return page.has_more ? (page.last_id ?? null) : null;
+}
+
+const wanted = new Set<string>();
+
+/** Have these known, each asked for once. */
+export function want(ids: readonly string[]): void {
+  for (const id of ids) {
+    if (wanted.has(id) || deployments.value.has(id) || !areLoaded.value) continue;
+    wanted.add(id);
+    json<Deployment>(`/v1/deployments/${id}`).then(upsert, () => undefined);
+  }
 }
 
 export function clear(): void {
   turn += 1;
   deployments.value = new Map();
   areLoaded.value = false;
+  reached.value = null;
+  wanted.clear();
+  heard.clear();
   stats.value = null;
   notices.value = [];
   samples.value = new Map();

@@ -1,23 +1,37 @@
 /** One bar for the memory that all models share. */
 
+import { useEffect } from "preact/hooks";
 import { page } from "../api/base";
 import type { Waiting as WaitingOne } from "../api/types";
 import { bytes, plain } from "../lib/format";
-import { deployments, stats } from "../state/store";
+import { deployments, stats, want } from "../state/store";
 import { Name } from "./parts";
 
 const SHADES = 6;
+/** Of those with the most memory, whose names are asked for where the list is long. */
+const NAMED = 8;
 
 export function MemoryBar() {
   const now = stats.value;
-  if (!now) return <div class="memory-bar empty-bar" />;
-  const { budget_bytes: budget, held_bytes: held } = now.memory;
-  const shares = Object.entries(now.deployments)
+  const { budget_bytes: budget, held_bytes: held } = now?.memory ?? { budget_bytes: 0, held_bytes: 0 };
+  const shares = Object.entries(now?.deployments ?? {})
     .filter(([, one]) => one.memory_bytes > 0)
     .map(([id, one]) => ({ id, bytes: one.memory_bytes, model: deployments.value.get(id)?.model ?? id }))
     .sort((a, b) => b.bytes - a.bytes);
+  const unknown = shares.filter((one) => !deployments.value.has(one.id)).slice(0, NAMED);
+  useEffect(() => want(unknown.map((one) => one.id)), [unknown.map((one) => one.id).join()]);
   const mine = shares.reduce((sum, one) => sum + one.bytes, 0);
   const rest = Math.max(0, held - mine);
+  if (!now) {
+    return (
+      <>
+        <div class="memory-bar empty-bar" />
+        <p class="legend" aria-hidden="true">
+          &nbsp;
+        </p>
+      </>
+    );
+  }
   return (
     <>
       <div

@@ -12,10 +12,14 @@ interface Props<T> {
   items: readonly T[];
   keyOf: (item: T) => string;
   render: (item: T, index: number) => ComponentChildren;
+  /** The last of them is seen, or soon. */
+  onEnd?: () => void;
 }
 
 /** Rows have one height; the window scrolls. Few rows are simply there. */
-export function Virtual<T>({ items, keyOf, render }: Props<T>) {
+export function Virtual<T>({ items, keyOf, render, onEnd }: Props<T>) {
+  const ended = useRef(onEnd);
+  ended.current = onEnd;
   const box = useRef<HTMLDivElement>(null);
   const [height, setHeight] = useState(GUESS);
   const [range, setRange] = useState<[number, number]>([0, FEW]);
@@ -32,6 +36,7 @@ export function Virtual<T>({ items, keyOf, render }: Props<T>) {
       const top = -element.getBoundingClientRect().top;
       const first = Math.max(0, Math.floor(top / size) - BEYOND);
       const last = Math.min(items.length, Math.ceil((top + window.innerHeight) / size) + BEYOND);
+      if (last >= items.length) ended.current?.();
       setRange((now) => (now[0] === first && now[1] === last ? now : [first, Math.max(first, last)]));
     };
     look();

@@ -55,7 +55,7 @@ class Holding(Base):
 
 
 class UsageCount(Base):
-    """What one server counted of the calls of a deployment's version during one hour."""
+    """What one server counted during one hour of a key's calls of a deployment's version."""
 
     __tablename__ = "usage_counts"
     __table_args__ = (
@@ -68,6 +68,8 @@ class UsageCount(Base):
     deployment_id: Mapped[str] = mapped_column(String(40))
     version_id: Mapped[str | None] = mapped_column(String(40))
     """None: the deployment has none of its own, or it is from before that was noted."""
+    key_id: Mapped[str | None] = mapped_column(String(40))
+    """None: the server itself has called, or it is from before that was noted."""
     model: Mapped[str] = mapped_column(String(128))
     hour: Mapped[int]
     requests: Mapped[int] = mapped_column(BigInteger)

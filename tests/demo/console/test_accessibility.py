@@ -1,4 +1,6 @@
-"""Every page, in both themes and at two widths: WCAG 2.2 AA by axe, nothing beside the edge."""
+"""Every page, in both themes and at several widths: WCAG 2.2 AA by axe, nothing beside the edge,
+nothing that jumps while it is being read.
+"""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -19,6 +21,20 @@ PAGES = (
     "", "try?model=tiny-chat", "artifacts", "agents", "videos", "files", "usage", "keys", "machine",
 )  # fmt: skip
 SETTLED_MS = 700
+WIDEST = 2560
+"""Looked at for what lies where; axe finds there what it finds at 1440."""
+MOST_SHIFT = 0.1
+"""Cumulative layout shift of a page that is good, https://web.dev/articles/cls."""
+WATCH_SHIFTS = """
+window.shifts = [];
+new PerformanceObserver((list) => {
+  for (const one of list.getEntries()) {
+    if (one.hadRecentInput) continue;
+    const name = ({ node }) => node?.className || node?.nodeName;
+    window.shifts.push({ value: one.value, of: one.sources.map(name).join(" | ") });
+  }
+}).observe({ type: "layout-shift", buffered: true });
+"""
 
 
 @pytest.fixture(scope="module")
@@ -40,12 +56,29 @@ def found(page: "Page", axe: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1440, 390])
+def of_window(page: "Page", width: int) -> list[str]:
+    """What lies beyond the window's edge, and what has moved while the page came to stand."""
+    wrong: list[str] = []
+    beyond = page.evaluate(
+        "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    )
+    if beyond > 0:
+        wrong.append(f"{page.url}: {beyond} pixels beyond the edge at {width}")
+    shifts: list[dict[str, Any]] = page.evaluate("() => window.shifts")
+    if sum(one["value"] for one in shifts) > MOST_SHIFT:
+        wrong.append(f"{page.url}: moved at {width}: {shifts}")
+    return wrong
+
+
+@pytest.mark.parametrize(
+    ("theme", "width"),
+    [("light", 1440), ("dark", 1440), ("light", 390), ("dark", 390), ("light", WIDEST)],
+)
 def test_pages(
     opened: Opener, demo: Server, state: Any, at: At, axe: str, theme: Any, width: int
 ) -> None:
     page = opened(color_scheme=theme, viewport={"width": width, "height": 900})
+    page.add_init_script(WATCH_SHIFTS)
     wrong = found(page, axe)
     sign_in(page, state["account_key"]) if width > 800 else sign_in_narrow(page, state)
     deployment = state["deployments"]["tiny-ner"]["id"]
@@ -55,12 +88,11 @@ def test_pages(
     for path in [*paths, f"artifacts/{artifact}"]:
         page.goto(at(path))
         page.locator("main h1").wait_for()
-        wrong += found(page, axe)
-        beyond = page.evaluate(
-            "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
-        )
-        if beyond > 0:
-            wrong.append(f"{page.url}: {beyond} pixels beyond the edge at {width}")
+        if width == WIDEST:
+            page.wait_for_timeout(SETTLED_MS)
+        else:
+            wrong += found(page, axe)
+        wrong += of_window(page, width)
     assert wrong == []
 
 

@@ -10,14 +10,20 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
+import stoker.demo
 from stoker.ids import Prefix, new_id
 from tests.demo.console.conftest import Opener, account_key, sign_in
+from tests.support.deploying import deploy
 from tests.support.server import WITHOUT_MODELS, Server, running
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
+MODELS = Path(stoker.demo.__file__).parent / "models"
 MANY = 10_000
+MOST_AT_FIRST = 12
+"""Calls of the API that the overview makes until it stands."""
+MOST_ROWS = 80
 SHOWN_MS = 2_000
 
 
@@ -59,6 +65,24 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, http
         yield server, client
 
 
+@pytest.fixture(scope="module")
+def deployed(own: tuple[Server, httpx.Client]) -> httpx.Client:
+    """An account with ten thousand deployments more than one, of which four are stopped."""
+    server, _ = own
+    client = server.account("deployed")
+    deploy(client, MODELS / "tiny-sentiment", "oldest")
+    ids = sorted(new_id(Prefix.DEPLOYMENT) for _ in range(MANY))
+    copied(
+        server.data_dir,
+        "deployments",
+        id=ids.__getitem__,
+        model=lambda number: f"model-{number:05}",
+        live_version_id=lambda number: f"ver_{number}",
+        desired=lambda number: "running" if number % 2_500 else "stopped",
+    )
+    return client
+
+
 @pytest.fixture
 def page(opened_at: Opener, own: tuple[Server, httpx.Client]) -> "Page":
     server, client = own
@@ -82,3 +106,115 @@ def test_pages_of_a_list(page: "Page", own: Any, path: str, name: str) -> None:
     assert len(other) == 50
     assert all(one.startswith(f"{name} ") for one in other)
     assert not seen & other
+
+
+class Overview:
+    """The overview of ten thousand deployments, and what it has asked for."""
+
+    def __init__(self, opened_at: Opener, server: Server, client: httpx.Client) -> None:
+        self.page = sign_in(opened_at(f"{server.base_url}/console/"), account_key(client))
+        self.asked: list[str] = []
+        self.page.on("request", self._note)
+        self.page.reload()
+        self.rows = self.page.locator(".deployments [data-row]")
+        self.rows.nth(10).wait_for()
+
+    def _note(self, request: Any) -> None:
+        if "/v1/" in request.url:
+            self.asked.append(request.url)
+
+    def models(self) -> list[str]:
+        return self.rows.locator(".cell-model a").all_inner_texts()
+
+    def wait_until_only(self, *models: str) -> None:
+        self.page.wait_for_function(
+            "wanted => JSON.stringify([...document.querySelectorAll('.cell-model a')]"
+            ".map(one => one.innerText)) === JSON.stringify(wanted)",
+            arg=list(models),
+        )
+
+
+@pytest.fixture
+def overview(opened_at: Opener, own: Any, deployed: httpx.Client) -> Overview:
+    return Overview(opened_at, own[0], deployed)
+
+
+class TestOverview:
+    def test_stands_after_few_calls(self, overview: Overview) -> None:
+        overview.page.get_by_text(f"{MANY + 1:,} in all").wait_for()
+        assert overview.models()[0] == f"model-{MANY - 1:05}"
+        assert overview.rows.count() <= MOST_ROWS
+        assert len(overview.asked) <= MOST_AT_FIRST, overview.asked
+
+    def test_goes_on_where_it_is_scrolled_to(self, overview: Overview) -> None:
+        seen: set[str] = set()
+        for _ in range(8):
+            last = overview.models()[-1]
+            seen.update(overview.models())
+            overview.page.evaluate("window.scrollTo(0, document.documentElement.scrollHeight)")
+            overview.page.wait_for_function(
+                "last => [...document.querySelectorAll('.cell-model a')].at(-1)?.innerText < last",
+                arg=last,
+            )
+            assert overview.rows.count() <= MOST_ROWS
+        assert overview.models()[-1] < f"model-{MANY - 500:05}"
+        assert len(overview.asked) <= MOST_AT_FIRST + 8
+
+    def test_finds_any(self, overview: Overview) -> None:
+        field = overview.page.get_by_label("Filter by model or pipeline")
+        field.fill("MODEL-00017")
+        overview.wait_until_only("model-00017")
+        field.fill("oldest")
+        overview.wait_until_only("oldest")
+        field.fill("nothing of that kind")
+        overview.page.get_by_text("None is called so.").wait_for()
+
+    def test_finds_those_of_a_status(self, overview: Overview) -> None:
+        overview.page.get_by_label("Status").select_option("stopped")
+        overview.wait_until_only("model-07500", "model-05000", "model-02500", "model-00000")
+
+    def test_palette_finds_any(self, overview: Overview) -> None:
+        overview.page.keyboard.press("Control+k")
+        overview.page.get_by_role("combobox", name="Page, deployment").fill("model-00023")
+        overview.page.get_by_role("option", name="model-00023 Deployment").click()
+        overview.page.get_by_role("heading", name="model-00023", level=1).wait_for()
+
+    def test_a_key_for_any(self, overview: Overview) -> None:
+        overview.page.goto(overview.page.url.rstrip("/") + "/keys")
+        overview.page.get_by_role("button", name="New key").first.click()
+        overview.page.get_by_label("It may").select_option("deployment")
+        overview.page.get_by_label("Find other deployments").fill("model-00042")
+        overview.page.get_by_label("Deployments", exact=True).select_option("model-00042")
+
+
+class TestFilters:
+    """The API that the overview's filters are made of."""
+
+    def models(self, client: httpx.Client, **query: Any) -> list[str]:
+        found: list[str] = []
+        after: dict[str, str] = {}
+        while True:
+            answer = client.get("/v1/deployments", params={"limit": 3, **query, **after})
+            page = answer.raise_for_status().json()
+            found += [one["model"] for one in page["data"]]
+            if not page["has_more"]:
+                return found
+            assert len(page["data"]) == 3
+            after = {"after": page["last_id"]}
+
+    def test_by_what_they_are_called(self, deployed: httpx.Client) -> None:
+        assert self.models(deployed, search="MODEL-0012") == [
+            f"model-0012{number}" for number in reversed(range(10))
+        ]
+        assert self.models(deployed, search="model_0012", order="asc") == []
+        assert self.models(deployed, search="%") == []
+        first = deployed.get("/v1/deployments", params={"search": "Text-Class", "order": "asc"})
+        assert first.json()["data"][0]["model"] == "oldest"
+
+    def test_by_status(self, deployed: httpx.Client) -> None:
+        stopped = ["model-00000", "model-02500", "model-05000", "model-07500"]
+        assert self.models(deployed, status="stopped", order="asc") == stopped
+        assert self.models(deployed, status="stopped") == stopped[::-1]
+        assert self.models(deployed, status="stopped", search="2500") == ["model-02500"]
+        assert self.models(deployed, status="failed") == []
+        assert deployed.get("/v1/deployments", params={"status": "asleep"}).status_code == 400

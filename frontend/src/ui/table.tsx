@@ -1,0 +1,48 @@
+/** A table of rows, each column told by how it shows a row. */
+
+import type { ComponentChildren } from "preact";
+
+export interface Column<T> {
+  name: string;
+  /** Of a column of buttons: its name is read and not shown. */
+  isQuiet?: boolean;
+  isNumber?: boolean;
+  cell: (row: T) => ComponentChildren;
+}
+
+interface Props<T> {
+  label: string;
+  columns: readonly (Column<T> | false)[];
+  rows: readonly T[] | undefined;
+  keyOf: (row: T) => string;
+}
+
+export function Table<T>({ label, columns, rows, keyOf }: Props<T>) {
+  const shown = columns.filter((one): one is Column<T> => one !== false);
+  return (
+    <div class="table-wrap" tabIndex={0} role="region" aria-label={label}>
+      <table>
+        <thead>
+          <tr>
+            {shown.map((one) => (
+              <th key={one.name} scope="col" class={one.isNumber ? "number" : undefined}>
+                {one.isQuiet ? <span class="visually-hidden">{one.name}</span> : one.name}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {rows?.map((row) => (
+            <tr key={keyOf(row)}>
+              {shown.map((one) => (
+                <td key={one.name} class={one.isNumber ? "number" : undefined}>
+                  {one.cell(row)}
+                </td>
+              ))}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
