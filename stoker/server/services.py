@@ -22,6 +22,7 @@ from stoker.deployments.directory import Directory
 from stoker.deployments.events import EventLog
 from stoker.deployments.folders import ModelFolders
 from stoker.hub.client import Hub
+from stoker.ids import Prefix, new_id
 from stoker.inference.call import Calls
 from stoker.inspection import Inspectors
 from stoker.jobs.runner import Runner
@@ -39,6 +40,7 @@ from stoker.server.janitor import Janitor
 from stoker.store.blobs import Blobs
 from stoker.store.db import Database
 from stoker.store.secret import ServerSecret
+from stoker.store.servers import Servers
 from stoker.store.tables.agents import Run
 from stoker.store.tables.deployments import DeploymentVersion
 from stoker.store.tables.imports import Import
@@ -75,6 +77,7 @@ VERSIONS_AT_ONCE = 4
 @dataclass(frozen=True, kw_only=True)
 class Services:
     platform: Platform
+    servers: Servers
     keyring: Keyring
     rate_limits: RateLimits
     credits: Credits
@@ -130,8 +133,11 @@ def build_services(settings: Settings) -> Services:
     build_runtime = choose.builder(settings.runtime)
     data_dir = settings.data_dir.resolve()
     data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    database = Database(settings.resolved_database_url)
-    blobs = Blobs(data_dir / "blobs")
+    server_id = new_id(Prefix.SERVER)
+    database = Database(settings.resolved_database_url, server_id=server_id)
+    # Its own connection: a server that waits for one of many would be taken for gone.
+    servers = Servers(Database(settings.resolved_database_url, server_id=server_id, connections=1))
+    blobs = Blobs(settings.resolved_blob_dir)
     known, counts, directory, limits = Credits(), Counts(), Directory(), RateLimits()
     folders = ModelFolders(settings, database, blobs)
     runtime = build_runtime(settings, folders, known.exhausted)
@@ -140,7 +146,7 @@ def build_services(settings: Settings) -> Services:
         quotas=Quotas(settings),
         database=database,
         blobs=blobs,
-        secret=ServerSecret(data_dir),
+        secret=ServerSecret(data_dir, is_shared=not database.is_sqlite),
         media=_media(settings),
         inspectors=Inspectors(
             memory_bytes=settings.inspection_memory_mib * MIB,
@@ -194,6 +200,7 @@ def build_services(settings: Settings) -> Services:
     history = History(directory, runtime)
     return Services(
         platform=platform,
+        servers=servers,
         keyring=keyring,
         rate_limits=limits,
         credits=known,
@@ -277,6 +284,9 @@ async def running(services: Services) -> AsyncGenerator[None]:
     """The services at work: schema up to date, replicas wanted started, janitor sweeping."""
     platform = services.platform
     await platform.database.migrate()
+    if not platform.database.is_sqlite:
+        await platform.secret.share(platform.database)
+    await services.servers.open()
     await artifacts.recover(platform.database, platform.blobs)
     events = EventLog(platform.database)
     await services.metering.open()
@@ -284,6 +294,11 @@ async def running(services: Services) -> AsyncGenerator[None]:
     await deployments.restore(services.deployments)
     janitor = Janitor(services.deployments, services.keyring, services.agents, services.console)
     background = services.background
+    if not platform.database.is_sqlite:
+        background.start(
+            "heartbeat",
+            lambda: services.servers.run(lambda: artifacts.reopen_lost(platform.database)),
+        )
     background.start("garbage", Garbage().run)
     background.start("janitor", janitor.run)
     background.start("events of deployments", events.run)
@@ -311,6 +326,7 @@ async def running(services: Services) -> AsyncGenerator[None]:
         await platform.inspectors.close()
         services.agents.outbound.close()
         await services.keyring.flush_last_used()
+        await services.servers.close()
         await platform.database.close()
         if services.traces:
             await asyncio.to_thread(services.traces.close)

@@ -7,14 +7,15 @@ with `after_commit`.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from sqlalchemy import DateTime, Dialect, MetaData
+from sqlalchemy import DateTime, Dialect, MetaData, text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase
+from sqlalchemy.pool import NullPool
 from sqlalchemy.types import TypeDecorator
 
 from stoker.store import sqlite
@@ -24,6 +25,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_MIGRATING = 0x73746F6B01
+"""PostgreSQL's advisory lock of whoever brings the schema up to date."""
 NO_CONTROL = r"^[^\x00-\x1f\x7f]+$"
 """Pattern of strings that are stored or looked up: PostgreSQL refuses a NUL."""
 
@@ -80,6 +83,21 @@ class Session(AsyncSession):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._after_commit: list[Callable[[], None]] = []
+        self._at_the_end: dict[str, Callable[[], Awaitable[None]]] = {}
+
+    def at_the_end(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Have something written as the transaction's last, once under a name: rows that everybody
+        waits for are locked for no longer than a commit takes, and after all others.
+        """
+        self._at_the_end[name] = work
+
+    async def finish(self) -> None:
+        """Write what is to be written as the last."""
+        if self._at_the_end:
+            await self.flush()
+            for work in self._at_the_end.values():
+                await work()
+            self._at_the_end = {}
 
     def after_commit(self, callback: Callable[[], None]) -> None:
         """Call `callback` when, and only when, the changes made so far are durable."""
@@ -100,7 +118,14 @@ class Session(AsyncSession):
 
 
 class Database:
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, server_id: str = "", connections: int = 15) -> None:
+        """
+        Args:
+            server_id: who this is among the servers of a PostgreSQL.
+            connections: to PostgreSQL, at most.
+        """
+        self.url = url
+        self.server_id = server_id
         self.is_sqlite = url.startswith("sqlite")
         """Then no other process uses it."""
         self.engine: AsyncEngine
@@ -111,7 +136,10 @@ class Database:
             self.engine = sqlite.create_engine(url)
             self._turn = asyncio.Lock()
         else:
-            self.engine = create_async_engine(url, pool_pre_ping=True)
+            kept = min(5, connections)
+            self.engine = create_async_engine(
+                url, pool_pre_ping=True, pool_size=kept, max_overflow=connections - kept
+            )
         self.changes = Changes()
         self._commits = asyncio.Lock()
         # A server that was killed may have been about to.
@@ -126,6 +154,7 @@ class Database:
         async with self._turn, Session(self._writing, expire_on_commit=False) as session:
             self.changes.watch(session)
             yield session
+            await session.finish()
             if session.has_listeners:
                 # What waits for rows of others does so here, where it holds up nobody.
                 await session.flush()
@@ -149,8 +178,15 @@ class Database:
             yield session
 
     async def migrate(self) -> None:
-        """Bring the schema up to date."""
-        async with self.engine.begin() as connection:
+        """Bring the schema up to date; where several servers start at once, one after another."""
+        if self.is_sqlite:
+            async with self.engine.begin() as connection:
+                await connection.run_sync(_upgrade)
+            return
+        # It may take long, and waits for others who do.
+        engine = create_async_engine(self.url, poolclass=NullPool)
+        async with engine.begin() as connection:
+            await connection.execute(text(f"SELECT pg_advisory_xact_lock({_MIGRATING})"))
             await connection.run_sync(_upgrade)
 
     async def scrub(self) -> None:
