@@ -65,6 +65,12 @@ async def upload(
     return await session.scalar(query.with_for_update(of=Upload) if lock else query)
 
 
+async def states(session: Session, upload_ids: Collection[str]) -> dict[str, UploadStatus]:
+    statement = select(Upload.id, Upload.status).where(Upload.id.in_(upload_ids))
+    found = await session.execute(statement)
+    return {upload_id: UploadStatus(status) for upload_id, status in found}
+
+
 async def uploads(session: Session, artifact_id: str, *status: UploadStatus) -> Sequence[Upload]:
     """The uploads of an artifact, those in one of the states only where any is named."""
     query = select(Upload).where(Upload.artifact_id == artifact_id)

@@ -234,6 +234,19 @@ async def reopen_lost(database: Database) -> None:
         await repository.reopen_ingesting(session, whosever=database.is_sqlite)
 
 
+async def end_closed(database: Database) -> None:
+    """End the transfers into sessions that another server has closed, or completes."""
+    active = transfers.uploads()
+    if not active:
+        return
+    async with database.reading() as session:
+        states = await repository.states(session, active)
+    for upload_id in active:
+        status = states.get(upload_id, UploadStatus.ABANDONED)
+        if status != UploadStatus.OPEN:
+            await transfers.end(upload_id, upload_closed(status))
+
+
 def _ids_of(key: str) -> tuple[str, str]:
     """Of a blob, as `folder` has them."""
     _, artifact, upload, *_ = [*key.split("/"), "", ""]

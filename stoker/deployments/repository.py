@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from sqlalchemy import select
 
@@ -26,6 +26,12 @@ async def by_model(session: Session, account_id: str, model: str) -> Deployment 
 
 async def everything(session: Session) -> Sequence[Deployment]:
     return (await session.scalars(select(Deployment))).all()
+
+
+async def these(session: Session, ids: Collection[str]) -> Sequence[Deployment]:
+    """Those of these that there are, the oldest first."""
+    statement = select(Deployment).where(Deployment.id.in_(ids)).order_by(Deployment.id)
+    return (await session.scalars(statement)).all()
 
 
 async def page(session: Session, account_id: str, query: PageQuery) -> Page[Deployment]:

@@ -27,6 +27,16 @@ T = TypeVar("T")
 
 _MIGRATING = 0x73746F6B01
 """PostgreSQL's advisory lock of whoever brings the schema up to date."""
+_PATIENCE: dict[str, Any] = {
+    "timeout": 10.0,
+    "command_timeout": 30.0,
+    # Who stands still must not keep what others wait for.
+    "server_settings": {"idle_in_transaction_session_timeout": "60000"},
+}
+"""Of asyncpg, seconds and milliseconds: a database that is there and does not answer ends nothing
+else.
+"""
+_ONE_MOMENT = {"isolation_level": "REPEATABLE READ"}
 NO_CONTROL = r"^[^\x00-\x1f\x7f]+$"
 """Pattern of strings that are stored or looked up: PostgreSQL refuses a NUL."""
 
@@ -138,13 +148,19 @@ class Database:
         else:
             kept = min(5, connections)
             self.engine = create_async_engine(
-                url, pool_pre_ping=True, pool_size=kept, max_overflow=connections - kept
+                url,
+                pool_pre_ping=True,
+                pool_size=kept,
+                max_overflow=connections - kept,
+                connect_args=_PATIENCE if "+asyncpg" in url else {},
             )
         self.changes = Changes()
         self._commits = asyncio.Lock()
         # A server that was killed may have been about to.
         self._is_scrub_due = self.is_sqlite
-        self._reading = self.engine.execution_options(**{sqlite.BEGIN: "DEFERRED"})
+        # What a reader asks for in several statements is of one moment: SQLite's always are.
+        one_moment = {sqlite.BEGIN: "DEFERRED"} if self.is_sqlite else _ONE_MOMENT
+        self._reading = self.engine.execution_options(**one_moment)
         # SQLite would fail a reader that turns writer while another one writes: say so at BEGIN.
         self._writing = self.engine.execution_options(**{sqlite.BEGIN: "IMMEDIATE"})
 
@@ -171,6 +187,12 @@ class Database:
             await session.commit()
             session.committed()
             self.changes.tell(session)
+
+    @asynccontextmanager
+    async def between_commits(self) -> AsyncGenerator[None]:
+        """What of this process' transactions has been committed was told, until the end of this."""
+        async with self._commits:
+            yield
 
     @asynccontextmanager
     async def reading(self) -> AsyncGenerator[Session]:

@@ -33,14 +33,21 @@ class Servers:
     first to come back finds all others silent.
     """
 
-    def __init__(self, database: Database, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        database: Database,
+        clock: Callable[[], float] = time.monotonic,
+        loaded: Callable[[], list[str]] = list,
+    ) -> None:
         """
         Args:
             database: one that nothing else waits for.
+            loaded: the ids of what this server has loaded, for the others.
         """
         self.id = database.server_id
         self._database = database
         self._clock = clock
+        self._loaded = loaded
         self._last_beat = -math.inf
         self._beating_since = math.inf
         self._alive: list[str] = [self.id]
@@ -86,10 +93,9 @@ class Servers:
             self._beating_since = now
         async with self._database.transaction() as session:
             lost = await self._forget_gone(session) if self._judges(now) else []
-            row = insert(Server).values(id=self.id, started_at=_NOW, seen_at=_NOW)
-            await session.execute(
-                row.on_conflict_do_update(index_elements=[Server.id], set_={"seen_at": _NOW})
-            )
+            said = {"seen_at": _NOW, "loaded": self._loaded()}
+            row = insert(Server).values(id=self.id, started_at=_NOW, **said)
+            await session.execute(row.on_conflict_do_update(index_elements=[Server.id], set_=said))
             order = select(Server.id).where(_is_heard).order_by(Server.started_at, Server.id)
             alive = [*await session.scalars(order)]
         self._last_beat, self._alive = now, alive
@@ -119,6 +125,12 @@ class Servers:
 
 
 _is_heard = Server.seen_at > _NOW - timedelta(seconds=GONE_AFTER_S)
+
+
+async def loaded_elsewhere(session: Session, server_id: str, identifier: str) -> bool:
+    """Whether another server has, or had a second ago, loaded something."""
+    statement = select(Server.loaded).where(_is_heard, Server.id != server_id)
+    return any(identifier in loaded for loaded in await session.scalars(statement))
 
 
 async def others_alive(session: Session, server_id: str) -> bool:

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from sqlalchemy import BigInteger, Float, LargeBinary, String
+from sqlalchemy import JSON, BigInteger, Float, LargeBinary, String
 from sqlalchemy.orm import Mapped, mapped_column
 
 from stoker.store.db import Base, UtcDateTime
@@ -17,6 +17,8 @@ class Server(Base):
     started_at: Mapped[datetime] = mapped_column(UtcDateTime)
     seen_at: Mapped[datetime] = mapped_column(UtcDateTime)
     """By the database's clock."""
+    loaded: Mapped[list[str]] = mapped_column(JSON)
+    """The ids of the versions that it has replicas of."""
 
 
 class SharedSecret(Base):

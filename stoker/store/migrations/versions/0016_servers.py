@@ -21,6 +21,7 @@ def upgrade() -> None:
         sa.Column("id", sa.String(length=40), nullable=False),
         sa.Column("started_at", UtcDateTime(), nullable=False),
         sa.Column("seen_at", UtcDateTime(), nullable=False),
+        sa.Column("loaded", sa.JSON(), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_servers")),
     )
     op.create_table(
