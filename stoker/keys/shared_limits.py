@@ -114,7 +114,7 @@ class SharedLimits(RateLimits):
 
     async def ready(self, caller: Principal) -> None:
         now = self._clock()
-        if not self._wants(caller, now):
+        if not caller.limits or not self._wants(caller, now):
             return
         lock = self._asking.setdefault(caller.key_id, asyncio.Lock())
         try:

@@ -363,13 +363,15 @@ async def _end(services: Services) -> None:
     await bounded("jobs", handing_back, STEP_S)
     await bounded("replicas", platform.runtime.stop(), grace_s)
     await bounded("background", background.stop_all(), STEP_S)
-    await bounded("metering", services.metering.close(), STEP_S)
-    await bounded("media", platform.media.close(), STEP_S)
-    await bounded("hub", services.imports.hub.close(), STEP_S)
-    await bounded("inspections", platform.inspectors.close(), STEP_S)
     services.agents.outbound.close()
-    await bounded("last use of keys", services.keyring.flush_last_used(), STEP_S)
-    await bounded("heartbeat", services.servers.close(), STEP_S)
+    await asyncio.gather(
+        bounded("metering", services.metering.close(), STEP_S),
+        bounded("media", platform.media.close(), STEP_S),
+        bounded("hub", services.imports.hub.close(), STEP_S),
+        bounded("inspections", platform.inspectors.close(), STEP_S),
+        bounded("last use of keys", services.keyring.flush_last_used(), STEP_S),
+        bounded("heartbeat", services.servers.close(), STEP_S),
+    )
     await bounded("database", platform.database.close(), STEP_S)
     if services.traces:
         await bounded("traces", asyncio.to_thread(services.traces.close), STEP_S)

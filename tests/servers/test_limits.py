@@ -132,6 +132,11 @@ class TestRequests:
         assert dead is not None
 
 
+    async def test_a_key_without_limits(self, sharing: Cluster) -> None:
+        assert await sharing.ask(0, caller("key_free"), 100) == 100
+        await sharing.servers[0].balance()
+
+
 class TestTokens:
     async def test_a_debt_is_everybodys(self, sharing: Cluster) -> None:
         key = caller("key_debt", tokens=600)
