@@ -34,6 +34,11 @@ class Settings(BaseSettings):
     database_url: str | None = Field(
         default=None, description="SQLAlchemy async URL. Default: SQLite in the data folder."
     )
+    blob_dir: Path | None = Field(
+        default=None,
+        description="Folder of the artifacts' and generated files' bytes, which servers of one "
+        "database must share. Default: `blobs` in the data folder.",
+    )
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(
         default=8000, ge=0, le=65535, description="Port to listen on; 0 picks a free one."
@@ -436,6 +441,10 @@ class Settings(BaseSettings):
             video_s=self.video_limit_s,
             video_frames=self.video_limit_frames,
         )
+
+    @property
+    def resolved_blob_dir(self) -> Path:
+        return (self.blob_dir or self.data_dir / "blobs").resolve()
 
     @property
     def resolved_database_url(self) -> str:

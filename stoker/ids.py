@@ -27,6 +27,7 @@ class Prefix(StrEnum):
     PRICE = "price"
     TRANSFER = "tfr"
     REQUEST = "req"
+    SERVER = "srv"
 
 
 def made_at(identifier: str) -> float | None:

@@ -20,12 +20,23 @@ class Follower:
         self.is_deleted = False
         self.is_over = False
         """The server stops."""
+        self.is_behind = False
+        """There are events of which nobody here has told it."""
+        self.heard = 0
+        """The last event's number that it was told of, or has read."""
         self._events: deque[Event] = deque(maxlen=_KEPT)
         self._news = asyncio.Event()
 
     def hear(self, events: Sequence[Event]) -> None:
         self._events.extend(events)
+        self.heard = max(self.heard, events[-1].sequence) if events else self.heard
         self._news.set()
+
+    def hear_of_more(self, last: int) -> None:
+        """The database has events up to this number."""
+        if last > self.heard:
+            self.is_behind = True
+            self._news.set()
 
     def hear_of_deletion(self) -> None:
         self.is_deleted = True
@@ -69,6 +80,15 @@ class Followers:
             others.discard(follower)
             if not others:
                 del self._of_run[run_id]
+
+    def followed(self) -> list[str]:
+        """The runs that somebody follows."""
+        return [*self._of_run]
+
+    def reached(self, run_id: str, last: int) -> None:
+        """A run's events go up to this number, whoever has written them."""
+        for follower in self._of_run.get(run_id, ()):
+            follower.hear_of_more(last)
 
     def publish(self, run_id: str, events: Sequence[Event]) -> None:
         """Tell of events that are durable."""

@@ -65,6 +65,17 @@ _MILESTONE_SIZES = _SIZES_AFTER.where(RunEvent.type.not_in(DELTAS))
 _THESE = _EVENTS.where(RunEvent.sequence.in_(bindparam("sequences", expanding=True)))
 
 
+async def last_events(session: Session, run_ids: Collection[str]) -> dict[str, int]:
+    """The last sequence numbers of these runs, of those that there are."""
+    statement = (
+        select(Run.id, func.coalesce(func.max(RunEvent.sequence), 0))
+        .outerjoin(RunEvent, RunEvent.run_id == Run.id)
+        .where(Run.id.in_(run_ids))
+        .group_by(Run.id)
+    )
+    return {row[0]: row[1] for row in await session.execute(statement)}
+
+
 async def agent(
     session: Session, account_id: str, agent_id: str, *, lock: bool = False
 ) -> Agent | None:

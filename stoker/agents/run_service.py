@@ -161,6 +161,20 @@ async def cancel(session: Session, context: AgentContext, row: Run) -> None:
     session.after_commit(lambda: context.jobs.cancel(row.id))
 
 
+async def catch_up(context: AgentContext) -> None:
+    """Tell those who follow runs of what other servers have written, or deleted."""
+    followed = context.followers.followed()
+    if not followed:
+        return
+    async with context.database.reading() as session:
+        reached = await repository.last_events(session, followed)
+    for run_id in followed:
+        if run_id in reached:
+            context.followers.reached(run_id, reached[run_id])
+        else:
+            context.followers.deleted(run_id)
+
+
 async def erase(session: Session, context: AgentContext, run_ids: Sequence[str]) -> None:
     """Erase runs: no later write finds a row, and with the keys every copy is unreadable."""
     for at in range(0, len(run_ids), _ERASED_AT_ONCE):

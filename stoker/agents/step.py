@@ -83,6 +83,7 @@ async def caller_of(context: AgentContext, public_id: str, account_id: str) -> P
     while True:
         key = await context.keyring.principal(public_id)
         context.calls.credits.check(account_id)
+        await context.rate_limits.ready(key)
         verdict = context.rate_limits.check(key)
         if not verdict.exhausted:
             break

@@ -71,12 +71,15 @@ async def _parts(context: AgentContext, place: Place, after: int) -> AsyncGenera
             for event in found:
                 yield _sse(row.id, event)
                 last = event.sequence
+                follower.heard = max(follower.heard, last)
                 if event.type in events.LAST:
                     return
             if not is_page and row.completed_at is not None:
                 return
             found = [] if is_page else [one for one in follower.take() if one.sequence > last]
-            if is_page or (found and found[0].sequence != last + 1):
+            is_gap = bool(found) and found[0].sequence != last + 1
+            if is_page or is_gap or follower.is_behind:
+                follower.is_behind = False
                 page = await _after(context, row.id, last)
                 found, is_page = read(sealer, page.rows), page.has_more
             if found:

@@ -62,6 +62,7 @@ async def _complete(
     platform: Platform, account_id: str, artifact_id: str, upload_id: str
 ) -> Artifact:
     frozen = _cut_off.get(upload_id)
+    server_id = platform.database.server_id
     if frozen and frozen.account_id == account_id:
         # Of those who complete it, this is the only one.
         await _reopen(platform.database, frozen)
@@ -71,12 +72,12 @@ async def _complete(
         )
         if upload.status in (UploadStatus.READY, UploadStatus.FAILED):
             return artifact
-        frozen = await _freeze(session, artifact, upload)
+        frozen = await _freeze(session, artifact, upload, server_id)
     await transfers.end(upload_id, service.upload_closed(UploadStatus.INGESTING))
     return await _ingest(platform, frozen)
 
 
-async def _freeze(session: Session, artifact: Artifact, upload: Upload) -> _Frozen:
+async def _freeze(session: Session, artifact: Artifact, upload: Upload, server_id: str) -> _Frozen:
     service.refuse_ingesting(artifact)
     await service.refuse_used(session, artifact)
     files = await repository.files(session, upload.id)
@@ -88,6 +89,7 @@ async def _freeze(session: Session, artifact: Artifact, upload: Upload) -> _Froz
             raise _incomplete(file.path, state)
         file.size = state.received
     upload.status = UploadStatus.INGESTING
+    upload.server_id = server_id
     artifact.status = ArtifactStatus.INGESTING
     artifact.updated_at = db.now()
     return _Frozen(
@@ -136,7 +138,13 @@ async def _settle(
     """Write down how inspection ended; the artifact, and the upload whose bytes nobody needs."""
     async with database.transaction() as session:
         artifact, upload = await _frozen_rows(session, frozen)
-        artifact.open_upload_id = None
+        if not _is_ours(database, upload):
+            # This server was silent for so long that another has opened the session again.
+            raise ConflictError(
+                "The inspection was taken for lost, and is to be begun again: complete once more.",
+                code="upload_incomplete",
+            )
+        artifact.open_upload_id = upload.server_id = None
         artifact.updated_at = upload.completed_at = db.now()
         if isinstance(outcome, InspectionError):
             artifact.status = ArtifactStatus.FAILED
@@ -190,9 +198,14 @@ async def _reopen(database: Database, frozen: _Frozen) -> None:
 async def _open(database: Database, frozen: _Frozen) -> None:
     async with database.transaction() as session:
         artifact, upload = await _frozen_rows(session, frozen)
-        if upload.status == UploadStatus.INGESTING:
-            upload.status = UploadStatus.OPEN
+        if _is_ours(database, upload):
+            upload.status, upload.server_id = UploadStatus.OPEN, None
             artifact.status = ArtifactStatus.UPLOADING
+
+
+def _is_ours(database: Database, upload: Upload) -> bool:
+    is_ingesting = upload.status == UploadStatus.INGESTING
+    return is_ingesting and upload.server_id == database.server_id
 
 
 async def _frozen_rows(session: Session, frozen: _Frozen) -> tuple[Artifact, Upload]:

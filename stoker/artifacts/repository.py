@@ -1,7 +1,7 @@
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, delete, func, select, update
+from sqlalchemy import ColumnElement, and_, delete, exists, func, or_, select, update
 
 from stoker.store.db import Session
 from stoker.store.tables.artifacts import (
@@ -15,6 +15,7 @@ from stoker.store.tables.artifacts import (
 )
 from stoker.store.tables.deployments import Deployment, DeploymentVersion
 from stoker.store.tables.imports import Import
+from stoker.store.tables.servers import Server
 from stoker.web.lists import Page, PageQuery, fetch_page
 
 
@@ -64,6 +65,12 @@ async def upload(
     return await session.scalar(query.with_for_update(of=Upload) if lock else query)
 
 
+async def states(session: Session, upload_ids: Collection[str]) -> dict[str, UploadStatus]:
+    statement = select(Upload.id, Upload.status).where(Upload.id.in_(upload_ids))
+    found = await session.execute(statement)
+    return {upload_id: UploadStatus(status) for upload_id, status in found}
+
+
 async def uploads(session: Session, artifact_id: str, *status: UploadStatus) -> Sequence[Upload]:
     """The uploads of an artifact, those in one of the states only where any is named."""
     query = select(Upload).where(Upload.artifact_id == artifact_id)
@@ -90,17 +97,22 @@ async def forget_closed(session: Session, before: datetime) -> None:
     )
 
 
-async def reopen_ingesting(session: Session) -> None:
-    """Put back the sessions whose inspection was cut off."""
-    await session.execute(
-        update(Upload)
-        .where(Upload.status == UploadStatus.INGESTING)
-        .values(status=UploadStatus.OPEN)
-    )
+async def reopen_ingesting(session: Session, *, whosever: bool) -> None:
+    """Put back the sessions whose inspection was cut off: those of servers that have gone, or
+    whosever they are.
+    """
+    cut_off = Upload.status == UploadStatus.INGESTING
+    if not whosever:
+        is_at_work = exists().where(Server.id == Upload.server_id)
+        cut_off = and_(cut_off, or_(Upload.server_id.is_(None), ~is_at_work))
+    artifacts = select(Upload.artifact_id).where(cut_off)
     await session.execute(
         update(Artifact)
-        .where(Artifact.status == ArtifactStatus.INGESTING)
+        .where(Artifact.id.in_(artifacts), Artifact.status == ArtifactStatus.INGESTING)
         .values(status=ArtifactStatus.UPLOADING)
+    )
+    await session.execute(
+        update(Upload).where(cut_off).values(status=UploadStatus.OPEN, server_id=None)
     )
 
 
@@ -241,6 +253,12 @@ async def any_artifact(session: Session) -> bool:
 async def blob_keys(session: Session) -> set[str]:
     """The blob keys of all files of all uploads."""
     return set(await session.scalars(select(UploadFile.blob_key)))
+
+
+async def open_folders(session: Session) -> set[tuple[str, str]]:
+    """The ids of the artifacts and sessions that bytes may be on their way into."""
+    statement = select(Upload.artifact_id, Upload.id).where(Upload.status == UploadStatus.OPEN)
+    return {(artifact, upload) for artifact, upload in await session.execute(statement)}
 
 
 async def users(session: Session, artifact_id: str) -> Sequence[str]:

@@ -5,6 +5,7 @@ receiving.py takes the files. Until a session is ready its artifact keeps the fi
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -23,6 +24,7 @@ from stoker.quotas.service import Quotas
 from stoker.store import db
 from stoker.store.blobs import Blobs
 from stoker.store.db import Database, Session
+from stoker.store.servers import others_alive
 from stoker.store.tables.artifacts import CLOSED, Artifact, ArtifactStatus, Upload, UploadStatus
 from stoker.tasks.registry import PIPELINES
 from stoker.web.context import Platform
@@ -200,18 +202,55 @@ async def expire_uploads(database: Database, blobs: Blobs, now: datetime) -> Non
 async def recover(database: Database, blobs: Blobs) -> None:
     """Clean up after a crash, before requests are served.
 
-    Sessions that were ingesting can be completed again, and blobs that no file stands for go.
+    Sessions that were ingesting can be completed again, and blobs that no file stands for go; but
+    for those of other servers that are at work.
     """
-    async with database.transaction() as session:
-        await repository.reopen_ingesting(session)
+    await reopen_lost(database)
+    # Before the rows: a file has its row before it has bytes.
+    keys = await blobs.keys(BLOBS)
+    async with database.reading() as session:
         known = await repository.blob_keys(session)
         any_artifact = await repository.any_artifact(session)
-    orphans = [key for key in await blobs.keys(BLOBS) if key not in known]
+        is_alone = database.is_sqlite or not await others_alive(session, database.server_id)
+        # Parts that are to take the place of others lie beside them while they come.
+        writing = set[tuple[str, str]]() if is_alone else await repository.open_folders(session)
+    orphans = [key for key in keys if key not in known and _ids_of(key) not in writing]
     if orphans and not any_artifact:
         # Rather the wrong database than that many crashes: these may be somebody's models.
         log.warning("the database knows no artifact, the data folder holds files of some: kept")
         return
-    await blobs.delete(orphans)
+    if is_alone:
+        await blobs.delete(orphans)
+        return
+    for key in orphans:
+        # Whoever deletes what they belong to may be about to.
+        with contextlib.suppress(FileNotFoundError):
+            await blobs.delete([key])
+
+
+async def reopen_lost(database: Database) -> None:
+    """Have the sessions completed again whose inspection has ended with its server."""
+    async with database.transaction() as session:
+        await repository.reopen_ingesting(session, whosever=database.is_sqlite)
+
+
+async def end_closed(database: Database) -> None:
+    """End the transfers into sessions that another server has closed, or completes."""
+    active = transfers.uploads()
+    if not active:
+        return
+    async with database.reading() as session:
+        states = await repository.states(session, active)
+    for upload_id in active:
+        status = states.get(upload_id, UploadStatus.ABANDONED)
+        if status != UploadStatus.OPEN:
+            await transfers.end(upload_id, upload_closed(status))
+
+
+def _ids_of(key: str) -> tuple[str, str]:
+    """Of a blob, as `folder` has them."""
+    _, artifact, upload, *_ = [*key.split("/"), "", ""]
+    return artifact, upload
 
 
 async def files_of(session: Session, upload_id: str) -> dict[str, tuple[str, int]]:

@@ -87,6 +87,10 @@ class Transfers:
             if not active:
                 self._active.pop(upload_id, None)
 
+    def uploads(self) -> list[str]:
+        """The sessions that something is written into."""
+        return [*self._active]
+
     async def end(self, upload_id: str, reason: StokerError) -> None:
         """End all transfers into a session; return when none writes any more."""
         await _end([*self._active.get(upload_id, ())], reason)

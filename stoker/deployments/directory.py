@@ -30,6 +30,8 @@ class Entry:
     created_at: datetime
     callable_versions: frozenset[str] = frozenset()
     """Those that a call can be pinned to, the live one among them."""
+    sources: tuple[tuple[str, str], ...] = ()
+    """Of the same: what the runtime was told of, each with its source."""
     shares: tuple[Share, ...] = ()
     """Of the calls; empty: all are the live version's."""
     mirrors: tuple[Share, ...] = ()

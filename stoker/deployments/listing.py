@@ -33,5 +33,5 @@ async def page(
             found.append(one.id)
         if len(found) > query.limit:
             break
-    rows = await repository.these(session, found[: query.limit], query)
+    rows = await repository.these(session, found[: query.limit], newest_first=query.order == "desc")
     return Page(rows, len(found) > query.limit)

@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from sqlalchemy import Select, case, null, or_, select
@@ -57,10 +57,13 @@ async def wanted(
     return [Wanted(*row) for row in rows]
 
 
-async def these(session: Session, ids: Sequence[str], query: PageQuery) -> Sequence[Deployment]:
-    statement = select(Deployment).where(Deployment.id.in_(ids))
-    by_age = Deployment.id.desc() if query.order == "desc" else Deployment.id
-    return (await session.scalars(statement.order_by(by_age))).all()
+async def these(
+    session: Session, ids: Collection[str], *, newest_first: bool = False
+) -> Sequence[Deployment]:
+    """Those of these that there are, by age."""
+    by_age = Deployment.id.desc() if newest_first else Deployment.id
+    statement = select(Deployment).where(Deployment.id.in_(ids)).order_by(by_age)
+    return (await session.scalars(statement)).all()
 
 
 def _sought(account_id: str, search: str | None) -> Select[Deployment]:

@@ -9,7 +9,15 @@ from sqlalchemy.exc import IntegrityError
 
 from stoker.adapters.lora import ADAPTER
 from stoker.artifacts import repository as artifacts
-from stoker.deployments import adapters, engines, estimates, repository, schemas, versions
+from stoker.deployments import (
+    adapters,
+    engines,
+    estimates,
+    repository,
+    revisions,
+    schemas,
+    versions,
+)
 from stoker.deployments.adapters import Examined
 from stoker.deployments.context import DeploymentContext
 from stoker.deployments.estimates import SourceFolder
@@ -378,6 +386,7 @@ async def delete(
     await session.flush()
     if row.shares:
         await _share_no_more(session, context, row.shares)
+    revisions.note(session, context.database, row.id)
     session.after_commit(lambda: context.directory.drop(row.id))
     place = (row.shares, row.id) if row.shares else (row.id,)
     session.after_commit(partial(context.folders.drop_adapters, *place))

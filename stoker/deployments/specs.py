@@ -88,6 +88,7 @@ def entry_of(row: Deployment, versions: Sequence[DeploymentVersion]) -> Entry:
         source=source_of(row),
         created_at=row.created_at,
         callable_versions=frozenset(one.id for one in versions if one.state in CALLABLE),
+        sources=tuple((one.id, source_of(one)) for one in versions if one.state in CALLABLE),
         shares=_shares(traffic, "weights"),
         mirrors=_shares(traffic, "mirror"),
         keeps_examples=traffic.get("examples", False),

@@ -1,12 +1,12 @@
 """The versions of a deployment: which there are, and which one is live."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import select, update
 
-from stoker.deployments import adapters
+from stoker.deployments import adapters, revisions
 from stoker.deployments.context import DeploymentContext
 from stoker.deployments.specs import (
     CALLABLE,
@@ -21,6 +21,7 @@ from stoker.runtime.interface import DeploymentSpec, Status
 from stoker.store import db
 from stoker.store.changes import note
 from stoker.store.db import Session
+from stoker.store.servers import loaded_elsewhere
 from stoker.store.tables.deployments import (
     VARIANT,
     Deployment,
@@ -123,6 +124,7 @@ async def remove(session: Session, context: DeploymentContext, version: Deployme
             "The version is live: let another one take over first.", code="version_live"
         )
     await session.delete(version)
+    revisions.note(session, context.database, version.deployment_id)
     session.after_commit(lambda: context.preparing.cancel(version.id))
 
 
@@ -131,7 +133,7 @@ async def end(context: DeploymentContext, removed: Sequence[DeploymentVersion]) 
     for one in removed:
         await context.runtime.remove(one.id)
     async with context.database.reading() as session:
-        left = await _sources(session)
+        left = await sources(session)
     for source in {source_of(one) for one in removed} - left:
         await context.folders.drop(source)
 
@@ -143,6 +145,7 @@ async def publish(session: Session, context: DeploymentContext, row: Deployment)
     await session.flush()
     for one in await adapters.merged_into(session, row):
         await _follow(session, context, row, one)
+    revisions.note(session, context.database, row.id)
     versions = await all_of(session, row.id)
     session.after_commit(lambda: tell(context, row, versions))
 
@@ -184,6 +187,9 @@ async def begin(
     stats = context.runtime.stats(row.live_version_id)
     # One that is on its way out, as of a version that has failed, answers nobody.
     is_loaded = stats and any(one.status is not Status.STOPPING for one in stats.replicas)
+    if not is_loaded and not context.database.is_sqlite:
+        own = context.database.server_id
+        is_loaded = await loaded_elsewhere(session, own, row.live_version_id)
     is_live = row.desired == Desired.STOPPED or not is_loaded
     strategy = "beside"
     if is_live and is_checked:
@@ -242,9 +248,18 @@ async def everything(session: Session) -> dict[str, list[DeploymentVersion]]:
     return found
 
 
+async def of_these(session: Session, ids: Collection[str]) -> dict[str, list[DeploymentVersion]]:
+    """As `everything`, of these deployments."""
+    found: dict[str, list[DeploymentVersion]] = {}
+    statement = select(DeploymentVersion).where(DeploymentVersion.deployment_id.in_(ids))
+    for one in await session.scalars(statement.order_by(DeploymentVersion.number)):
+        found.setdefault(one.deployment_id, []).append(one)
+    return found
+
+
 async def keep_links(session: Session, context: DeploymentContext) -> None:
     """Remove the links to files that no version has any more."""
-    await context.folders.keep_only(await _sources(session))
+    await context.folders.keep_only(await sources(session))
 
 
 async def weighed(session: Session, spec: DeploymentSpec) -> None:
@@ -265,6 +280,6 @@ async def weighed(session: Session, spec: DeploymentSpec) -> None:
     note(session, Deployment, spec.deployment, spec.account_id)
 
 
-async def _sources(session: Session) -> set[str]:
+async def sources(session: Session) -> set[str]:
     """Of all versions, as specifications name them."""
     return {source_of(one) for one in await session.scalars(select(DeploymentVersion))}

@@ -101,6 +101,12 @@ async def renew(
     return await _write(session, row, token, lock_expires_at=until, progress=progress)
 
 
+async def held(session: AsyncSession, table: type[Job], tokens: Collection[str]) -> Collection[str]:
+    """Those of these tokens that jobs are leased by."""
+    found = await session.scalars(select(table.lock_token).where(table.lock_token.in_(tokens)))
+    return {str(token) for token in found}
+
+
 async def hand_back(
     session: AsyncSession, row: Job, *, token: str, not_before: datetime | None = None
 ) -> bool:

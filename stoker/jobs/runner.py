@@ -137,10 +137,27 @@ class Runner(Generic[Row, Made]):
         working = self._leased(self._kind, row)
         session.after_commit(lambda: self._begin(working))
 
+    def jobs_of(self, deployment_id: str) -> list[str]:
+        """The jobs of a deployment that this server works on."""
+        found = self._working.items()
+        return [job_id for job_id, one in found if one.row.deployment_id == deployment_id]
+
     def cancel(self, job_id: str) -> None:
         """The job was deleted: stop working on it."""
         if working := self._working.get(job_id):
             working.task.cancel()
+
+    async def let_go(self) -> None:
+        """Stop working on jobs that were deleted or cancelled, by whatever server: the next renewal
+        of their leases would find it out, too.
+        """
+        working = {one.token: one for one in self._working.values()}
+        if not working or self._kind is None:
+            return
+        async with self._database.reading() as session:
+            held = await repository.held(session, self._kind.table, [*working])
+        for token in working.keys() - held:
+            working[token].task.cancel()
 
     def progress(self, job_id: str) -> float | None:
         """How far a job is that this server works on."""

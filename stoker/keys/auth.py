@@ -40,6 +40,7 @@ async def authenticate(
             known = await part_of(request, Keyring).check(bearer_token(request))
         know_caller(request, known)
         if known.limits:
+            await part_of(request, RateLimits).ready(known)
             _count(request, known)
     return known
 

@@ -1,4 +1,7 @@
-"""How much a key may do in a minute, counted in this process' memory."""
+"""How much a key may do in a minute, counted in this process' memory.
+
+Where several servers have one database, see `shared_limits.py`.
+"""
 
 import math
 import time
@@ -51,7 +54,7 @@ class Bucket:
         return {
             limit: str(self.per_minute),
             remaining: str(max(0, math.floor(self._level))),
-            reset: _span(full_in_s),
+            reset: span(full_in_s),
         }
 
 
@@ -74,6 +77,9 @@ class RateLimits(RuntimeListener):
         self._clock = clock
         self._keys: dict[str, dict[str, Bucket]] = {}
         self._of_request: ContextVar[Bucket | None] = ContextVar("tokens_of_key", default=None)
+
+    async def ready(self, caller: Principal) -> None:
+        """Before `check`: have at hand what is left, where it is shared with other servers."""
 
     def check(self, caller: Principal) -> Verdict:
         """Count a request, where there is room for it; what its calls cost counts later."""
@@ -116,7 +122,7 @@ def _headers(buckets: Mapping[str, Bucket], now: float) -> dict[str, str]:
     return headers
 
 
-def _span(seconds: float) -> str:
+def span(seconds: float) -> str:
     """A time as OpenAI's API writes them: `120ms`, `1.5s`, `6m0s`."""
     milliseconds = math.ceil(seconds * 1000)
     if milliseconds < 1000:

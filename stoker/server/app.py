@@ -25,6 +25,7 @@ from stoker.inference.direct import DirectCalls
 from stoker.inference.tasks import router as tasks
 from stoker.keys.auth import authenticate
 from stoker.keys.endpoints import router as keys
+from stoker.keys.limits import RateLimits
 from stoker.openai.models import router as models
 from stoker.openai.registry import ROUTERS as CONVENTIONS
 from stoker.server import agents_document, health, openapi
@@ -88,6 +89,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     app.state.services = services
     install(app, services.parts())
+    # Whichever it is.
+    app.state.parts[RateLimits] = services.rate_limits
     install_error_handlers(app)
     app.include_router(health.router)
     app.include_router(apidocs.router)

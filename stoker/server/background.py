@@ -10,6 +10,18 @@ log = logging.getLogger(__name__)
 RESTART_S = 1.0
 
 
+async def bounded(what: str, step: Coroutine[Any, Any, None], limit_s: float) -> None:
+    """Wait for a step of the server's end, but no longer; whatever comes of it, go on."""
+    task = asyncio.ensure_future(step)
+    await asyncio.wait([task], timeout=limit_s)
+    if not task.done():
+        # It may not listen: nobody waits for that.
+        task.cancel()
+        log.error("a step of the server's end took too long", extra={"step": what})
+    elif not task.cancelled() and (error := task.exception()):
+        log.error("a step of the server's end has failed", exc_info=error, extra={"step": what})
+
+
 class Background:
     def __init__(self, restart_s: float = RESTART_S) -> None:
         self._restart_s = restart_s

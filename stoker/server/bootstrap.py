@@ -6,22 +6,63 @@ import os
 from pathlib import Path
 
 from stoker.keys import repository, service
+from stoker.keys.keyring import parsed
 from stoker.keys.schemas import KeyCreate
+from stoker.store.db import Session
+from stoker.store.secret import ServerSecret, keep_shared, lock_secrets, shared
 from stoker.web.context import Platform
 from stoker.web.principal import Scope
 
 log = logging.getLogger(__name__)
 
+FILE = "operator-key"
+
 
 async def operator_key(platform: Platform) -> Path:
     """The file with an operator key, made where no operator key exists yet."""
-    path = platform.settings.data_dir.resolve() / "operator-key"
+    path = platform.settings.data_dir.resolve() / FILE
     async with platform.database.transaction() as session:
-        if not await repository.operator_exists(session):
-            request = KeyCreate(scope=Scope.OPERATOR, name="first operator")
-            key, secret = service.issue(session, None, request)
-            write_private(path, service.whole(key, secret) + "\n")
+        if platform.database.is_sqlite:
+            if not await repository.operator_exists(session):
+                write_private(path, _issue(session) + "\n")
+        else:
+            await _share(session, platform.secret, path)
     return path
+
+
+def _issue(session: Session) -> str:
+    request = KeyCreate(scope=Scope.OPERATOR, name="first operator")
+    return service.whole(*service.issue(session, None, request))
+
+
+async def _share(session: Session, secret: ServerSecret, path: Path) -> None:
+    """Have all servers of a database write the same key: sealed, it stands there. A file with a key
+    that is good is left as it is, and becomes theirs where they have none.
+    """
+    await lock_secrets(session)
+    sealed = await shared(session, FILE)
+    known = secret.unseal(sealed) if sealed else None
+    own = _content(path)
+    good = [one for one in (own, known) if one and await _is_good(session, one.decode())]
+    if not good and not await repository.operator_exists(session):
+        good = [_issue(session).encode()]
+    if not good:
+        # The operators have keys that no server knows.
+        return
+    if known not in good:
+        await keep_shared(session, FILE, secret.seal(good[0]))
+    if own not in good:
+        write_private(path, good[0].decode() + "\n")
+
+
+def _content(path: Path) -> bytes | None:
+    return path.read_bytes().strip() if path.exists() else None
+
+
+async def _is_good(session: Session, key: str) -> bool:
+    public_id, digest = parsed(key)
+    found = await repository.by_public_id(session, public_id)
+    return found is not None and found.scope == Scope.OPERATOR and found.secret_sha256 == digest
 
 
 async def announce(platform: Platform, base_url: str) -> None:

@@ -16,6 +16,7 @@ from stoker.console.context import ConsoleContext
 from stoker.deployments import versions
 from stoker.deployments.context import DeploymentContext
 from stoker.files import service as files
+from stoker.keys import shared_limits
 from stoker.keys.keyring import Keyring
 from stoker.store import db
 from stoker.videos import service as videos
@@ -69,6 +70,7 @@ class Janitor:
             await files.sweep_strays(database, blobs, now)
             await self._platform.runtime.sweep_strays()
             await self._keyring.forget_revoked(now)
+            await shared_limits.forget_rested(database)
             await versions.forget_old(self._platform)
             await videos.forget_ended(self._platform, now)
             await runs.forget_old(self._agents, now)

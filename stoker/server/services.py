@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
+from typing import Any
 
 from stoker.agents import context as agents
 from stoker.agents.context import AgentContext
@@ -21,24 +22,30 @@ from stoker.deployments.context import DeploymentContext
 from stoker.deployments.directory import Directory
 from stoker.deployments.events import EventLog
 from stoker.deployments.folders import ModelFolders
+from stoker.deployments.following import Following
+from stoker.deployments.loaded import Loaded
 from stoker.hub.client import Hub
+from stoker.ids import Prefix, new_id
 from stoker.inference.call import Calls
 from stoker.inspection import Inspectors
 from stoker.jobs.runner import Runner
 from stoker.keys.keyring import Keyring
 from stoker.keys.limits import RateLimits
 from stoker.keys.sessions import Sessions
+from stoker.keys.shared_limits import SharedLimits
 from stoker.media.collect import Collector
 from stoker.media.fetch import Fetcher
 from stoker.quotas.service import Quotas
 from stoker.runtime import choose
 from stoker.runtime.interface import Runtime, RuntimeListener, Status
-from stoker.server.background import Background
+from stoker.server.background import Background, bounded
+from stoker.server.elsewhere import Elsewhere
 from stoker.server.garbage import Garbage
 from stoker.server.janitor import Janitor
 from stoker.store.blobs import Blobs
 from stoker.store.db import Database
 from stoker.store.secret import ServerSecret
+from stoker.store.servers import Servers
 from stoker.store.tables.agents import Run
 from stoker.store.tables.deployments import DeploymentVersion
 from stoker.store.tables.imports import Import
@@ -68,6 +75,8 @@ from stoker.watching.objects import Contexts
 from stoker.web.context import Platform
 
 IMPORTS_AT_ONCE = 4
+STEP_S = 10.0
+"""What a step of the end may take, such as one that needs a database which does not answer."""
 VERSIONS_AT_ONCE = 4
 """Of all accounts, which take turns."""
 
@@ -75,6 +84,8 @@ VERSIONS_AT_ONCE = 4
 @dataclass(frozen=True, kw_only=True)
 class Services:
     platform: Platform
+    servers: Servers
+    loaded: Loaded
     keyring: Keyring
     rate_limits: RateLimits
     credits: Credits
@@ -94,6 +105,11 @@ class Services:
     console: ConsoleContext
     watching: WatchContext
     background: Background
+
+    @property
+    def runners(self) -> list[Runner[Any, Any]]:
+        own = (self.imports.jobs, self.trials.jobs, self.videos.jobs, self.agents.jobs)
+        return [self.deployments.preparing, *own]
 
     def end_streams(self) -> None:
         """The server stops: what may be sent for days would be waited for."""
@@ -130,9 +146,16 @@ def build_services(settings: Settings) -> Services:
     build_runtime = choose.builder(settings.runtime)
     data_dir = settings.data_dir.resolve()
     data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    database = Database(settings.resolved_database_url)
-    blobs = Blobs(data_dir / "blobs")
-    known, counts, directory, limits = Credits(), Counts(), Directory(), RateLimits()
+    server_id = new_id(Prefix.SERVER)
+    database = Database(settings.resolved_database_url, server_id=server_id)
+    # Its own connection: a server that waits for one of many would be taken for gone.
+    own, loaded = Database(database.url, server_id=server_id, connections=1), Loaded()
+    servers = Servers(own, loaded=loaded.ids)
+    blobs = Blobs(settings.resolved_blob_dir)
+    known, counts, directory = Credits(), Counts(), Directory()
+    limits = RateLimits()
+    if not database.is_sqlite:
+        limits = SharedLimits(database, lambda: servers.count)
     folders = ModelFolders(settings, database, blobs)
     runtime = build_runtime(settings, folders, known.exhausted)
     platform = Platform(
@@ -140,7 +163,7 @@ def build_services(settings: Settings) -> Services:
         quotas=Quotas(settings),
         database=database,
         blobs=blobs,
-        secret=ServerSecret(data_dir),
+        secret=ServerSecret(data_dir, is_shared=not database.is_sqlite),
         media=_media(settings),
         inspectors=Inspectors(
             memory_bytes=settings.inspection_memory_mib * MIB,
@@ -194,12 +217,19 @@ def build_services(settings: Settings) -> Services:
     history = History(directory, runtime)
     return Services(
         platform=platform,
+        servers=servers,
+        loaded=loaded,
         keyring=keyring,
         rate_limits=limits,
         credits=known,
         counts=counts,
         metering=Metering(
-            database, runtime.meter, known, counts, starting_credits=settings.starting_credits
+            database,
+            runtime.meter,
+            known,
+            counts,
+            starting_credits=settings.starting_credits,
+            is_first=lambda: servers.is_first,
         ),
         metrics=metrics,
         loop_watch=loop_watch,
@@ -277,13 +307,37 @@ async def running(services: Services) -> AsyncGenerator[None]:
     """The services at work: schema up to date, replicas wanted started, janitor sweeping."""
     platform = services.platform
     await platform.database.migrate()
+    if not platform.database.is_sqlite:
+        await platform.secret.share(platform.database)
+    await services.servers.open()
     await artifacts.recover(platform.database, platform.blobs)
     events = EventLog(platform.database)
     await services.metering.open()
     await platform.runtime.start(_listeners(services, events))
+    following = Following(services.deployments)
+    if not platform.database.is_sqlite:
+        await following.open()
     await deployments.restore(services.deployments)
+    _start(services, events, following)
+    try:
+        yield
+    finally:
+        await _end(services)
+
+
+def _start(services: Services, events: EventLog, following: Following) -> None:
+    """What works in the background."""
+    platform, background = services.platform, services.background
     janitor = Janitor(services.deployments, services.keyring, services.agents, services.console)
-    background = services.background
+    if not platform.database.is_sqlite:
+        background.start(
+            "heartbeat",
+            lambda: services.servers.run(lambda: artifacts.reopen_lost(platform.database)),
+        )
+        background.start("other servers' deployments", following.run)
+        background.start("other servers", Elsewhere(services.agents, services.runners).run)
+    if isinstance(services.rate_limits, SharedLimits):
+        background.start("limits of keys", services.rate_limits.run)
     background.start("garbage", Garbage().run)
     background.start("janitor", janitor.run)
     background.start("events of deployments", events.run)
@@ -298,25 +352,33 @@ async def running(services: Services) -> AsyncGenerator[None]:
     background.start("mirrors", services.versions.mirrors.run)
     background.start("trials", lambda: services.trials.jobs.run(Measuring(services.trials)))
     background.start("runs", lambda: services.agents.jobs.run(Working(services.agents)))
-    try:
-        yield
-    finally:
-        # Jobs are handed back before their replicas end: the next start goes on with them.
-        await background.stop("imports", "videos", "versions", "runs", "trials")
-        await platform.runtime.stop()
-        await background.stop_all()
-        await services.metering.close()
-        await platform.media.close()
-        await services.imports.hub.close()
-        await platform.inspectors.close()
-        services.agents.outbound.close()
-        await services.keyring.flush_last_used()
-        await platform.database.close()
-        if services.traces:
-            await asyncio.to_thread(services.traces.close)
+
+
+async def _end(services: Services) -> None:
+    """End all of it, whatever does not answer: none of the steps keeps the next from its turn."""
+    platform, background = services.platform, services.background
+    grace_s = 2 * platform.settings.stop_grace_s + STEP_S
+    # Jobs are handed back before their replicas end: the next start goes on with them.
+    handing_back = background.stop("imports", "videos", "versions", "runs", "trials")
+    await bounded("jobs", handing_back, STEP_S)
+    await bounded("replicas", platform.runtime.stop(), grace_s)
+    await bounded("background", background.stop_all(), STEP_S)
+    services.agents.outbound.close()
+    await asyncio.gather(
+        bounded("metering", services.metering.close(), STEP_S),
+        bounded("media", platform.media.close(), STEP_S),
+        bounded("hub", services.imports.hub.close(), STEP_S),
+        bounded("inspections", platform.inspectors.close(), STEP_S),
+        bounded("last use of keys", services.keyring.flush_last_used(), STEP_S),
+        bounded("heartbeat", services.servers.close(), STEP_S),
+    )
+    await bounded("database", platform.database.close(), STEP_S)
+    if services.traces:
+        await bounded("traces", asyncio.to_thread(services.traces.close), STEP_S)
 
 
 def _listeners(services: Services, events: EventLog) -> list[RuntimeListener]:
     found = [services.traces] if services.traces else []
     history = services.watching.history
-    return [events, services.metrics, history, services.rate_limits, services.counts, *found]
+    counting = [services.metrics, history, services.rate_limits, services.counts]
+    return [events, services.loaded, *counting, *found]

@@ -49,6 +49,11 @@ class Changes:
         """Note what a session changes from now on."""
         session.info[_CHANGES] = self
 
+    def announce(self, changes: Sequence[Change]) -> None:
+        """Tell of what another server has changed."""
+        if self._listener:
+            self._listener(changes)
+
     def tell(self, session: AsyncSession) -> None:
         """The session's transaction has committed."""
         noted: list[Change] | None = session.info.pop(_NOTED, None)

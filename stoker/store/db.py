@@ -7,14 +7,15 @@ with `after_commit`.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from sqlalchemy import DateTime, Dialect, MetaData
+from sqlalchemy import DateTime, Dialect, MetaData, text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase
+from sqlalchemy.pool import NullPool
 from sqlalchemy.types import TypeDecorator
 
 from stoker.store import sqlite
@@ -24,6 +25,18 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_MIGRATING = 0x73746F6B01
+"""PostgreSQL's advisory lock of whoever brings the schema up to date."""
+_PATIENCE: dict[str, Any] = {
+    "timeout": 10.0,
+    "command_timeout": 30.0,
+    # Who stands still must not keep what others wait for.
+    "server_settings": {"idle_in_transaction_session_timeout": "60000"},
+}
+"""Of asyncpg, seconds and milliseconds: a database that is there and does not answer ends nothing
+else.
+"""
+_ONE_MOMENT = {"isolation_level": "REPEATABLE READ"}
 NO_CONTROL = r"^[^\x00-\x1f\x7f]+$"
 """Pattern of strings that are stored or looked up: PostgreSQL refuses a NUL."""
 
@@ -80,6 +93,21 @@ class Session(AsyncSession):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._after_commit: list[Callable[[], None]] = []
+        self._at_the_end: dict[str, Callable[[], Awaitable[None]]] = {}
+
+    def at_the_end(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Have something written as the transaction's last, once under a name: rows that everybody
+        waits for are locked for no longer than a commit takes, and after all others.
+        """
+        self._at_the_end[name] = work
+
+    async def finish(self) -> None:
+        """Write what is to be written as the last."""
+        if self._at_the_end:
+            await self.flush()
+            for work in self._at_the_end.values():
+                await work()
+            self._at_the_end = {}
 
     def after_commit(self, callback: Callable[[], None]) -> None:
         """Call `callback` when, and only when, the changes made so far are durable."""
@@ -100,7 +128,14 @@ class Session(AsyncSession):
 
 
 class Database:
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, server_id: str = "", connections: int = 15) -> None:
+        """
+        Args:
+            server_id: who this is among the servers of a PostgreSQL.
+            connections: to PostgreSQL, at most.
+        """
+        self.url = url
+        self.server_id = server_id
         self.is_sqlite = url.startswith("sqlite")
         """Then no other process uses it."""
         self.engine: AsyncEngine
@@ -111,12 +146,21 @@ class Database:
             self.engine = sqlite.create_engine(url)
             self._turn = asyncio.Lock()
         else:
-            self.engine = create_async_engine(url, pool_pre_ping=True)
+            kept = min(5, connections)
+            self.engine = create_async_engine(
+                url,
+                pool_pre_ping=True,
+                pool_size=kept,
+                max_overflow=connections - kept,
+                connect_args=_PATIENCE if "+asyncpg" in url else {},
+            )
         self.changes = Changes()
         self._commits = asyncio.Lock()
         # A server that was killed may have been about to.
         self._is_scrub_due = self.is_sqlite
-        self._reading = self.engine.execution_options(**{sqlite.BEGIN: "DEFERRED"})
+        # What a reader asks for in several statements is of one moment: SQLite's always are.
+        one_moment = {sqlite.BEGIN: "DEFERRED"} if self.is_sqlite else _ONE_MOMENT
+        self._reading = self.engine.execution_options(**one_moment)
         # SQLite would fail a reader that turns writer while another one writes: say so at BEGIN.
         self._writing = self.engine.execution_options(**{sqlite.BEGIN: "IMMEDIATE"})
 
@@ -126,6 +170,7 @@ class Database:
         async with self._turn, Session(self._writing, expire_on_commit=False) as session:
             self.changes.watch(session)
             yield session
+            await session.finish()
             if session.has_listeners:
                 # What waits for rows of others does so here, where it holds up nobody.
                 await session.flush()
@@ -144,13 +189,26 @@ class Database:
             self.changes.tell(session)
 
     @asynccontextmanager
+    async def between_commits(self) -> AsyncGenerator[None]:
+        """What of this process' transactions has been committed was told, until the end of this."""
+        async with self._commits:
+            yield
+
+    @asynccontextmanager
     async def reading(self) -> AsyncGenerator[Session]:
         async with Session(self._reading, expire_on_commit=False) as session:
             yield session
 
     async def migrate(self) -> None:
-        """Bring the schema up to date."""
-        async with self.engine.begin() as connection:
+        """Bring the schema up to date; where several servers start at once, one after another."""
+        if self.is_sqlite:
+            async with self.engine.begin() as connection:
+                await connection.run_sync(_upgrade)
+            return
+        # It may take long, and waits for others who do.
+        engine = create_async_engine(self.url, poolclass=NullPool)
+        async with engine.begin() as connection:
+            await connection.execute(text(f"SELECT pg_advisory_xact_lock({_MIGRATING})"))
             await connection.run_sync(_upgrade)
 
     async def scrub(self) -> None:

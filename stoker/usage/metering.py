@@ -30,13 +30,20 @@ class Metering:
         *,
         starting_credits: int,
         wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        is_first: Callable[[], bool] = lambda: True,
     ) -> None:
+        """
+        Args:
+            is_first: whether this server does what one is enough for. Should several think so, all
+                of it is done once all the same.
+        """
         self._database = database
         self._meter = meter
         self._credits = known
         self._counts = counts
         self._starting_credits = starting_credits
         self._wall_ms = wall_ms
+        self._is_first = is_first
 
     async def open(self) -> None:
         """Before requests are served: open the books of older accounts, and tick."""
@@ -76,8 +83,9 @@ class Metering:
             prices = await PriceList.read(session)
             await accrual.write_held(session, prices, held)
             await accrual.write_counted(session, counted)
-            await accrual.write_stored(session, prices, now_ms)
-            await accrual.end_lost(session, now_ms)
+            if self._is_first():
+                await accrual.write_stored(session, prices, now_ms)
+                await accrual.end_lost(session, now_ms)
             await accrual.charge(session, ledger, prices, now_ms)
             left = await balances.left_of(session)
             session.after_commit(lambda: self._credits.learn(left))

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pwd
+import random
 import shutil
 import signal
 import socket
@@ -100,9 +101,12 @@ class Cluster:
 
 
 def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+    """Below those that the kernel gives to whoever connects: it stays free while nobody listens."""
+    while True:
+        port = random.randrange(20_000, 32_768)
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port
 
 
 def _wait_ready(state: Path, process: "subprocess.Popen[bytes]", log: Path) -> None:

@@ -71,6 +71,8 @@ class Upload(Base):
     files_begun: Mapped[int] = mapped_column(default=0)
     origin: Mapped[dict[str, Any] | None] = mapped_column(JSON)
     """What becomes the artifact's, once these are its files."""
+    server_id: Mapped[str | None] = mapped_column(String(40))
+    """Of one that is ingesting: which server inspects it."""
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime)
     completed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)

@@ -16,6 +16,13 @@ from stoker.store.tables.files import File
 from stoker.store.tables.idempotency import IdempotencyRecord
 from stoker.store.tables.imports import Import
 from stoker.store.tables.keys import ApiKey
+from stoker.store.tables.servers import (
+    DeploymentChange,
+    RateLevel,
+    Revision,
+    Server,
+    SharedSecret,
+)
 from stoker.store.tables.trials import Trial
 from stoker.store.tables.usage import Book, Holding, Price, Transfer, UsageCount
 from stoker.store.tables.videos import Video
@@ -29,6 +36,7 @@ TABLES: tuple[type[Base], ...] = (
     ConsoleLink,
     ConsoleSession,
     Deployment,
+    DeploymentChange,
     DeploymentChecks,
     DeploymentEvent,
     DeploymentVersion,
@@ -37,8 +45,12 @@ TABLES: tuple[type[Base], ...] = (
     IdempotencyRecord,
     Import,
     Price,
+    RateLevel,
+    Revision,
     Run,
     RunEvent,
+    Server,
+    SharedSecret,
     Transfer,
     Trial,
     Upload,

@@ -1,0 +1,20 @@
+"""Which versions this server has loaded, as the others are told."""
+
+from stoker.runtime.interface import DeploymentSpec, Reason, RuntimeListener, Status
+
+_LOADED = (Status.STARTING, Status.READY)
+_MOST = 10_000
+
+
+class Loaded(RuntimeListener):
+    def __init__(self) -> None:
+        self._ids: set[str] = set()
+
+    def changed(self, spec: DeploymentSpec, status: Status, reason: Reason, message: str) -> None:
+        if status in _LOADED:
+            self._ids.add(spec.id)
+        else:
+            self._ids.discard(spec.id)
+
+    def ids(self) -> list[str]:
+        return sorted(self._ids)[:_MOST]

@@ -1,0 +1,160 @@
+"""PostgreSQL is gone for a while, under two servers at work."""
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import patch
+
+import httpx
+import pytest
+from sqlalchemy import text
+
+from stoker.server import services
+from stoker.store.db import Database
+from tests.deployments.support import DEPLOYMENTS, TOKENS, check_error
+from tests.servers.support import PATIENCE_S, Pair, pair, until
+from tests.support import postgres
+from tests.support.app import serving
+from tests.support.machines import NER
+
+KEYS = "/v1/api-keys"
+OUTAGE_S = float(os.environ.get("STOKER_TEST_OUTAGE_S", "6"))
+"""Longer than keys are trusted, so that calls are refused meanwhile."""
+LONGEST_S = 5.0
+"""An answer may take on a machine that others use, where nothing is waited for."""
+
+
+@pytest.fixture
+def mortal() -> Iterator[postgres.Cluster]:
+    with postgres.cluster() as found:
+        yield found
+
+
+class Caller(threading.Thread):
+    """Calls a model again and again, until told to end."""
+
+    def __init__(self, client: httpx.Client) -> None:
+        super().__init__()
+        self.answers: list[tuple[float, int, float, str | None]] = []
+        """When, with which status, after how long, and when to come again."""
+        self._client = client
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        while not self._over.is_set():
+            begun = time.monotonic()
+            answer = self._client.post(TOKENS, json={"model": "tagger", "inputs": "Ada"})
+            took = time.monotonic() - begun
+            again = answer.headers.get("retry-after")
+            self.answers.append((begun, answer.status_code, took, again))
+            self._over.wait(0.05)
+
+    def end(self) -> None:
+        self._over.set()
+        self.join(60)
+
+
+def servers_known(url: str) -> int:
+    async def counted() -> int:
+        database = Database(url)
+        try:
+            async with database.reading() as session:
+                return await session.scalar(text("SELECT count(*) FROM servers")) or 0
+        finally:
+            await database.close()
+
+    return asyncio.run(counted())
+
+
+@pytest.mark.fault("c5")
+@pytest.mark.fault("f2")
+def test_gone_and_back(mortal: postgres.Cluster, tmp_path: Path) -> None:
+    with pair(tmp_path, mortal, STOKER_SOURCE_DIRS=f'["{NER}"]') as two:
+        on_a, on_b = two.account()
+        body = {"model": "tagger", "source": str(NER), "readiness": "hot"}
+        made = on_a.post(DEPLOYMENTS, json=body).raise_for_status().json()
+        own = f"{DEPLOYMENTS}/{made['id']}"
+        for client in (on_a, on_b):
+            until(lambda asked=client: is_ready(asked, own), 90)
+        acknowledged = [
+            client.post(KEYS, json={"scope": "account"}).raise_for_status().json()["id"]
+            for client in (on_a, on_b)
+        ]
+        callers = [Caller(server_client(two, at, on_a)) for at in range(2)]
+        for caller in callers:
+            caller.start()
+        until(lambda: all(one.answers for one in callers))
+        mortal.stop()
+        stopped = time.monotonic()
+        refused = on_b.post(KEYS, json={"scope": "account"})
+        check_error(refused, 503, "CapacityError", "database_unavailable")
+        time.sleep(OUTAGE_S)
+        mortal.start()
+        started = time.monotonic()
+        try:
+            for caller in callers:
+                until(lambda one=caller: one.answers[-1][1] == 200 and one.answers[-1][0] > started)
+        finally:
+            for caller in callers:
+                caller.end()
+        for one in callers:
+            check_calls(one, stopped, started)
+        for client in (on_a, on_b):
+            there = {key["id"] for key in client.get(KEYS).raise_for_status().json()["data"]}
+            assert there >= {*acknowledged}
+            new = client.post(KEYS, json={"scope": "account"})
+            assert new.status_code == 201, new.text
+        # Nobody was taken for gone, and both are there again.
+        until(lambda: servers_known(mortal.url) == 2)
+        assert "a server has gone" not in two.a.log.read_text() + two.b.log.read_text()
+        # What one does the other follows again.
+        on_b.delete(own).raise_for_status()
+        until(lambda: on_a.post(TOKENS, json={"model": "tagger", "inputs": "A"}).status_code == 404)
+        # A server ends without its database, too.
+        mortal.stop()
+        begun = time.monotonic()
+        assert two.a.stop() == 0
+        assert time.monotonic() - begun < PATIENCE_S
+        mortal.start()
+
+
+def is_ready(client: httpx.Client, own: str) -> bool:
+    answer = client.get(own)
+    return answer.status_code == 200 and answer.json()["status"] == "ready"
+
+
+def server_client(two: Pair, at: int, known: httpx.Client) -> httpx.Client:
+    key = known.headers["authorization"].removeprefix("Bearer ")
+    return (two.a, two.b)[at].client(key)
+
+
+def check_calls(caller: Caller, stopped: float, started: float) -> None:
+    """They go on, or are told when to come again, and nobody waits."""
+    assert {status for _, status, _, _ in caller.answers} <= {200, 503}
+    assert all(again for _, status, _, again in caller.answers if status == 503)
+    assert max(took for _, _, took, _ in caller.answers) < LONGEST_S
+    during = [one for one in caller.answers if stopped < one[0] < started]
+    assert during, "nobody called meanwhile"
+
+
+async def test_an_end_is_bounded_where_the_database_stands_still(
+    mortal: postgres.Cluster, tmp_path: Path
+) -> None:
+    pids: list[int] = []
+    with patch.object(services, "STEP_S", 0.5):
+        async with serving(tmp_path / "data", database_url=mortal.url) as app:
+            (await app.account()).headers.clear()
+            async with app.services.platform.database.reading() as session:
+                backends = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend'"
+                pids += [int(pid) for pid in await session.scalars(text(backends))]
+            for pid in pids:
+                os.kill(pid, signal.SIGSTOP)
+            begun = time.monotonic()
+    took = time.monotonic() - begun
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
+    assert took < 10

@@ -1,0 +1,135 @@
+"""What was used, metered and told by several servers."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+from sqlalchemy import func, select, text
+
+from stoker.store.db import Database
+from stoker.store.tables.accounts import Account
+from stoker.store.tables.usage import Holding, Kind
+from stoker.usage.metering import Metering
+from tests.deployments.support import DEPLOYMENTS, TOKENS, check_error
+from tests.support.app import App, serving
+from tests.support.machines import NER
+
+CREDITS = 1000
+MICRO = 1_000_000
+
+
+@pytest.fixture(scope="module")
+async def apps(
+    postgres_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[tuple[App, App]]:
+    """Two in this process. Their meters tick when the test says so."""
+    root: Path = tmp_path_factory.mktemp("usage")
+    given = {"database_url": postgres_url, "source_dirs": [NER], "starting_credits": CREDITS}
+    async with serving(root / "a", **given) as a, serving(root / "b", **given) as b:
+        yield a, b
+
+
+def on(app: App, other: httpx.AsyncClient) -> httpx.AsyncClient:
+    return app.client(other.headers["authorization"].removeprefix("Bearer "))
+
+
+class TestCredits:
+    async def test_what_one_has_charged_is_known_to_the_other_after_a_tick(
+        self, apps: tuple[App, App]
+    ) -> None:
+        """A tick is every ten seconds."""
+        a, b = apps
+        client = await a.account("spent")
+        on_b = on(b, client)
+        taken = {"amount_microcredits": -CREDITS * MICRO, "correction": True, "note": "all of it"}
+        async with a.client(a.operator_key) as operator:
+            path = f"/v1/accounts/{client.account_id}/credits"
+            (await operator.post(path, json=taken)).raise_for_status()
+        body = {"model": "m", "source": str(NER)}
+        refused = await client.post(DEPLOYMENTS, json=body)
+        check_error(refused, 402, "InsufficientCreditsError", "insufficient_credits")
+        await b.services.metering.tick()
+        refused = await on_b.post(DEPLOYMENTS, json=body)
+        check_error(refused, 402, "InsufficientCreditsError", "insufficient_credits")
+        refused = await on_b.post(TOKENS, json={"model": "m", "inputs": "Ada"})
+        check_error(refused, 402, "InsufficientCreditsError", "insufficient_credits")
+
+
+class TestStorage:
+    async def test_one_of_them_advances_it(self, apps: tuple[App, App]) -> None:
+        a, b = (app.services.servers for app in apps)
+        await a.beat()
+        await b.beat()
+        await a.beat()
+        assert [a.is_first, b.is_first] == [True, False]
+
+    async def test_however_many_think_that_they_are_the_first(self, apps: tuple[App, App]) -> None:
+        """Ticks at once, of servers that all think so, over what an artifact has come to."""
+        from tests.artifacts.support import ARTIFACTS
+
+        a, b = apps
+        client = await a.account("stored")
+        artifact = await client.post(ARTIFACTS, json={"display_name": "m"})
+        found = artifact.raise_for_status().json()["id"]
+        uploads = f"{ARTIFACTS}/{found}/uploads"
+        opened = (await client.post(uploads)).json()["upload_id"]
+        for path in sorted(NER.iterdir()):
+            if path.is_file():
+                url = f"{uploads}/{opened}/files/{path.name}"
+                (await client.put(url, content=path.read_bytes())).raise_for_status()
+        done = await client.post(f"{uploads}/{opened}/complete")
+        assert done.json()["artifact"]["status"] == "ready", done.text
+        meters = [self.metering(app, minutes) for minutes in (61, 125) for app in (a, b)]
+        for at in (0, 2):
+            await asyncio.gather(*(one.tick() for one in meters[at : at + 2]))
+        async with b.services.platform.database.reading() as session:
+            rows = await session.execute(
+                select(Holding.hour, func.count())
+                .where(Holding.subject_id == found, Holding.kind == Kind.STORAGE.value)
+                .group_by(Holding.hour)
+            )
+            hours = {row[0]: row[1] for row in rows}
+            held = (
+                await session.scalars(
+                    select(Holding).where(Holding.subject_id == found).order_by(Holding.hour)
+                )
+            ).all()
+        assert set(hours.values()) == {1}
+        # Without a gap, and nothing twice.
+        assert [one.started_ms for one in held[1:]] == [one.ended_ms for one in held[:-1]]
+        sizes = {one.mib_ms / (one.ended_ms - one.started_ms) for one in held}
+        assert len(sizes) == 1
+
+    @staticmethod
+    def metering(app: App, minutes: int) -> Metering:
+        import time
+
+        services = app.services
+        wall = time.time_ns() // 1_000_000 + minutes * 60_000
+        return Metering(
+            services.platform.database,
+            services.platform.runtime.meter,
+            services.credits,
+            services.counts,
+            starting_credits=CREDITS,
+            wall_ms=lambda: wall,
+        )
+
+
+async def test_what_a_reader_asks_for_is_of_one_moment(migrated: Database) -> None:
+    async with migrated.reading() as session:
+        count = await session.scalar(select(func.count()).select_from(Account))
+        async with migrated.transaction() as other:
+            other.add(Account(id=f"acct_{count}_moment", name="later", created_at=_now()))
+        assert await session.scalar(select(func.count()).select_from(Account)) == count
+    async with migrated.reading() as session:
+        assert await session.scalar(select(func.count()).select_from(Account)) == count + 1
+        await session.execute(text("SELECT 1"))
+
+
+def _now():
+    from stoker.store import db
+
+    return db.now()
