@@ -36,7 +36,7 @@ from stoker.runtime.interface import Runtime, RuntimeListener, Status
 from stoker.server.background import Background
 from stoker.server.garbage import Garbage
 from stoker.server.janitor import Janitor
-from stoker.store.blobs import Blobs
+from stoker.store.blobs import open_blobs
 from stoker.store.db import Database
 from stoker.store.secret import ServerSecret
 from stoker.store.tables.agents import Run
@@ -131,10 +131,11 @@ def build_services(settings: Settings) -> Services:
     data_dir = settings.data_dir.resolve()
     data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     database = Database(settings.resolved_database_url)
-    blobs = Blobs(data_dir / "blobs")
+    blobs = open_blobs(settings.blob_url, data_dir, timeout_s=settings.blob_timeout_s)
     known, counts, directory, limits = Credits(), Counts(), Directory(), RateLimits()
     folders = ModelFolders(settings, database, blobs)
     runtime = build_runtime(settings, folders, known.exhausted)
+    folders.copies.runs = lambda spec_id: bool((s := runtime.stats(spec_id)) and s.replicas)
     platform = Platform(
         settings=settings,
         quotas=Quotas(settings),
@@ -309,6 +310,7 @@ async def running(services: Services) -> AsyncGenerator[None]:
         await platform.media.close()
         await services.imports.hub.close()
         await platform.inspectors.close()
+        await services.deployments.folders.copies.close()
         services.agents.outbound.close()
         await services.keyring.flush_last_used()
         await platform.database.close()
