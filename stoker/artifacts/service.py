@@ -227,14 +227,16 @@ async def sweep_strays(database: Database, blobs: Blobs) -> None:
     """
     if not blobs.is_shared:
         return
-    async with database.reading() as session:
-        if not await repository.any_artifact(session):
-            log.warning("the database knows no artifact: nothing of the store is removed")
-            return
     before = await blobs.now() - STRAY_AFTER
     async for some in blobs.listed(BLOBS):
         keys = [one.key for one in some if one.modified_at < before]
         if keys and (strays := await _strays(database, keys)):
+            async with database.reading() as session:
+                any_artifact = await repository.any_artifact(session)
+            if not any_artifact:
+                # As in `recover`: rather the wrong database.
+                log.warning("the database knows no artifact, the store has files of some: kept")
+                return
             log.warning("objects without a row are removed", extra={"objects": len(strays)})
             await blobs.delete(strays)
 

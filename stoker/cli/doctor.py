@@ -14,7 +14,6 @@ from enum import StrEnum
 from pathlib import Path
 
 import typer
-from obstore.exceptions import BaseError
 
 from stoker.cli import output
 from stoker.cli.context import Context, context
@@ -22,9 +21,6 @@ from stoker.cli.output import AsJson
 from stoker.cli.settings import HINT, read_settings
 from stoker.client.client import Client
 from stoker.client.errors import ApiError, CliError, WrongUseError
-from stoker.config import Settings
-from stoker.store.blobs import BlobLostError, StoreUnavailableError, is_local, open_blobs
-from stoker.store.blobs.probe import CLOCK, tried
 
 MIN_PYTHON = (3, 11)
 GB = 10**9
@@ -173,16 +169,23 @@ def _store() -> list[Check]:
     except WrongUseError:
         # `_disk` says so.
         return []
-    if is_local(settings.blob_url):
+    from stoker.store.blobs import is_local
+
+    if settings.blob_url is None or is_local(settings.blob_url):
         return []
-    return asyncio.run(_bucket(settings))
+    return asyncio.run(_bucket(settings.blob_url))
 
 
-async def _bucket(settings: Settings) -> list[Check]:
+async def _bucket(url: str) -> list[Check]:
+    from obstore.exceptions import BaseError
+
+    from stoker.store.blobs import BlobLostError, StoreUnavailableError, open_blobs
+    from stoker.store.blobs.probe import CLOCK, tried
+
     checks: list[Check] = []
     with tempfile.TemporaryDirectory(prefix="stoker-doctor-") as folder:
         try:
-            blobs = open_blobs(settings.blob_url, Path(folder), timeout_s=STORE_TIMEOUT_S)
+            blobs = open_blobs(url, Path(folder), timeout_s=STORE_TIMEOUT_S)
             async for what, ahead_s in tried(blobs):
                 checks.append(_clock(ahead_s) if what == CLOCK else _works(what))
         except (StoreUnavailableError, BlobLostError, ValueError, BaseError) as error:

@@ -14,6 +14,7 @@ from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope, Send
 
 from stoker.errors import (
+    CapacityError,
     InvalidRequestError,
     NotFoundError,
     RangeNotSatisfiableError,
@@ -35,7 +36,8 @@ _FILE: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 def documented(*kinds: str) -> dict[int | str, dict[str, Any]]:
     """The OpenAPI ``responses=`` of a route that answers with files of these types."""
     return {
-        **responses(NotFoundError, RangeNotSatisfiableError),
+        **responses(NotFoundError, RangeNotSatisfiableError, CapacityError),
+        307: {"description": "Where the object store has it (setting `blob_redirects`)."},
         200: {"description": "The file.", "content": dict.fromkeys(kinds, _FILE)},
         206: {
             "description": "What `Range` asked for.",

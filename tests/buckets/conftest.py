@@ -9,7 +9,6 @@ import obstore
 import pytest
 from obstore.store import S3Store
 
-from stoker.store.blobs.bucket import Bucket
 from tests.support.app import App, serving
 from tests.support.bucket import BUCKET, Proxy, faulty, moto
 from tests.support.models import tiny_bert
@@ -35,28 +34,29 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
-@pytest.fixture
-def proxy(s3: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    with faulty(s3) as found:
+@pytest.fixture(scope="module")
+def proxy(s3: str) -> Iterator[Proxy]:
+    with faulty(s3) as found, pytest.MonkeyPatch.context() as patch:
         for name, value in CREDENTIALS.items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.setenv("AWS_ENDPOINT_URL", found.address)
+            patch.setenv(name, value)
+        patch.setenv("AWS_ENDPOINT_URL", found.address)
         yield found
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
+def healed(proxy: Proxy) -> Iterator[None]:
+    proxy.seen.clear()
+    yield
+    proxy.heal()
+
+
+@pytest.fixture(scope="module")
 def url() -> str:
-    """Of a prefix of the test's own."""
+    """Of a prefix of the module's own."""
     return f"s3://{BUCKET}/{secrets.token_hex(8)}"
 
 
-@pytest.fixture
-def bucket(proxy: Proxy, url: str, tmp_path: Path) -> Bucket:
-    """Beside a server: what the bucket has."""
-    return Bucket(url, tmp_path / "beside", timeout_s=TIMEOUT_S)
-
-
-@pytest.fixture
+@pytest.fixture(scope="module")
 def behind(s3: str, url: str) -> S3Store:
     """What the bucket has, past the proxy and our own code."""
     prefix = url.removeprefix(f"s3://{BUCKET}/")
@@ -71,10 +71,15 @@ def behind(s3: str, url: str) -> S3Store:
     )
 
 
-@pytest.fixture
-async def app(proxy: Proxy, url: str, tmp_path: Path) -> AsyncIterator[App]:
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("bucket") / "data"
+
+
+@pytest.fixture(scope="module")
+async def app(proxy: Proxy, url: str, data_dir: Path) -> AsyncIterator[App]:
     settings = {"blob_url": url, "blob_timeout_s": TIMEOUT_S, "upload_part_mib": 1}
-    async with serving(tmp_path / "data", **settings) as app:
+    async with serving(data_dir, **settings) as app:
         yield app
 
 

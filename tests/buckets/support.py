@@ -30,6 +30,11 @@ class Uploading:
     def url(self) -> str:
         return f"{ARTIFACTS}/{self.artifact_id}/uploads/{self.upload_id}"
 
+    @property
+    def prefix(self) -> str:
+        """Of its keys."""
+        return f"artifacts/{self.artifact_id}/{self.upload_id}"
+
     def at(self, client: httpx.AsyncClient) -> "Uploading":
         """The same, by way of another server."""
         return Uploading(client, self.artifact_id, self.upload_id)
@@ -49,13 +54,13 @@ class Uploading:
         return answer.raise_for_status().json()["artifact"]
 
 
-async def pushed(client: httpx.AsyncClient, folder: Path) -> str:
-    """A folder as a ready artifact; its id."""
+async def pushed(client: httpx.AsyncClient, folder: Path) -> Uploading:
+    """A folder as a ready artifact."""
     upload = await Uploading.open(client)
     await upload.put_folder(folder)
     artifact = await upload.complete()
     assert artifact["status"] == "ready", artifact
-    return upload.artifact_id
+    return upload
 
 
 async def eventually(condition: Callable[[], bool], timeout: float = 60) -> None:

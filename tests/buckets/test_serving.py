@@ -18,16 +18,16 @@ TEXT = "Ada Lovelace lived in London"
 
 
 async def test_push_deploy_call(
-    app: App, client: httpx.AsyncClient, bert: Path, behind: S3Store, tmp_path: Path
+    app: App, client: httpx.AsyncClient, bert: Path, behind: S3Store, data_dir: Path
 ) -> None:
     """The model answers as transformers does, from a copy that was fetched from the bucket."""
-    artifact_id = await pushed(client, bert)
-    there = keys(behind, "artifacts")
+    upload = await pushed(client, bert)
+    there = keys(behind, upload.prefix)
     # One object a part, and the list of them; nothing on this machine.
     assert len(there) == len([*bert.iterdir()]) + 1
-    assert not (tmp_path / "data" / "blobs").exists()
-    assert not [*(tmp_path / "data" / "spool").iterdir()]
-    body = {"model": "tagger", "artifact_id": artifact_id}
+    assert not (data_dir / "blobs").exists()
+    assert not [*(data_dir / "spool").iterdir()]
+    body = {"model": "tagger", "artifact_id": upload.artifact_id}
     (await client.post("/v1/deployments", json=body)).raise_for_status()
     asked = {"model": "tagger", "inputs": TEXT}
     answer = await client.post("/v1/classifications/token", json=asked)
@@ -36,7 +36,7 @@ async def test_push_deploy_call(
     assert [one["entity"] for one in found] == [one["entity"] for one in expected]
     scores = [[one["score"] for one in some] for some in (found, expected)]
     np.testing.assert_allclose(*scores, atol=1e-4)
-    (copy,) = (tmp_path / "data" / "models").iterdir()
+    (copy,) = (data_dir / "models").iterdir()
     assert {path.name: path.read_bytes() for path in copy.iterdir()} == {
         path.name: path.read_bytes() for path in bert.iterdir()
     }
@@ -55,7 +55,7 @@ async def test_parts_in_any_order(client: httpx.AsyncClient, behind: S3Store, be
     assert head.headers["upload-offset"] == str(len(content))
 
     def stored() -> list[bytes]:
-        return [bytes(obstore.get(behind, key).bytes()) for key in keys(behind, "artifacts")]
+        return [bytes(obstore.get(behind, key).bytes()) for key in keys(behind, upload.prefix)]
 
     # It is deleted in a moment, which nobody waits for.
     await eventually(lambda: wrong not in stored())
@@ -68,7 +68,7 @@ async def test_refused_files_go(client: httpx.AsyncClient, behind: S3Store) -> N
     artifact = await upload.complete()
     assert (artifact["status"], artifact["failure"]["code"]) == ("failed", "bad_json")
     # Before the answer.
-    assert keys(behind, "artifacts") == []
+    assert keys(behind, upload.prefix) == []
 
 
 async def test_card_and_deletion(client: httpx.AsyncClient, behind: S3Store, bert: Path) -> None:
@@ -80,7 +80,7 @@ async def test_card_and_deletion(client: httpx.AsyncClient, behind: S3Store, ber
     assert "Größe" in (await client.get(f"{path}/card")).raise_for_status().text
     (await client.delete(path)).raise_for_status()
     assert code(await client.get(path)) == (404, "artifact_not_found")
-    await eventually(lambda: keys(behind, "artifacts") == [])
+    await eventually(lambda: keys(behind, upload.prefix) == [])
 
 
 async def test_half_a_part_counts_for_nothing(
@@ -92,4 +92,4 @@ async def test_half_a_part_counts_for_nothing(
     answer = await upload.put("config.json/parts/1", b"{}", **{"content-digest": wrong})
     assert code(answer) == (400, "digest_mismatch")
     assert not [one for one in proxy.seen if one[0] == "PUT"]
-    assert keys(behind) == []
+    assert keys(behind, upload.prefix) == []
