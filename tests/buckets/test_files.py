@@ -194,7 +194,15 @@ class TestVideos:
                 created_at=db.now(),
             )
             session.add(row)
-        answer = VideoAnswer(video=CONTENT, thumbnail=b"small", seconds=1.0, width=8, height=8)
+        answer = VideoAnswer(
+            video=CONTENT,
+            thumbnail=b"small",
+            width=8,
+            height=8,
+            frames=24,
+            fps=24,
+            seconds=1.0,
+        )
         video = await making._write(row, Purpose.VIDEO, answer.video, "video/mp4")
         thumbnail = await making._write(row, Purpose.THUMBNAIL, answer.thumbnail, "image/webp")
         made = Made(answer, video, thumbnail)

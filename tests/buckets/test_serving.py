@@ -9,6 +9,7 @@ import obstore
 from obstore.store import S3Store
 from transformers import pipeline
 
+from stoker.runtime.interface import DeploymentSpec
 from tests.buckets.conftest import keys
 from tests.buckets.support import MIB, Uploading, code, eventually, pushed
 from tests.support.app import App
@@ -93,3 +94,28 @@ async def test_half_a_part_counts_for_nothing(
     assert code(answer) == (400, "digest_mismatch")
     assert not [one for one in proxy.seen if one[0] == "PUT"]
     assert keys(behind, upload.prefix) == []
+
+
+async def test_a_model_that_went_is_fetched_again(
+    app: App, client: httpx.AsyncClient, bert: Path, proxy: Proxy
+) -> None:
+    upload = await pushed(client, bert)
+    folders = app.services.deployments.folders
+    spec = DeploymentSpec(
+        id="dep_x",
+        account_id="acct_x",
+        model="x",
+        pipeline="token-classification",
+        source=upload.upload_id,
+    )
+    folder = await folders.folder(spec)
+    proxy.seen.clear()
+    # It is there.
+    assert await folders.folder(spec) == folder
+    assert proxy.seen == []
+    await folders.drop(upload.upload_id)
+    assert not folder.exists()
+    again = await folders.folder(spec)
+    assert {path.name: path.read_bytes() for path in again.iterdir()} == {
+        path.name: path.read_bytes() for path in bert.iterdir()
+    }
