@@ -34,10 +34,33 @@ class Settings(BaseSettings):
     database_url: str | None = Field(
         default=None, description="SQLAlchemy async URL. Default: SQLite in the data folder."
     )
-    blob_dir: Path | None = Field(
+    blob_url: str | None = Field(
         default=None,
-        description="Folder of the artifacts' and generated files' bytes, which servers of one "
-        "database must share. Default: `blobs` in the data folder.",
+        pattern=r"^((s3|gs|az)://[^\s/?#]+(/[^\s?#]*)?|file:///[^\s?#]*)$",
+        max_length=512,
+        description="Where the bytes of artifacts and generated files are kept: "
+        "`s3://bucket/prefix` (or `gs://…`, `az://…`) or `file:///folder`; servers of one database "
+        "must share it. Default: the data folder.",
+    )
+    blob_timeout_s: float = Field(
+        default=60,
+        ge=1,
+        le=300,
+        description="How long a bucket that does not answer as it should is asked again before "
+        "callers are told (503), seconds.",
+    )
+    blob_redirects: bool = Field(
+        default=False,
+        description="Whether links to files lead on to the bucket by links that it has signed: for "
+        "clients that can reach it and follow redirects. False: the server sends what the bucket "
+        "has.",
+    )
+    model_cache_gib: float = Field(
+        default=100,
+        gt=0,
+        le=1_000_000,
+        description="What this machine keeps of the models that are in a bucket, GiB: beyond, "
+        "those that were loaded longest ago go, and never one that runs.",
     )
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(
@@ -441,10 +464,6 @@ class Settings(BaseSettings):
             video_s=self.video_limit_s,
             video_frames=self.video_limit_frames,
         )
-
-    @property
-    def resolved_blob_dir(self) -> Path:
-        return (self.blob_dir or self.data_dir / "blobs").resolve()
 
     @property
     def resolved_database_url(self) -> str:

@@ -10,11 +10,12 @@ from stoker.artifacts.streaming import KeyedLocks, transfers
 from stoker.errors import ConflictError, NotFoundError
 from stoker.inspection import Inspection, InspectionError
 from stoker.store import db
-from stoker.store.blobs import Blobs
+from stoker.store.blobs import PartOfFile, WholeFile
 from stoker.store.db import Database, Session
 from stoker.store.tables.artifacts import Artifact, ArtifactStatus, Upload, UploadStatus
 from stoker.web.context import Platform
 from stoker.web.disk import full_disk_reported
+from stoker.web.outage import lost_store_reported
 
 _completing = KeyedLocks()
 
@@ -27,7 +28,7 @@ class _Frozen:
     upload_id: str
     account_id: str
     requested_pipeline: str | None
-    files: Mapping[str, tuple[str, int]]
+    files: Mapping[str, WholeFile]
 
 
 _cut_off: dict[str, _Frozen] = {}
@@ -42,7 +43,7 @@ async def complete(
     Repeated, it gives the artifact again; at the same time, the second waits for the first.
     Raises `ConflictError` with `upload_incomplete` where bytes are missing: the session stays open.
     """
-    with full_disk_reported():
+    with full_disk_reported(), lost_store_reported():
         async with _completing.hold(upload_id):
             return await _complete(platform, account_id, artifact_id, upload_id)
 
@@ -84,10 +85,13 @@ async def _freeze(session: Session, artifact: Artifact, upload: Upload, server_i
     if not files:
         raise ConflictError("No file was uploaded in this session yet.", code="upload_incomplete")
     parts = await repository.parts(session, upload.id)
-    for file, _, state in layout.by_file(files, parts, upload.part_size):
+    found: dict[str, WholeFile] = {}
+    for file, own, state in layout.by_file(files, parts, upload.part_size):
         if not state.complete:
             raise _incomplete(file.path, state)
         file.size = state.received
+        of_file = [PartOfFile(one.number, one.size, one.sha256) for one in own]
+        found[file.path] = WholeFile(file.blob_key, state.received, of_file)
     upload.status = UploadStatus.INGESTING
     upload.server_id = server_id
     artifact.status = ArtifactStatus.INGESTING
@@ -97,14 +101,15 @@ async def _freeze(session: Session, artifact: Artifact, upload: Upload, server_i
         upload_id=upload.id,
         account_id=artifact.account_id,
         requested_pipeline=artifact.requested_pipeline,
-        files={file.path: (file.blob_key, file.size or 0) for file in files},
+        files=found,
     )
 
 
 async def _ingest(platform: Platform, frozen: _Frozen) -> Artifact:
     database, blobs = platform.database, platform.blobs
     try:
-        await asyncio.to_thread(_trim, blobs, frozen)
+        of_upload = service.folder(frozen.artifact_id, frozen.upload_id)
+        await blobs.complete(of_upload, [*frozen.files.values()])
         outcome = await _inspected(platform, frozen)
         artifact, dropped = await _settle(database, frozen, outcome)
     except BaseException:
@@ -118,15 +123,11 @@ async def _ingest(platform: Platform, frozen: _Frozen) -> Artifact:
     return artifact
 
 
-def _trim(blobs: Blobs, frozen: _Frozen) -> None:
-    for key, size in frozen.files.values():
-        blobs.trim(key, size)
-
-
 async def _inspected(platform: Platform, frozen: _Frozen) -> Inspection | InspectionError:
     try:
+        files = {path: (one.key, one.size) for path, one in frozen.files.items()}
         return await platform.inspectors.inspect(
-            frozen.account_id, str(platform.blobs.root), frozen.files, frozen.requested_pipeline
+            frozen.account_id, platform.blobs, files, frozen.requested_pipeline
         )
     except InspectionError as error:
         return error
@@ -174,7 +175,7 @@ def _make_live(artifact: Artifact, upload: Upload, inspection: Inspection, froze
     found = asdict(inspection)
     artifact.pipeline = found.pop("pipeline")
     artifact.inspection = found
-    artifact.size_bytes = sum(size for _, size in frozen.files.values())
+    artifact.size_bytes = sum(file.size for file in frozen.files.values())
     artifact.live_upload_id = upload.id
     artifact.origin = upload.origin
     artifact.status = ArtifactStatus.READY

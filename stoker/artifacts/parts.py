@@ -4,7 +4,6 @@ A part counts once it is durable and its row is committed: whatever is killed an
 tell the truth.
 """
 
-import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
@@ -56,16 +55,11 @@ class PartReception:
         self.number = number
         self._platform = platform
         self._place = place
-        self._recorded = recorded
         # A part that is acknowledged stays as it is until its new bytes are all here.
-        self._aside = None if recorded is None else f"{place.blob_key}.{number}"
-        blobs = platform.blobs
-        if self._aside is None:
-            file = blobs.open_at(place.blob_key, self.offset)
-        else:
-            file = blobs.open_at(self._aside, 0)
-        self._writer = PartWriter(file, message)
-        self._in_place = False
+        earlier = None if recorded is None else recorded.sha256
+        self._part = platform.blobs.part(place.blob_key, number, self.offset, earlier)
+        self._writer = PartWriter(self._part, message)
+        self._is_kept = False
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -113,15 +107,13 @@ class PartReception:
             await self._writer.sync()
             await self._put_in_place()
         await self._record(finish)
-        self._in_place = self._aside is None
+        self._is_kept = True
 
     async def _close(self) -> None:
-        await self._writer.close(discard=not self._in_place)
-        if self._aside is not None:
-            await asyncio.to_thread(self._platform.blobs.discard, self._aside)
+        await self._writer.close(is_kept=self._is_kept)
 
     async def _put_in_place(self) -> None:
-        if self._aside is None or self._is_recorded_alike():
+        if not self._part.must_give_way:
             return
         place = self._place
         async with self._platform.database.transaction() as session:
@@ -131,12 +123,7 @@ class PartReception:
                 session, place.upload_id, place.path, self.number, self.number
             )
             file.sha256 = None
-        blobs = self._platform.blobs
-        await asyncio.to_thread(blobs.copy_into, self._aside, place.blob_key, self.offset)
-
-    def _is_recorded_alike(self) -> bool:
-        recorded = self._recorded
-        return recorded is not None and recorded.sha256 == self.sha256
+        await self._part.settle()
 
     async def _record(self, finish: Finish | None) -> None:
         place = self._place

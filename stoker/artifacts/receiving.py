@@ -31,6 +31,7 @@ from stoker.store.db import Session
 from stoker.store.tables.artifacts import Upload, UploadFile
 from stoker.web.context import Platform
 from stoker.web.disk import full_disk_reported
+from stoker.web.outage import lost_store_reported
 
 GIB = 1024**3
 
@@ -42,7 +43,7 @@ async def put_file(platform: Platform, address: Address, message: Message) -> Re
     it is durable, so that a transfer that breaks off can go on from there.
     """
     service.validate_path(address.path)
-    with full_disk_reported():
+    with full_disk_reported(), lost_store_reported():
         # The address has the account: nobody takes over what is another one's.
         async with transfers.enter(address.upload_id, address) as transfer:
             place = await _begin_file(platform, address, message)
@@ -52,7 +53,7 @@ async def put_file(platform: Platform, address: Address, message: Message) -> Re
 async def put_part(platform: Platform, address: Address, number: int, message: Message) -> Part:
     """Receive one part of a file; parts may come in any order and at the same time."""
     service.validate_path(address.path)
-    with full_disk_reported():
+    with full_disk_reported(), lost_store_reported():
         async with transfers.enter(address.upload_id) as transfer:
             place, expected = await _begin_part(platform, address, number, message)
             limit = place.part_size if expected is None else expected
@@ -198,7 +199,7 @@ async def _begin_file(platform: Platform, address: Address, message: Message) ->
         await reserve(session, platform, place, added)
         platform.quotas.check_disk(message.length or 0)
     if replaced is not None:
-        await asyncio.to_thread(platform.blobs.discard, replaced)
+        await platform.blobs.remove_file(replaced)
     return place
 
 
@@ -324,7 +325,7 @@ async def _forget(platform: Platform, place: Place, message: Message, last: int)
                 first = message.range.start // place.part_size + 1
                 await repository.drop_parts(session, place.upload_id, place.path, first, last)
         if message.range is None:
-            await asyncio.to_thread(platform.blobs.discard, place.blob_key)
+            await platform.blobs.remove_file(place.blob_key)
 
 
 async def _state(session: Session, upload: Upload, file: UploadFile) -> ReceivedFile:

@@ -9,10 +9,9 @@ import contextlib
 import logging
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from pathlib import Path
 
 from stoker.adapters.lora import ADAPTER
-from stoker.artifacts import repository, schemas
+from stoker.artifacts import layout, repository, schemas
 from stoker.artifacts.schemas import ArtifactCreate, ArtifactUpdate
 from stoker.artifacts.streaming import transfers
 from stoker.config import MIB
@@ -22,7 +21,7 @@ from stoker.inspection import InspectionError, names
 from stoker.quotas.limits import Quota
 from stoker.quotas.service import Quotas
 from stoker.store import db
-from stoker.store.blobs import Blobs
+from stoker.store.blobs import BlobLostError, Blobs, StoreUnavailableError, list_key, part_key
 from stoker.store.db import Database, Session
 from stoker.store.servers import others_alive
 from stoker.store.tables.artifacts import CLOSED, Artifact, ArtifactStatus, Upload, UploadStatus
@@ -34,6 +33,10 @@ log = logging.getLogger(__name__)
 BLOBS = "artifacts"
 CARD, CARD_BYTES = "README.md", 1 << 20
 """What a model's makers say of it, and how much of that is told."""
+STRAY_AFTER = timedelta(hours=1)
+"""What a store has kept for so long without need was not written a moment ago."""
+_UPLOAD_AT = 2
+"""Which segment of a blob's key is the upload's id."""
 CLOSED_KEPT = timedelta(days=7)
 """How long a closed session's id still tells why it was closed."""
 
@@ -206,6 +209,9 @@ async def recover(database: Database, blobs: Blobs) -> None:
     for those of other servers that are at work.
     """
     await reopen_lost(database)
+    if blobs.is_shared:
+        # Another server may be about to record what is unknown yet: see `sweep_strays`.
+        return
     # Before the rows: a file has its row before it has bytes.
     keys = await blobs.keys(BLOBS)
     async with database.reading() as session:
@@ -253,6 +259,55 @@ def _ids_of(key: str) -> tuple[str, str]:
     return artifact, upload
 
 
+async def sweep_strays(database: Database, blobs: Blobs) -> None:
+    """Remove what no row stands for from a store that servers share.
+
+    Only of uploads that take no more parts: in all others it may be recorded at this moment.
+    """
+    if not blobs.is_shared:
+        return
+    before = await blobs.now() - STRAY_AFTER
+    async for some in blobs.listed(BLOBS):
+        keys = [one.key for one in some if one.modified_at < before]
+        if keys and (strays := await _strays(database, keys)):
+            async with database.reading() as session:
+                any_artifact = await repository.any_artifact(session)
+            if not any_artifact:
+                # As in `recover`: rather the wrong database.
+                log.warning("the database knows no artifact, the store has files of some: kept")
+                return
+            log.warning("objects without a row are removed", extra={"objects": len(strays)})
+            await blobs.delete(strays)
+
+
+async def _strays(database: Database, keys: Sequence[str]) -> Sequence[str]:
+    by_upload: dict[str, list[str]] = {}
+    for key in keys:
+        segments = key.split("/")
+        # None of ours is shorter.
+        if len(segments) > _UPLOAD_AT + 1:
+            by_upload.setdefault(segments[_UPLOAD_AT], []).append(key)
+    strays: list[str] = []
+    async with database.reading() as session:
+        for upload_id, own in by_upload.items():
+            upload = await session.get(Upload, upload_id)
+            if upload is None or upload.status in (*CLOSED, UploadStatus.FAILED):
+                strays += own
+            elif upload.status == UploadStatus.READY:
+                known = await _objects_of(session, upload)
+                strays += [key for key in own if key not in known]
+    return strays
+
+
+async def _objects_of(session: Session, upload: Upload) -> set[str]:
+    files = await repository.files(session, upload.id)
+    parts = await repository.parts(session, upload.id)
+    known = {list_key(folder(upload.artifact_id, upload.id))}
+    for file, own, _ in layout.by_file(files, parts, upload.part_size):
+        known |= {part_key(file.blob_key, one.number, one.sha256) for one in own}
+    return known
+
+
 async def files_of(session: Session, upload_id: str) -> dict[str, tuple[str, int]]:
     """The files of a completed upload: path → (blob key, size in bytes)."""
     files = await repository.files(session, upload_id)
@@ -269,21 +324,14 @@ async def card(platform: Platform, account_id: str, artifact_id: str) -> str:
         file = await repository.file(session, artifact.live_upload_id or "", CARD)
     if file is not None:
         try:
-            content = await asyncio.to_thread(
-                _head, platform.blobs.local_path(file.blob_key), min(file.size or 0, CARD_BYTES)
-            )
-        except FileNotFoundError:
+            content = await platform.blobs.read(file.blob_key, file.size or 0, 0, CARD_BYTES)
+        except BlobLostError:
             # It was replaced between the look-up and now.
             pass
         else:
             # The cut may go through a letter.
             return content.decode("utf-8", "replace")
     raise NotFoundError(f"The artifact has no card: no {CARD} was uploaded.", code="card_not_found")
-
-
-def _head(path: Path, length: int) -> bytes:
-    with path.open("rb") as file:
-        return file.read(length)
 
 
 def validate_path(path: str) -> None:
@@ -334,7 +382,11 @@ async def clear(blobs: Blobs, uploads: Iterable[Upload], status: UploadStatus) -
     """End the transfers into sessions that took a new status, then remove their bytes."""
     for upload in uploads:
         await transfers.end(upload.id, upload_closed(status))
-        await blobs.delete_prefix(folder(upload.artifact_id, upload.id))
+        try:
+            await blobs.delete_prefix(folder(upload.artifact_id, upload.id))
+        except StoreUnavailableError as error:
+            # `sweep_strays` finds it.
+            log.warning("an upload's bytes are left for later: %s", error)
 
 
 def _clear_after_commit(

@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 from starlette.requests import ClientDisconnect
 
 from stoker.errors import ConflictError, InvalidRequestError, StokerError
-from stoker.store.blobs import PartFile
+from stoker.store.blobs import Part
 
 BLOCK_BYTES = 1024 * 1024
 
@@ -163,9 +163,9 @@ class Body:
 class PartWriter:
     """Hashes and writes one part in a worker thread, a block at a time."""
 
-    def __init__(self, file: PartFile, message: Hash | None) -> None:
+    def __init__(self, part: Part, message: Hash | None) -> None:
         self.size = 0
-        self._file = file
+        self._part = part
         self._hash: Hash = hashlib.sha256()
         self._message = message
         self._pending: set[asyncio.Future[None]] = set()
@@ -184,15 +184,13 @@ class PartWriter:
 
     async def sync(self) -> None:
         """Return when the part is durable."""
-        await asyncio.to_thread(self._file.sync)
+        await self._part.sync(self.sha256)
 
-    async def close(self, *, discard: bool = False) -> None:
+    async def close(self, *, is_kept: bool) -> None:
         # Closed under a thread that still writes, the descriptor could become another file's.
         with contextlib.suppress(Exception):
             await self._settle()
-        if discard:
-            await asyncio.to_thread(self._file.discard)
-        self._file.close()
+        await self._part.close(is_kept=is_kept)
 
     def _start(self, block: bytearray) -> None:
         self._pending = {asyncio.ensure_future(asyncio.to_thread(self._write, block))}
@@ -203,7 +201,7 @@ class PartWriter:
 
     def _write(self, block: bytearray) -> None:
         self._hash.update(block)
-        self._file.write(block)
+        self._part.write(block)
 
     async def _settle(self) -> None:
         if not self._pending:

@@ -1,11 +1,13 @@
 """`stoker doctor`: is this machine fit to serve, and does the server answer as it should?"""
 
+import asyncio
 import json
 import os
 import platform
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -27,6 +29,12 @@ LOW_DISK_BYTES = 10 * GB
 FULL_DISK_BYTES = GB
 IMPORT_TIMEOUT_S = 120
 PROBE_TIMEOUT_S = 10
+STORE_TIMEOUT_S = 10
+MOST_SKEW_S = 60
+STORE_HINT = (
+    "Look at STOKER_BLOB_URL, and at the bucket's endpoint, region and credentials in the "
+    "environment (AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID …)."
+)
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 FORK = """\
@@ -154,6 +162,54 @@ def _disk() -> Check:
     return Check("data folder", Verdict.OK, found)
 
 
+def _store() -> list[Check]:
+    """What a bucket has to be able to do; nothing where blobs are in the data folder."""
+    try:
+        settings = read_settings()
+    except WrongUseError:
+        # `_disk` says so.
+        return []
+    from stoker.store.blobs import is_local
+
+    if settings.blob_url is None or is_local(settings.blob_url):
+        return []
+    return asyncio.run(_bucket(settings.blob_url))
+
+
+async def _bucket(url: str) -> list[Check]:
+    from obstore.exceptions import BaseError
+
+    from stoker.store.blobs import BlobLostError, StoreUnavailableError, open_blobs
+    from stoker.store.blobs.probe import CLOCK, tried
+
+    checks: list[Check] = []
+    with tempfile.TemporaryDirectory(prefix="stoker-doctor-") as folder:
+        try:
+            blobs = open_blobs(url, Path(folder), timeout_s=STORE_TIMEOUT_S)
+            async for what, ahead_s in tried(blobs):
+                checks.append(_clock(ahead_s) if what == CLOCK else _works(what))
+        except (StoreUnavailableError, BlobLostError, ValueError, BaseError) as error:
+            found = str(error).partition("\n")[0]
+            checks.append(Check("bucket", Verdict.FAIL, found, STORE_HINT))
+    return checks
+
+
+def _works(what: str) -> Check:
+    return Check(f"bucket: {what}", Verdict.OK, "works")
+
+
+def _clock(ahead_s: float) -> Check:
+    found = f"{abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} this machine's"
+    if abs(ahead_s) <= MOST_SKEW_S:
+        return Check("bucket: clock", Verdict.OK, found)
+    return Check(
+        "bucket: clock",
+        Verdict.WARN,
+        found,
+        "Set this machine's clock: a bucket refuses requests that are 15 minutes off.",
+    )
+
+
 def _fork() -> Check:
     probe = _python_probe(FORK, PROBE_TIMEOUT_S)
     if probe is not None and probe.returncode == 0:
@@ -216,6 +272,7 @@ MACHINE: tuple[Callable[[], Check | list[Check]], ...] = (
     _cores,
     _memory,
     _disk,
+    _store,
     _fork,
     _walls,
     _priorities,

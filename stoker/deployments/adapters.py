@@ -16,6 +16,7 @@ from stoker.artifacts import repository as artifacts
 from stoker.artifacts import service as artifact_service
 from stoker.deployments import repository, schemas
 from stoker.deployments.context import DeploymentContext
+from stoker.deployments.copies import UnreachableError
 from stoker.deployments.merging import why_unmergeable
 from stoker.deployments.readers import FolderReader, Paths
 from stoker.deployments.specs import spec_of
@@ -30,6 +31,7 @@ from stoker.inspection.safetensors import read_header
 from stoker.runtime.interface import DeploymentSpec, LoadError
 from stoker.store.db import Session
 from stoker.store.tables.deployments import Deployment
+from stoker.web.outage import store_unavailable
 
 log = logging.getLogger(__name__)
 
@@ -85,11 +87,14 @@ async def examined(
                 "The artifact is no adapter but a whole model: leave out 'adapter_of'.",
                 param="adapter_of",
             )
-        files = await artifact_service.files_of(session, artifact.live_upload_id)
+        upload_id = artifact.live_upload_id
+        files = await artifact_service.files_of(session, upload_id)
         spec = spec_of(base)
-    paths = {name: context.blobs.local_path(key) for name, (key, _) in files.items()}
     try:
+        paths = await context.folders.paths(upload_id, files)
         folder = await context.folders.folder(spec)
+    except UnreachableError:
+        raise store_unavailable() from None
     except LoadError as error:
         raise InvalidRequestError(f"The base cannot be read: {error}", param="adapter_of") from None
     try:
@@ -164,21 +169,27 @@ async def check_version(context: DeploymentContext, version: DeploymentSpec) -> 
     async with context.database.reading() as session:
         rows = await of_base(session, version.deployment)
         found = {
-            row.model: await artifact_service.files_of(session, str(row.upload_id)) for row in rows
+            row.model: (
+                str(row.upload_id),
+                await artifact_service.files_of(session, str(row.upload_id)),
+            )
+            for row in rows
         }
         merged = {row.model for row in rows if row.merged_because}
     if not found:
         return
     try:
         folder = await context.folders.folder(version)
+    except UnreachableError:
+        raise store_unavailable() from None
     except LoadError as error:
         raise ConflictError(f"It cannot be read: {error}", code="adapter_misfit") from None
-    for model, files in found.items():
-        paths = {name: context.blobs.local_path(key) for name, (key, _) in files.items()}
+    for model, (upload_id, files) in found.items():
         try:
+            paths = await context.folders.paths(upload_id, files)
             unfit = why_unmergeable if model in merged else _why_unfit
             why = await asyncio.to_thread(unfit, paths, folder)
-        except (InspectionError, OSError) as error:
+        except (InspectionError, LoadError, OSError) as error:
             # It was deleted meanwhile, or will be found out by its replica.
             log.warning("an adapter could not be compared: %s", error, extra={"model": model})
             continue
@@ -213,13 +224,18 @@ async def keep_placed(session: Session, context: DeploymentContext) -> None:
     wanted = {(str(row.adapter_of), row.id) for row in rows}
     await asyncio.to_thread(context.folders.keep_only_adapters, wanted)
     for row in rows:
-        await place(session, context, row)
+        try:
+            await place(session, context, row)
+        except UnreachableError as error:
+            # Replicas of its base are not started without it.
+            log.warning("an adapter is fetched later: %s", error, extra={"model": row.model})
 
 
 async def place(session: Session, context: DeploymentContext, row: Deployment) -> None:
     """Let its base's replicas read an adapter's files."""
     files = await artifact_service.files_of(session, str(row.upload_id))
-    await context.folders.put_adapter(str(row.adapter_of), row.id, files)
+    upload_id = str(row.upload_id)
+    await context.folders.put_adapter(str(row.adapter_of), row.id, upload_id, files)
 
 
 async def follow(session: Session, base: Deployment) -> None:

@@ -1,4 +1,6 @@
-"""Where a deployment's model lies: an operator's folder, or links to an artifact's blobs."""
+"""Where a deployment's model lies: an operator's folder, or links to an artifact's blobs, or copies
+of those that a bucket has.
+"""
 
 import asyncio
 import hashlib
@@ -13,12 +15,14 @@ from stoker.adapters.lora import CONFIG, WEIGHTS
 from stoker.artifacts import service as artifacts
 from stoker.config import Settings
 from stoker.deployments import merging
+from stoker.deployments.copies import Copies
 from stoker.errors import InvalidRequestError
 from stoker.inspection import validate_path
 from stoker.runtime.interface import DeploymentSpec, LoadError
-from stoker.store.blobs import Blobs
+from stoker.store.blobs import Blobs, Files
 from stoker.store.db import Database
 
+GIB = 1 << 30
 FOLDER = "folder:"
 MERGED = "merged:"
 _SINGLE = "float32"
@@ -50,17 +54,26 @@ class ModelFolders:
         self._database = database
         self._blobs = blobs
         self._merging: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self.copies = Copies(self._root, int(settings.model_cache_gib * GIB))
+        """Of what lies in a bucket."""
+        self._wanted: dict[str, dict[str, tuple[str, Files]]] = {}
+        """Base → adapter → its upload and files: of adapters that replicas read."""
 
-    async def folder(self, spec: DeploymentSpec) -> Path:
-        return await self._of(spec.source)
+    async def folder(self, spec: DeploymentSpec, *, is_ahead: bool = False) -> Path:
+        if self._blobs.is_shared and not is_ahead:
+            self.copies.note(_name(spec.source), spec.id)
+        return await self._of(spec.source, is_ahead=is_ahead)
 
-    async def _of(self, source: str) -> Path:
+    async def _of(self, source: str, *, is_ahead: bool = False) -> Path:
         if source.startswith(FOLDER):
             path = Path(source.removeprefix(FOLDER))
             if not await asyncio.to_thread(path.is_dir):
                 raise LoadError("the source folder does not exist any more.")
             return path
         target = self._root / _name(source)
+        if self._blobs.is_shared and not is_ahead:
+            # Before it is looked for: it is not to go in between.
+            self.copies.touch(target.name)
         if await asyncio.to_thread(target.is_dir):
             return target
         if source.startswith(MERGED):
@@ -70,10 +83,33 @@ class ModelFolders:
                 if not await asyncio.to_thread(target.is_dir):
                     await self._merge(source, target)
         else:
-            await asyncio.to_thread(self._link, target, await self._files(source))
+            await self._place(target, await self._files(source), is_ahead=is_ahead)
         return target
 
-    async def _files(self, upload_id: str) -> Mapping[str, tuple[str, int]]:
+    async def _place(self, target: Path, files: Files, *, is_ahead: bool) -> None:
+        """Names were validated at upload and are checked again: they become paths only here."""
+        for name in files:
+            validate_path(name)
+        if not self._blobs.is_shared:
+            await self._link(target, files)
+            return
+
+        async def fetch(folder: Path) -> None:
+            await self._blobs.place(files, folder)
+
+        size = sum(size for _, size in files.values())
+        await self.copies.bring(target.name, size, fetch, may_evict=not is_ahead)
+
+    async def paths(self, upload_id: str, files: Files) -> dict[str, Path]:
+        """Where files of an upload lie here, for a moment's reading. Raises `LoadError`."""
+        found = {name: self._blobs.local_path(key) for name, (key, _) in files.items()}
+        there = {name: path for name, path in found.items() if path is not None}
+        if len(there) == len(files):
+            return there
+        folder = await self._of(upload_id)
+        return {name: folder / name for name in files}
+
+    async def _files(self, upload_id: str) -> Files:
         async with self._database.reading() as session:
             files = await artifacts.files_of(session, upload_id)
         if not files:
@@ -83,8 +119,14 @@ class ModelFolders:
     async def _merge(self, source: str, target: Path) -> None:
         how, adapter, base = source.removeprefix(MERGED).split(":", 2)
         files = await self._files(adapter)
-        paths = {name: self._blobs.local_path(files[name][0]) for name in (CONFIG, WEIGHTS)}
-        folder = await self._of(base)
+        with self.copies.held(_name(adapter)), self.copies.held(_name(base)):
+            await self._merge_into(
+                target, how, await self.paths(adapter, _two(files)), base, await self._of(base)
+            )
+
+    async def _merge_into(
+        self, target: Path, how: str, paths: Mapping[str, Path], base: str, folder: Path
+    ) -> None:
         # An operator's folder may lie anywhere, and stays.
         is_linked = base.startswith(FOLDER)
         try:
@@ -98,18 +140,34 @@ class ModelFolders:
         folder = self._adapters / spec.deployment
         # Before the replica's walls are up, which go around what is there.
         await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
+        for adapter_id, (upload_id, files) in [*self._wanted.get(spec.deployment, {}).items()]:
+            # It could not be fetched before.
+            await self.put_adapter(spec.deployment, adapter_id, upload_id, files)
         return folder
 
     async def put_adapter(
-        self, base_id: str, adapter_id: str, files: Mapping[str, tuple[str, int]]
+        self, base_id: str, adapter_id: str, upload_id: str, files: Files
     ) -> None:
-        """Let the replicas of a base read an adapter's files, also those that run already."""
+        """Let the replicas of a base read an adapter's files, also those that run already.
+
+        Raises `UnreachableError`: then it is tried again before a replica starts.
+        """
         target = self._adapters / base_id / adapter_id
-        paths = {name: self._blobs.local_path(files[name][0]) for name in (CONFIG, WEIGHTS)}
-        await asyncio.to_thread(_place, target, paths)
+        if self._blobs.is_shared:
+            if await asyncio.to_thread(target.is_dir):
+                return
+            self._wanted.setdefault(base_id, {})[adapter_id] = (upload_id, files)
+        with self.copies.held(upload_id):
+            paths = await self.paths(upload_id, _two(files))
+            await asyncio.to_thread(_place, target, paths)
+        self._wanted.get(base_id, {}).pop(adapter_id, None)
 
     def drop_adapters(self, base_id: str, adapter_id: str = "") -> None:
         """Remove an adapter from its base, or all of them. Two links each: that takes no thread."""
+        if adapter_id:
+            self._wanted.get(base_id, {}).pop(adapter_id, None)
+        else:
+            self._wanted.pop(base_id, None)
         shutil.rmtree(self._adapters / base_id / adapter_id, ignore_errors=True)
 
     def keep_only_adapters(self, wanted: Collection[tuple[str, str]]) -> None:
@@ -133,6 +191,7 @@ class ModelFolders:
     async def drop(self, source: str) -> None:
         """Remove the links to an upload's files, of which there is no deployment any more."""
         path = self._root / _name(source)
+        self.copies.forget(path.name)
         if not source.startswith(FOLDER) and path.is_dir():
             await asyncio.to_thread(shutil.rmtree, self._set_aside(path), ignore_errors=True)
 
@@ -147,20 +206,24 @@ class ModelFolders:
         path.rename(aside / path.name)
         return aside
 
-    def _link(self, target: Path, files: Mapping[str, tuple[str, int]]) -> None:
-        """Names were validated at upload and are checked again: they become paths only here."""
-        self._root.mkdir(parents=True, exist_ok=True)
-        building = Path(tempfile.mkdtemp(dir=self._root, prefix=".building-"))
-        for name, (key, _) in files.items():
-            validate_path(name)
-            link = building / name
-            link.parent.mkdir(parents=True, exist_ok=True)
-            link.symlink_to(self._blobs.local_path(key))
+    async def _link(self, target: Path, files: Files) -> None:
+        building = await asyncio.to_thread(_new_folder, self._root)
+        await self._blobs.place(files, building)
         try:
             building.rename(target)
         except OSError:
             # Another start has made it meanwhile.
-            shutil.rmtree(building, ignore_errors=True)
+            await asyncio.to_thread(shutil.rmtree, building, ignore_errors=True)
+
+
+def _new_folder(root: Path) -> Path:
+    root.mkdir(parents=True, exist_ok=True)
+    return Path(tempfile.mkdtemp(dir=root, prefix=".building-"))
+
+
+def _two(files: Files) -> Files:
+    """An adapter's, whatever else was uploaded with them."""
+    return {name: files[name] for name in (CONFIG, WEIGHTS)}
 
 
 def _place(target: Path, paths: Mapping[str, Path]) -> None:

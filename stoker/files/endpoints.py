@@ -1,19 +1,24 @@
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Security
+from fastapi.responses import RedirectResponse, Response
 
 from stoker.errors import NotFoundError, responses
 from stoker.files import repository, schemas, service
-from stoker.files.content import Content, documented
+from stoker.files.content import Content, StoredContent, documented
 from stoker.files.schemas import File
 from stoker.keys.auth import ActingFor, KeyedRoute, Within, authenticate, bearer, reach_of
 from stoker.store import db
+from stoker.store.blobs import BlobLostError
 from stoker.store.tables import files as models
 from stoker.web.context import Platform, PlatformDep, ReadSession, WriteSession
 from stoker.web.lists import ListResponse, Paging
+from stoker.web.outage import lost_store_reported
 from stoker.web.schemas import Deleted
 
 ANY_TYPE = "application/octet-stream"
+LINK_S = 300
+"""How long a bucket's own link is good, seconds: whoever is led there follows at once."""
 
 router = APIRouter(prefix="/v1/files", tags=["Files"], route_class=KeyedRoute)
 links = APIRouter(prefix="/v1/files", tags=["Files"])
@@ -73,26 +78,38 @@ async def _opened(
 )
 async def get_content(
     file: Annotated[models.File, Depends(_opened)], platform: PlatformDep
-) -> Content:
+) -> Response:
     """Get a file's content, or ranges of it (RFC 9110, section 14)."""
-    return content(platform, file)
+    return await content(platform, file)
 
 
-def content(platform: Platform, file: models.File) -> Content:
-    """The answer that carries a file's bytes. Raises `NotFoundError`."""
-    path = platform.blobs.local_path(file.blob_key)
-    if not path.is_file():
+async def content(platform: Platform, file: models.File) -> Content | RedirectResponse:
+    """The answer that carries a file's bytes, or leads to them. Raises `NotFoundError`, and
+    `CapacityError` where the store does not answer.
+    """
+    try:
+        with lost_store_reported():
+            size = await platform.blobs.size(file.blob_key)
+            link = None
+            if platform.settings.blob_redirects:
+                link = await platform.blobs.link(file.blob_key, LINK_S)
+    except BlobLostError:
         # It expired between the look-up and now.
-        raise service.gone()
-    return Content(
-        path,
-        media_type=file.content_type,
-        filename=schemas.filename(file),
-        content_disposition_type="inline",
-        headers={
-            # Links are secrets, and shared caches must not keep what they open.
-            "cache-control": "private, max-age=3600",
-            # Nothing that a model made runs as a page of this server.
-            "content-security-policy": "default-src 'none'; sandbox",
-        },
-    )
+        raise service.gone() from None
+    headers = {
+        # Links are secrets, and shared caches must not keep what they open.
+        "cache-control": "private, max-age=3600",
+        # Nothing that a model made runs as a page of this server.
+        "content-security-policy": "default-src 'none'; sandbox",
+    }
+    if link is not None:
+        return RedirectResponse(link, headers={**headers, "cache-control": "no-store"})
+    said: dict[str, Any] = {
+        "media_type": file.content_type,
+        "filename": schemas.filename(file),
+        "content_disposition_type": "inline",
+        "headers": headers,
+    }
+    if (path := platform.blobs.local_path(file.blob_key)) is not None:
+        return Content(path, **said)
+    return StoredContent(platform.blobs, file.blob_key, size, file.created_at, **said)

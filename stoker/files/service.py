@@ -4,7 +4,6 @@ A file's bytes are written before its row, so that a row never promises what is 
 that never got their row are swept.
 """
 
-import asyncio
 import logging
 import time
 from collections.abc import Iterable, Sequence
@@ -18,11 +17,12 @@ from stoker.ids import Prefix, made_at, new_id
 from stoker.keys.auth import Reach
 from stoker.quotas.limits import Quota
 from stoker.store import db
-from stoker.store.blobs import Blobs
+from stoker.store.blobs import BlobLostError, Blobs
 from stoker.store.db import Database, Session
 from stoker.store.tables.files import File, Purpose
 from stoker.web.context import Platform
 from stoker.web.disk import full_disk_reported
+from stoker.web.outage import lost_store_reported
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ async def write(
 ) -> File:
     """A file whose bytes are written; the caller adds the row to its transaction, or `discard`s.
 
-    Raises `CapacityError` where the disk has no room.
+    Raises `CapacityError` where the disk has no room, or the store does not answer.
     """
     platform.quotas.check_disk(len(content))
     now = db.now()
@@ -105,26 +105,24 @@ async def write(
         created_at=now,
         expires_at=now + timedelta(hours=platform.settings.media_retention_h),
     )
-    writing = asyncio.ensure_future(asyncio.to_thread(platform.blobs.write, file.blob_key, content))
-    try:
-        with full_disk_reported():
-            await asyncio.shield(writing)
-    except BaseException:
-        # A thread cannot be cancelled: when it is done, nothing is to be left of it.
-        await asyncio.gather(writing, return_exceptions=True)
-        platform.blobs.discard(file.blob_key)
-        raise
+    with full_disk_reported(), lost_store_reported():
+        await platform.blobs.put(file.blob_key, content, content_type)
     return file
 
 
 async def read(platform: Platform, file: File) -> bytes:
-    return await asyncio.to_thread(platform.blobs.local_path(file.blob_key).read_bytes)
+    """Raises `NotFoundError`, and `CapacityError` where the store does not answer."""
+    try:
+        with lost_store_reported():
+            return await platform.blobs.get(file.blob_key)
+    except BlobLostError:
+        raise gone() from None
 
 
 async def discard(blobs: Blobs, files: Iterable[File]) -> None:
     """Remove the bytes of files that have no row, or none any more."""
     for file in files:
-        await asyncio.to_thread(blobs.discard, file.blob_key)
+        await blobs.remove(file.blob_key)
 
 
 async def get(session: Session, reach: Reach, file_id: str) -> File:
@@ -189,7 +187,7 @@ async def sweep_strays(database: Database, blobs: Blobs, now: datetime) -> None:
             known = await repository.known(session, some)
         for identifier in set(some) - known:
             log.warning("a file without a row is removed", extra={"file": identifier})
-            await asyncio.to_thread(blobs.discard, f"{BLOBS}{identifier}")
+            await blobs.remove(f"{BLOBS}{identifier}")
 
 
 def gone() -> NotFoundError:

@@ -5,13 +5,14 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
 from stoker.inspection.failure import FailureCode, InspectionError
 from stoker.inspection.inspector import Inspection
-from stoker.inspection.messages import LENGTH, Ask, Found, Limits, frame
+from stoker.inspection.messages import LENGTH, Ask, Found, Limits, Wanted, frame, framed
+from stoker.store.blobs import Blobs, Files, Folder
 from stoker.turns import Slots
 
 log = logging.getLogger(__name__)
@@ -26,6 +27,7 @@ _KEPT_BYTES = 256 << 20
 """A process that has held more is not kept: Python gives little back."""
 _KEPT_IDLE = 1
 _TRIES = 2
+_AHEAD_BYTES = 4 << 20
 _KEPT_ENV = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
 
 
@@ -54,16 +56,17 @@ class Inspectors:
         self._idle: list[_Process] = []
 
     async def inspect(
-        self, account: str, root: str, files: Mapping[str, tuple[str, int]], pipeline: str | None
+        self, account: str, blobs: Blobs, files: Files, pipeline: str | None
     ) -> Inspection:
-        """Inspect blobs below `root`: path → (blob key, size in bytes).
+        """Inspect files that were uploaded.
 
         Raises `InspectionError` where they are refused, `InspectorError` where they could not be
-        read.
+        read, and as `Blobs.read` does.
         """
+        root = str(blobs.root) if isinstance(blobs, Folder) else ""
         ask = Ask(root, dict(files), pipeline)
         async with self._slots.hold(account):
-            found = await self._found(ask)
+            found = await self._found(ask, _Ahead(blobs, files).read)
         if found.inspection is not None:
             return found.inspection
         if found.code is not None:
@@ -77,12 +80,12 @@ class Inspectors:
         for process in idle:
             await process.end()
 
-    async def _found(self, ask: Ask) -> Found:
+    async def _found(self, ask: Ask, read: "_Read") -> Found:
         for _ in range(_TRIES):
             process = self._idle.pop() if self._idle else await self._start()
             try:
-                async with asyncio.timeout(self._deadline_s):
-                    found = await process.ask(ask)
+                async with asyncio.timeout(self._deadline_s) as deadline:
+                    found = await process.ask(ask, _untimed(read, deadline))
             except TimeoutError:
                 await process.end()
                 raise _too_complex(f"longer than {self._deadline_s:g} s") from None
@@ -122,6 +125,43 @@ class Inspectors:
         return process
 
 
+_Read = Callable[[Wanted], Awaitable[bytes]]
+
+
+class _Ahead:
+    """Reads a little more than is wanted: headers and text are asked for piece by piece."""
+
+    def __init__(self, blobs: Blobs, files: Files) -> None:
+        self._blobs = blobs
+        self._files = files
+        self._path, self._begin, self._block = "", 0, b""
+
+    async def read(self, wanted: Wanted) -> bytes:
+        start = wanted.offset - self._begin
+        there = wanted.path == self._path and 0 <= start <= len(self._block) - wanted.length
+        if not there:
+            key, size = self._files[wanted.path]
+            length = max(wanted.length, _AHEAD_BYTES)
+            self._block = await self._blobs.read(key, size, wanted.offset, length)
+            self._path, self._begin, start = wanted.path, wanted.offset, 0
+        return self._block[start : start + wanted.length]
+
+
+def _untimed(read: _Read, deadline: asyncio.Timeout) -> _Read:
+    """What a store takes, which has bounds of its own, says nothing of the files."""
+
+    async def reading(wanted: Wanted) -> bytes:
+        loop, before = asyncio.get_running_loop(), deadline.when()
+        left = None if before is None else before - loop.time()
+        deadline.reschedule(None)
+        try:
+            return await read(wanted)
+        finally:
+            deadline.reschedule(None if left is None else loop.time() + left)
+
+    return reading
+
+
 class _Process:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -130,23 +170,36 @@ class _Process:
         if self._process.stdin:
             self._process.stdin.write(frame(message))
 
-    async def ask(self, ask: Ask) -> Found:
-        """Raises `_EndedError`."""
+    async def ask(self, ask: Ask, read: _Read) -> Found:
+        """Raises `_EndedError`, and as `read` does."""
         stdin, stdout = self._process.stdin, self._process.stdout
         if stdin is None or stdout is None:
             raise _EndedError
         try:
             self.send(ask)
             await stdin.drain()
-            (length,) = LENGTH.unpack(await stdout.readexactly(LENGTH.size))
-            return msgspec.json.decode(await stdout.readexactly(length), type=Found)
+            found = await _answer(stdout)
         except (OSError, asyncio.IncompleteReadError) as error:
             raise _EndedError from error
+        while found.wanted:
+            content = await read(found.wanted)
+            try:
+                stdin.write(framed(content))
+                await stdin.drain()
+                found = await _answer(stdout)
+            except (OSError, asyncio.IncompleteReadError) as error:
+                raise _EndedError from error
+        return found
 
     async def end(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
         await self._process.wait()
+
+
+async def _answer(stdout: asyncio.StreamReader) -> Found:
+    (length,) = LENGTH.unpack(await stdout.readexactly(LENGTH.size))
+    return msgspec.json.decode(await stdout.readexactly(length), type=Found)
 
 
 def _too_complex(what: str) -> InspectionError:

@@ -14,7 +14,7 @@ class Ask(msgspec.Struct, frozen=True):
     """Inspect these files."""
 
     root: str
-    """The folder of the blobs."""
+    """The folder of the blobs; empty: what is `wanted` has to be asked for."""
     files: dict[str, tuple[str, int]]
     """path → (blob key, size in bytes)"""
     pipeline: str | None
@@ -26,12 +26,20 @@ class Limits(msgspec.Struct, frozen=True):
     memory_bytes: int
 
 
+class Wanted(msgspec.Struct, frozen=True):
+    path: str
+    offset: int
+    length: int
+
+
 class Found(msgspec.Struct, frozen=True):
-    """One of the first three is there."""
+    """One of the first four is there."""
 
     inspection: Inspection | None = None
     code: str | None = None
     """The files were refused: `FailureCode`, with what follows."""
+    wanted: Wanted | None = None
+    """Nothing was found yet: these bytes are to be sent, as a frame."""
     trouble: str | None = None
     """The reader failed; in words for the log."""
     message: str = ""
@@ -42,5 +50,8 @@ class Found(msgspec.Struct, frozen=True):
 
 
 def frame(message: msgspec.Struct) -> bytes:
-    content = msgspec.json.encode(message)
+    return framed(msgspec.json.encode(message))
+
+
+def framed(content: bytes) -> bytes:
     return LENGTH.pack(len(content)) + content

@@ -7,6 +7,7 @@ server may end it at any time.
 import os
 import resource
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,8 +16,8 @@ import msgspec
 from stoker import sandbox
 from stoker.inspection.failure import InspectionError
 from stoker.inspection.inspector import inspect
-from stoker.inspection.messages import LENGTH, Ask, Found, Limits, frame
-from stoker.store.blobs import Blobs
+from stoker.inspection.messages import LENGTH, Ask, Found, Limits, Wanted, frame
+from stoker.store.blobs import Folder
 from stoker.tasks.registry import PIPELINES
 
 T = TypeVar("T")
@@ -33,13 +34,31 @@ def main() -> None:
         return
     resource.setrlimit(resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
     while (ask := _read(Ask)) is not None:
-        _write(output, frame(_answer(ask)))
+        _write(output, frame(_answer(ask, output)))
 
 
-def _answer(ask: Ask) -> Found:
+class _Sent:
+    """Files of which the server sends what is wanted: this process has no way to a bucket."""
+
+    def __init__(self, files: Mapping[str, tuple[str, int]], output: int) -> None:
+        self._files = files
+        self._output = output
+
+    def sizes(self) -> Mapping[str, int]:
+        return {path: size for path, (_, size) in self._files.items()}
+
+    def read(self, path: str, offset: int, length: int) -> bytes:
+        _write(self._output, frame(Found(wanted=Wanted(path, offset, length))))
+        content = _content()
+        if content is None:
+            raise OSError("the server has ended")
+        return content
+
+
+def _answer(ask: Ask, output: int) -> Found:
     # The process is new where it was out of memory: nothing of what was read is kept.
     try:
-        files = Blobs(Path(ask.root)).files(ask.files)
+        files = Folder(Path(ask.root)).files(ask.files) if ask.root else _Sent(ask.files, output)
         found = Found(inspection=inspect(files, ask.pipeline, PIPELINES), peak_bytes=_peak())
     except InspectionError as error:
         return Found(code=error.code, message=error.message, path=error.path, peak_bytes=_peak())
@@ -59,11 +78,16 @@ def _peak() -> int:
 
 def _read(kind: type[T]) -> T | None:
     """The next frame; None at the end."""
+    content = _content()
+    return None if content is None else msgspec.json.decode(content, type=kind)
+
+
+def _content() -> bytes | None:
     head = sys.stdin.buffer.read(LENGTH.size)
     if len(head) < LENGTH.size:
         return None
     (length,) = LENGTH.unpack(head)
-    return msgspec.json.decode(sys.stdin.buffer.read(length), type=kind)
+    return sys.stdin.buffer.read(length)
 
 
 def _write(output: int, content: bytes) -> None:

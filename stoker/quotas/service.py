@@ -10,6 +10,7 @@ from stoker.config import MIB, Settings
 from stoker.errors import CapacityError, PayloadTooLargeError, RateLimitError, StokerError
 from stoker.quotas import repository
 from stoker.quotas.limits import LIMITS, Quota
+from stoker.store.blobs import is_local
 from stoker.store.db import Session
 
 _AMPLE = 10_000
@@ -36,6 +37,7 @@ class Quotas:
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
         self._defaults = {quota: limit.default(settings) for quota, limit in LIMITS.items()}
         self._data_dir = settings.data_dir
+        self._is_kept_here = is_local(settings.blob_url)
         self._disk_reserve = settings.disk_reserve_mib * MIB
         self._clock = clock
         self._rooms: dict[tuple[str, Quota], _Room] = {}
@@ -76,8 +78,10 @@ class Quotas:
 
     def check_disk(self, more_bytes: int) -> None:
         """Raises `CapacityError` where so much more would fill the disk: a database that cannot
-        write serves nobody.
+        write serves nobody. A bucket has room; what is on its way there takes little of the disk.
         """
+        if not self._is_kept_here:
+            more_bytes = 0
         disk = shutil.disk_usage(self._data_dir)
         reserve = min(self._disk_reserve, disk.total // _RESERVED_PART)
         if disk.free - more_bytes < reserve:

@@ -138,8 +138,12 @@ class LoadError(Exception):
 class ModelLocator(Protocol):
     """Where deployments' models lie."""
 
-    async def folder(self, spec: DeploymentSpec) -> Path:
-        """A folder in Hugging Face format, on the machine that this is called on.
+    async def folder(self, spec: DeploymentSpec, *, is_ahead: bool = False) -> Path:
+        """A folder in Hugging Face format, on the machine that this is called on. It stays as long
+        as a replica of the specification runs.
+
+        Args:
+            is_ahead: nobody waits for it yet: nothing else is to go for it.
 
         Raises `LoadError` where there is none.
         """

@@ -68,6 +68,7 @@ class Janitor:
         if self._clock() >= self._strays_at:
             self._strays_at = self._clock() + STRAYS_EVERY_S
             await files.sweep_strays(database, blobs, now)
+            await artifacts.sweep_strays(database, blobs)
             await self._platform.runtime.sweep_strays()
             await self._keyring.forget_revoked(now)
             await shared_limits.forget_rested(database)

@@ -42,7 +42,7 @@ from stoker.server.background import Background, bounded
 from stoker.server.elsewhere import Elsewhere
 from stoker.server.garbage import Garbage
 from stoker.server.janitor import Janitor
-from stoker.store.blobs import Blobs
+from stoker.store.blobs import open_blobs
 from stoker.store.db import Database
 from stoker.store.secret import ServerSecret
 from stoker.store.servers import Servers
@@ -151,13 +151,14 @@ def build_services(settings: Settings) -> Services:
     # Its own connection: a server that waits for one of many would be taken for gone.
     own, loaded = Database(database.url, server_id=server_id, connections=1), Loaded()
     servers = Servers(own, loaded=loaded.ids)
-    blobs = Blobs(settings.resolved_blob_dir)
+    blobs = open_blobs(settings.blob_url, data_dir, timeout_s=settings.blob_timeout_s)
     known, counts, directory = Credits(), Counts(), Directory()
     limits = RateLimits()
     if not database.is_sqlite:
         limits = SharedLimits(database, lambda: servers.count)
     folders = ModelFolders(settings, database, blobs)
     runtime = build_runtime(settings, folders, known.exhausted)
+    folders.copies.runs = lambda spec_id: bool((s := runtime.stats(spec_id)) and s.replicas)
     platform = Platform(
         settings=settings,
         quotas=Quotas(settings),
@@ -369,6 +370,7 @@ async def _end(services: Services) -> None:
         bounded("media", platform.media.close(), STEP_S),
         bounded("hub", services.imports.hub.close(), STEP_S),
         bounded("inspections", platform.inspectors.close(), STEP_S),
+        bounded("copies of models", services.deployments.folders.copies.close(), STEP_S),
         bounded("last use of keys", services.keyring.flush_last_used(), STEP_S),
         bounded("heartbeat", services.servers.close(), STEP_S),
     )

@@ -108,12 +108,12 @@ async def get_video(
 )
 async def get_video_content(
     video_id: str, within: Within, context: ContextDep, variant: Variant = "video"
-) -> Content:
+) -> Response:
     """Get a completed video (MP4, H.264) or its thumbnail (WebP), or ranges of it."""
     async with context.database.reading() as session:
         row = await service.get(session, within, video_id)
         file = await service.content(session, row, variant, db.now())
-    return files.content(context, file)
+    return await files.content(context, file)
 
 
 @router.delete("/{video_id}", responses=responses(NotFoundError))

@@ -37,7 +37,7 @@ from stoker.errors import (
 from stoker.ids import Prefix, new_id
 from stoker.logs import request_id
 from stoker.web.disk import full_disk
-from stoker.web.outage import lost_database
+from stoker.web.outage import lost_database, lost_store
 from stoker.web.structure import FREE_BYTES, Structure
 
 log = logging.getLogger("stoker.http")
@@ -185,7 +185,7 @@ class LastResort:
             if not has_begun:
                 await error_response(_stopping())(scope, receive, send)
         except Exception as error:
-            told = full_disk(error) or lost_database(error)
+            told = full_disk(error) or lost_database(error) or lost_store(error)
             if told is None:
                 log.exception("request failed")
             if not has_begun:

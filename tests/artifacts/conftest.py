@@ -5,7 +5,7 @@ import httpx
 import pytest
 
 from stoker.store import db
-from stoker.store.blobs import Blobs
+from stoker.store.blobs import Folder
 from stoker.store.db import Base, Database
 from stoker.store.tables.accounts import Account
 from tests.artifacts.support import ACCOUNT, Uploading
@@ -55,5 +55,5 @@ async def database(tmp_path: Path) -> AsyncIterator[Database]:
 
 
 @pytest.fixture
-def blobs(tmp_path: Path) -> Blobs:
-    return Blobs(tmp_path / "blobs")
+def blobs(tmp_path: Path) -> Folder:
+    return Folder(tmp_path / "blobs")

@@ -3,15 +3,22 @@
 import asyncio
 import hashlib
 import itertools
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from stoker.artifacts.imports.digesting import Digest
+from stoker.artifacts.imports.digesting import Digest, Reading
 from stoker.errors import HubError
 from stoker.hub.client import HubFile
+from stoker.store.blobs import Folder
 
 CONTENT = bytes(range(256)) * 40
+
+
+def reading(folder: Path) -> Reading:
+    """Of the file there."""
+    return partial(Folder(folder).follow, "a", [])
 
 
 def file(content: bytes = CONTENT, **told: str | None) -> HubFile:
@@ -26,8 +33,8 @@ async def test_parts_in_any_order(tmp_path: Path, order: tuple[int, ...]) -> Non
     size = len(CONTENT) // 4
     for number in order:
         digest.add(number * size, (number + 1) * size)
-        await digest.follow(tmp_path / "a")
-    assert await digest.sha256(tmp_path / "a") == told.digest()
+        await digest.follow(reading(tmp_path))
+    assert await digest.sha256(reading(tmp_path)) == told.digest()
 
 
 async def test_by_git(tmp_path: Path) -> None:
@@ -36,14 +43,14 @@ async def test_by_git(tmp_path: Path) -> None:
     told = "ce013625030ba8dba906f756967f9e9ca394464a"
     digest = Digest(file(b"hello\n", git_sha1=told))
     digest.add(0, 6)
-    assert await digest.sha256(tmp_path / "a") == hashlib.sha256(b"hello\n").digest()
+    assert await digest.sha256(reading(tmp_path)) == hashlib.sha256(b"hello\n").digest()
 
 
 async def test_of_nothing(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
     digest = Digest(file(b"", git_sha1="e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"))
     digest.add(0, 0)
-    assert await digest.sha256(tmp_path / "a") == hashlib.sha256().digest()
+    assert await digest.sha256(reading(tmp_path)) == hashlib.sha256().digest()
 
 
 @pytest.mark.parametrize("told", [{"sha256": "0" * 64}, {"git_sha1": "0" * 40}])
@@ -52,7 +59,7 @@ async def test_others(tmp_path: Path, told: dict[str, str]) -> None:
     digest = Digest(file(**told))
     digest.add(0, len(CONTENT))
     with pytest.raises(HubError) as caught:
-        await digest.sha256(tmp_path / "a")
+        await digest.sha256(reading(tmp_path))
     assert caught.value.code == "hub_mismatch"
 
 
@@ -61,7 +68,7 @@ async def test_a_gap(tmp_path: Path) -> None:
     digest = Digest(file())
     digest.add(100, len(CONTENT))
     with pytest.raises(HubError):
-        await digest.sha256(tmp_path / "a")
+        await digest.sha256(reading(tmp_path))
 
 
 async def test_several_at_once(tmp_path: Path) -> None:
@@ -69,5 +76,5 @@ async def test_several_at_once(tmp_path: Path) -> None:
     digest = Digest(file(sha256=hashlib.sha256(CONTENT).hexdigest()))
     for start in range(0, len(CONTENT), 1024):
         digest.add(start, start + 1024)
-    await asyncio.gather(*(digest.follow(tmp_path / "a") for _ in range(8)))
-    assert await digest.sha256(tmp_path / "a")
+    await asyncio.gather(*(digest.follow(reading(tmp_path)) for _ in range(8)))
+    assert await digest.sha256(reading(tmp_path))

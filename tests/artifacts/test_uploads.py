@@ -16,7 +16,7 @@ from stoker.config import Settings
 from stoker.deployments import versions
 from stoker.errors import ConflictError
 from stoker.quotas.service import Quotas
-from stoker.store.blobs import Blobs
+from stoker.store.blobs import Folder
 from stoker.store.db import Database
 from stoker.store.tables.artifacts import Artifact, Upload, UploadFile
 from stoker.store.tables.deployments import Deployment
@@ -302,7 +302,7 @@ class TestIngesting:
 class TestDeployedMeanwhile:
     """No API leads here; if one ever does, files in use are not switched."""
 
-    async def test_not_completed(self, database: Database, blobs: Blobs) -> None:
+    async def test_not_completed(self, database: Database, blobs: Folder) -> None:
         artifact, upload = await _session(database, blobs)
         await _deployed(database, artifact)
         with pytest.raises(ConflictError, match="quick-tagger") as raised:
@@ -314,7 +314,7 @@ class TestDeployedMeanwhile:
 
 
 class TestExpiry:
-    async def test_expired(self, database: Database, blobs: Blobs) -> None:
+    async def test_expired(self, database: Database, blobs: Folder) -> None:
         artifact, upload = await _session(database, blobs)
         await service.expire_uploads(database, blobs, upload.expires_at - timedelta(seconds=1))
         assert (await _rows(database, artifact, upload))[1].status == "open"
@@ -328,7 +328,7 @@ class TestExpiry:
         )
         assert await blobs.keys("artifacts") == []
 
-    async def test_forgotten(self, database: Database, blobs: Blobs) -> None:
+    async def test_forgotten(self, database: Database, blobs: Folder) -> None:
         artifact, upload = await _session(database, blobs)
         await service.expire_uploads(database, blobs, upload.expires_at)
         await service.expire_uploads(database, blobs, upload.expires_at + service.CLOSED_KEPT)
@@ -339,7 +339,7 @@ class TestExpiry:
 
 
 class TestRecover:
-    async def test_ingesting_is_open_again(self, database: Database, blobs: Blobs) -> None:
+    async def test_ingesting_is_open_again(self, database: Database, blobs: Folder) -> None:
         artifact, upload = await _session(database, blobs)
         async with database.transaction() as session:
             for row in (artifact, upload):
@@ -348,7 +348,7 @@ class TestRecover:
         artifact, upload = await _rows(database, artifact, upload)
         assert (artifact.status, upload.status) == ("uploading", "open")
 
-    async def test_orphans_are_removed(self, database: Database, blobs: Blobs) -> None:
+    async def test_orphans_are_removed(self, database: Database, blobs: Folder) -> None:
         _, upload = await _session(database, blobs)
         for key in ("artifacts/art_gone/upl_gone/1", f"{_key(upload)}.3"):
             _write(blobs, key)
@@ -356,7 +356,7 @@ class TestRecover:
         assert await blobs.keys("artifacts") == [_key(upload)]
         assert not (blobs.root / "artifacts" / "art_gone").exists()
 
-    async def test_wrong_database_costs_nothing(self, database: Database, blobs: Blobs) -> None:
+    async def test_wrong_database_costs_nothing(self, database: Database, blobs: Folder) -> None:
         _write(blobs, "artifacts/art_1/upl_1/1")
         await service.recover(database, blobs)
         assert await blobs.keys("artifacts") == ["artifacts/art_1/upl_1/1"]
@@ -366,13 +366,11 @@ def _key(upload: Upload) -> str:
     return f"{service.folder(upload.artifact_id, upload.id)}/1"
 
 
-def _write(blobs: Blobs, key: str) -> None:
-    file = blobs.open_at(key, 0)
-    file.write(b"{}")
-    file.close()
+def _write(blobs: Folder, key: str) -> None:
+    blobs.write(key, b"{}")
 
 
-async def _session(database: Database, blobs: Blobs) -> tuple[Artifact, Upload]:
+async def _session(database: Database, blobs: Folder) -> tuple[Artifact, Upload]:
     """An open session with one file."""
     async with database.transaction() as session:
         settings = Settings(data_dir=blobs.root)

@@ -11,12 +11,13 @@ import pytest
 
 from stoker.inspection import FailureCode, InspectionError, Inspectors, inspect
 from stoker.inspection.inspectors import InspectorError
-from stoker.store.blobs import Blobs
+from stoker.store.blobs import Folder
 from stoker.tasks.registry import PIPELINES
 from tests.support.models import tiny_bert
 
 MIB = 1 << 20
 Files = Mapping[str, tuple[str, int]]
+ROOT = Folder(Path("/"))
 SLEEPY = "tests.inspection.sleepy"
 
 
@@ -46,10 +47,10 @@ def large_tokenizer(folder: Path, bert: Files) -> Files:
 
 
 async def refusal(
-    inspectors: Inspectors, files: Files, root: str = "/", account: str = "A"
+    inspectors: Inspectors, files: Files, root: Path = Path("/"), account: str = "A"
 ) -> InspectionError:
     with pytest.raises(InspectionError) as caught:
-        await inspectors.inspect(account, root, files, None)
+        await inspectors.inspect(account, Folder(root), files, None)
     return caught.value
 
 
@@ -57,11 +58,11 @@ class TestM7:
     async def test_finds_what_inspection_here_finds(
         self, inspectors: Inspectors, bert: Files, tmp_path: Path
     ):
-        found = await inspectors.inspect("A", str(tmp_path), bert, None)
-        assert found == inspect(Blobs(tmp_path).files(bert), None, PIPELINES)
+        found = await inspectors.inspect("A", Folder(tmp_path), bert, None)
+        assert found == inspect(Folder(tmp_path).files(bert), None, PIPELINES)
         # The process is kept for the next one.
         (process,) = processes()
-        assert await inspectors.inspect("B", str(tmp_path), bert, None) == found
+        assert await inspectors.inspect("B", Folder(tmp_path), bert, None) == found
         assert processes() == [process]
         await inspectors.close()
         assert not process.is_running()
@@ -70,9 +71,9 @@ class TestM7:
         self, inspectors: Inspectors, bert: Files, tmp_path: Path
     ):
         files = {name: value for name, value in bert.items() if name != "config.json"}
-        error = await refusal(inspectors, files, str(tmp_path))
+        error = await refusal(inspectors, files, tmp_path)
         with pytest.raises(InspectionError) as here:
-            inspect(Blobs(tmp_path).files(files), None, PIPELINES)
+            inspect(Folder(tmp_path).files(files), None, PIPELINES)
         assert (error.code, error.message) == (here.value.code, here.value.message)
         assert error.code is FailureCode.MISSING_CONFIG
 
@@ -84,13 +85,13 @@ class TestM7:
         inspectors = Inspectors(memory_bytes=mib * MIB)
         files = large_tokenizer(tmp_path, bert)
         before = psutil.Process().memory_info().rss
-        error = await refusal(inspectors, files, str(tmp_path))
+        error = await refusal(inspectors, files, tmp_path)
         assert error.code is FailureCode.TOO_COMPLEX
         assert f"{mib} MiB of memory" in error.message
         assert psutil.Process().memory_info().rss - before < 30 * MIB
         # Nor is a process kept that has held so much.
         assert processes() == []
-        assert await inspectors.inspect("A", str(tmp_path), bert, None)
+        assert await inspectors.inspect("A", Folder(tmp_path), bert, None)
         await inspectors.close()
 
     async def test_time_is_bounded(self):
@@ -103,7 +104,7 @@ class TestM7:
     async def test_one_account_leaves_a_place_to_others(self):
         inspectors = Inspectors(module=SLEEPY)
         flood = [
-            asyncio.create_task(inspectors.inspect("A", "/", {"slow": ("slow", 1)}, None))
+            asyncio.create_task(inspectors.inspect("A", ROOT, {"slow": ("slow", 1)}, None))
             for _ in range(12)
         ]
         await asyncio.sleep(0)
@@ -118,11 +119,11 @@ class TestM7:
     async def test_process_that_was_ended_is_replaced(
         self, inspectors: Inspectors, bert: Files, tmp_path: Path
     ):
-        found = await inspectors.inspect("A", str(tmp_path), bert, None)
+        found = await inspectors.inspect("A", Folder(tmp_path), bert, None)
         (process,) = processes()
         os.kill(process.pid, signal.SIGKILL)
         process.wait(10)
-        assert await inspectors.inspect("A", str(tmp_path), bert, None) == found
+        assert await inspectors.inspect("A", Folder(tmp_path), bert, None) == found
 
     async def test_files_that_end_it_every_time_are_refused(self):
         inspectors = Inspectors(module=SLEEPY)
@@ -134,4 +135,4 @@ class TestM7:
         self, inspectors: Inspectors, tmp_path: Path
     ):
         with pytest.raises(InspectorError, match="no-such-file"):
-            await inspectors.inspect("A", str(tmp_path), {"a.json": ("no-such-file", 5)}, None)
+            await inspectors.inspect("A", Folder(tmp_path), {"a.json": ("no-such-file", 5)}, None)

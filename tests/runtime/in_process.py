@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stoker.config import Settings
-from stoker.errors import ConflictError, InvalidRequestError, NotFoundError
+from stoker.errors import ConflictError, InvalidRequestError, ModelLoadingError, NotFoundError
 from stoker.runtime.interface import (
     KEEP_ALIVE,
     OK,
@@ -21,6 +21,7 @@ from stoker.runtime.interface import (
     DeploymentSpec,
     DeploymentStats,
     Listeners,
+    LoadError,
     MachineStats,
     ModelLocator,
     OnProgress,
@@ -198,7 +199,12 @@ class InProcessRuntime:
             asked = time.monotonic()
             one.replica_id = f"thread_{next(_numbers)}"
             self._observe(one, Status.STARTING, Reason.REQUEST, "A replica is starting.")
-            folder = await self._folders.folder(one.spec)
+            try:
+                folder = await self._folders.folder(one.spec)
+            except LoadError as error:
+                raise ModelLoadingError(
+                    f"The model could not be loaded: {error}", retry_after_s=10
+                ) from error
             one.model = await asyncio.to_thread(Local, one.spec.pipeline, folder)
             one.lines.append(f"{one.replica_id} has loaded {one.spec.model}")
             self.meter.begin(

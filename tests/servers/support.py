@@ -38,7 +38,7 @@ class Pair:
 @contextlib.contextmanager
 def pair(root: Path, cluster: postgres.Cluster, **env: str) -> Iterator[Pair]:
     """Two, started at the same time, that share the folder of blobs and nothing else."""
-    given = {"STOKER_DATABASE_URL": cluster.url, "STOKER_BLOB_DIR": str(root / "blobs"), **env}
+    given = {"STOKER_DATABASE_URL": cluster.url, "STOKER_BLOB_URL": f"file://{root}/blobs", **env}
     servers = [Server(root / name / "data", **given) for name in "ab"]
     for server in servers:
         server.data_dir.parent.mkdir(parents=True)

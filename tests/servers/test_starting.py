@@ -284,7 +284,7 @@ def test_one_that_is_killed_is_followed_by_another(two: Pair, tmp_path: Path) ->
     """A third comes and is killed; those who stay serve on, and it starts again."""
     env = {
         "STOKER_DATABASE_URL": two.cluster.url,
-        "STOKER_BLOB_DIR": str(two.a.data_dir.parent.parent / "blobs"),
+        "STOKER_BLOB_URL": f"file://{two.a.data_dir.parent.parent}/blobs",
     }
     with running(tmp_path / "data", **env, **WITHOUT_MODELS) as third:
         assert third.operator_key == two.a.operator_key

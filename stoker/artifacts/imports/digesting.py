@@ -2,12 +2,13 @@
 
 import asyncio
 import hashlib
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 
 from stoker.errors import HubError
 from stoker.hub.client import HubFile
 
-_BLOCK_BYTES = 1 << 20
+Reading = Callable[[int, int, Callable[[bytes], None]], Awaitable[None]]
+"""Reads from one offset to another, and gives what it has read, in order."""
 
 
 class Digest:
@@ -27,14 +28,14 @@ class Digest:
         """These bytes are durable."""
         self._there[start] = end
 
-    async def follow(self, path: Path) -> None:
+    async def follow(self, reading: Reading) -> None:
         """Read on, unless somebody does already."""
         if not self._lock.locked():
-            await self._follow(path)
+            await self._follow(reading)
 
-    async def sha256(self, path: Path) -> bytes:
+    async def sha256(self, reading: Reading) -> bytes:
         """Of the file, all of which is there. Raises `HubError` where it is not the hub's."""
-        await self._follow(path)
+        await self._follow(reading)
         file = self._file
         found = (self._sha256.hexdigest(), self._git.hexdigest())
         told = (file.sha256, file.git_sha1)
@@ -47,16 +48,13 @@ class Digest:
             )
         return self._sha256.digest()
 
-    async def _follow(self, path: Path) -> None:
+    async def _follow(self, reading: Reading) -> None:
         async with self._lock:
             while (end := self._there.pop(self._read_to, None)) is not None:
-                await asyncio.to_thread(self._read, path, end)
+                await reading(self._read_to, end, self._take)
 
-    def _read(self, path: Path, end: int) -> None:
-        with path.open("rb") as source:
-            source.seek(self._read_to)
-            while block := source.read(min(_BLOCK_BYTES, end - self._read_to)):
-                self._sha256.update(block)
-                if self._file.git_sha1 is not None:
-                    self._git.update(block)
-                self._read_to += len(block)
+    def _take(self, block: bytes) -> None:
+        self._sha256.update(block)
+        if self._file.git_sha1 is not None:
+            self._git.update(block)
+        self._read_to += len(block)

@@ -8,14 +8,13 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from stoker.artifacts import completion, receiving
 from stoker.artifacts import repository as uploads
 from stoker.artifacts import service as artifacts
 from stoker.artifacts.imports import repository
 from stoker.artifacts.imports.context import ImportContext
-from stoker.artifacts.imports.digesting import Digest
+from stoker.artifacts.imports.digesting import Digest, Reading
 from stoker.artifacts.message import Address, ContentRange, Message
 from stoker.errors import (
     CapacityError,
@@ -26,10 +25,12 @@ from stoker.errors import (
 from stoker.hub.client import HubFile
 from stoker.jobs.runner import Outcome
 from stoker.runtime.interface import OnProgress
+from stoker.store.blobs import PartOfFile
 from stoker.store.db import Session
 from stoker.store.tables.artifacts import ArtifactStatus, Upload, UploadFile, UploadStatus
 from stoker.store.tables.imports import Import
 from stoker.turns import PARTY, Party
+from stoker.web.outage import lost_store_reported
 
 log = logging.getLogger(__name__)
 
@@ -170,7 +171,7 @@ class _Fetching:
             self._digests[path].add(piece.start, piece.end)
             self._left[path] -= 1
             if self._left[path]:
-                await self._digests[path].follow(self._place(await self._received_file(path)))
+                await self._digests[path].follow(self._reading(await self._received_file(path)))
             else:
                 await self._check(piece.file)
 
@@ -221,7 +222,7 @@ class _Fetching:
     async def _check(self, file: HubFile) -> None:
         """Compare what was received with what the hub's list says, and note that it was."""
         found = await self._received_file(file.path)
-        sha256 = await self._digests[file.path].sha256(self._place(found))
+        sha256 = await self._digests[file.path].sha256(self._reading(found))
         async with self._context.database.transaction() as session:
             await uploads.note_digest(session, found, sha256)
 
@@ -238,8 +239,15 @@ class _Fetching:
         )
         return upload
 
-    def _place(self, file: UploadFile) -> Path:
-        return self._context.blobs.local_path(file.blob_key)
+    def _reading(self, file: UploadFile) -> Reading:
+        async def read(start: int, end: int, take: Callable[[bytes], None]) -> None:
+            async with self._context.database.reading() as session:
+                rows = await uploads.parts(session, file.upload_id, file.path)
+            parts = [PartOfFile(one.number, one.size, one.sha256) for one in rows]
+            with lost_store_reported():
+                await self._context.blobs.follow(file.blob_key, parts, start, end, take)
+
+        return read
 
 
 def _token(context: ImportContext, row: Import) -> str | None:

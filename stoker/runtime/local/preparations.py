@@ -45,7 +45,7 @@ class Preparations:
                 log.debug("nothing to prepare", exc_info=True, extra={"deployment": spec.id})
 
     async def _prepare(self, spec: DeploymentSpec) -> None:
-        folder = await self._folders.folder(spec)
+        folder = await self._folders.folder(spec, is_ahead=True)
         self._host.preload(await asyncio.to_thread(_code_of, folder))
         await asyncio.to_thread(read_ahead, folder)
 

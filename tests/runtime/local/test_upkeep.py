@@ -23,7 +23,7 @@ class Folders:
         self.looked = asyncio.Event()
         self.found: Path | None = None
 
-    async def folder(self, spec: DeploymentSpec) -> Path:
+    async def folder(self, spec: DeploymentSpec, *, is_ahead: bool = False) -> Path:
         await self.looked.wait()
         if self.found is None:
             raise LoadError("it is not there.")

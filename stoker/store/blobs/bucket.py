@@ -1,0 +1,401 @@
+"""Blobs in a bucket that several servers share: S3, or what obstore knows beside it.
+
+Each part of a file that is uploaded is an object of its own, whose name has the digest of its
+bytes: written twice, it is the same; sent anew with other bytes, it is another one, and the row
+says which of them counts. So an upload that was begun at one server goes on at another, a request
+that comes late harms nothing, and nothing is copied at the end. What a file's parts are says a
+list beside them, written when the upload is completed.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+import secrets
+import tempfile
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import AzureStore, GCSStore, S3Store, from_url
+
+from stoker.store.blobs.interface import (
+    BlobLostError,
+    Blobs,
+    Files,
+    Listed,
+    Part,
+    PartOfFile,
+    StoreUnavailableError,
+    Take,
+    WholeFile,
+    list_key,
+    part_key,
+)
+
+log = logging.getLogger(__name__)
+
+BLOCK_BYTES = 16 << 20
+"""Of a request, at most: S3's own limits and each request's time allow for it."""
+_STREAM_BYTES = 4 << 20
+_AT_ONCE = 8
+"""Parts that are fetched at a time, for one model."""
+_SLOWEST = 256 << 10
+"""Bytes a second: what goes slower than that is given up."""
+_LISTS_KEPT = 64
+_TRIES = 3
+"""Of a part that arrives other than it was written."""
+_CLOCK = "clock"
+_FROM_ENVIRONMENT = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+
+
+class _PartSaid(msgspec.Struct, frozen=True, array_like=True):
+    size: int
+    sha256: str
+
+
+class _Said(msgspec.Struct, frozen=True):
+    """The list of an upload's files, by the last segment of their keys."""
+
+    files: dict[str, list[_PartSaid]]
+
+
+class Bucket(Blobs):
+    is_shared = True
+
+    def __init__(self, url: str, spool: Path, *, timeout_s: float) -> None:
+        """
+        Args:
+            url: `s3://bucket/prefix`, `gs://…` or `az://…`; credentials are those of the
+                environment.
+            spool: a folder of this machine for parts that arrive.
+            timeout_s: how long what fails is tried again for.
+        """
+        spool.mkdir(parents=True, exist_ok=True)
+        self._spool = spool
+        self._timeout_s = timeout_s
+        self._store = _store(url, timeout_s)
+        self._lists: OrderedDict[str, _Said] = OrderedDict()
+        self._clearing: set[asyncio.Task[None]] = set()
+
+    # --- blobs ---
+
+    async def put(self, key: str, content: bytes, content_type: str) -> None:
+        attributes = {"Content-Type": content_type} if content_type else None
+        async with self._asked("write", len(content)):
+            await obstore.put_async(
+                self._store, key, content, attributes=attributes, chunk_size=BLOCK_BYTES
+            )
+
+    async def size(self, key: str) -> int:
+        async with self._asked("look at"):
+            return (await obstore.head_async(self._store, key))["size"]
+
+    async def stream(self, key: str, start: int, end: int) -> AsyncGenerator[bytes]:
+        for begin in range(start, end, _STREAM_BYTES):
+            yield await self._range(key, begin, min(begin + _STREAM_BYTES, end))
+
+    def discard(self, key: str) -> None:
+        self._soon(self.delete([key]))
+
+    async def remove(self, key: str) -> None:
+        self.discard(key)
+
+    async def link(self, key: str, expires_s: int) -> str | None:
+        async with self._asked("sign a link"):
+            return await obstore.sign_async(
+                self._store, "GET", key, timedelta(seconds=max(1, expires_s))
+            )
+
+    # --- files that are uploaded ---
+
+    def part(self, key: str, number: int, offset: int, earlier: bytes | None) -> Part:
+        return _BucketPart(self, key, number, earlier)
+
+    async def complete(self, folder: str, files: Sequence[WholeFile]) -> None:
+        said = _Said(
+            {
+                _name(file.key): [_PartSaid(one.size, one.sha256.hex()) for one in file.parts]
+                for file in files
+            }
+        )
+        content = await asyncio.to_thread(msgspec.json.encode, said)
+        await self.put(list_key(folder), content, "application/json")
+        self._lists.pop(folder, None)
+
+    async def follow(
+        self, key: str, parts: Sequence[PartOfFile], start: int, end: int, take: Take
+    ) -> None:
+        begin = 0
+        for part in parts:
+            first, last = max(start, begin) - begin, min(end, begin + part.size) - begin
+            if first < last:
+                async for block in self.stream(
+                    part_key(key, part.number, part.sha256), first, last
+                ):
+                    await asyncio.to_thread(take, block)
+            begin += part.size
+
+    async def read(self, key: str, size: int, offset: int, length: int) -> bytes:
+        end = min(size, offset + length)
+        found: list[bytes] = []
+        for name, begin, part in await self._parts(key):
+            first, last = max(offset, begin) - begin, min(end, begin + part.size) - begin
+            if first < last:
+                found += [block async for block in self.stream(name, first, last)]
+        return b"".join(found)
+
+    def files(self, files: Files) -> "_Bridge":
+        return _Bridge(self, files, asyncio.get_running_loop())
+
+    async def remove_file(self, key: str) -> None:
+        self._soon(self.delete_prefix(key))
+
+    async def put_part(self, key: str, number: int, sha256: bytes, file: IO[bytes]) -> None:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        async with self._asked("write", size):
+            await obstore.put_async(
+                self._store,
+                part_key(key, number, sha256),
+                file,
+                chunk_size=BLOCK_BYTES,
+                max_concurrency=4,
+            )
+
+    def discard_part(self, key: str, number: int, sha256: bytes) -> None:
+        self.discard(part_key(key, number, sha256))
+
+    def spooled(self) -> IO[bytes]:
+        """A file without a name, of which nothing is left when it is closed."""
+        return tempfile.TemporaryFile(dir=self._spool)
+
+    # --- on this machine ---
+
+    def local_path(self, key: str) -> Path | None:
+        return None
+
+    async def place(self, files: Files, folder: Path) -> None:
+        try:
+            await self._place(files, folder)
+        except ExceptionGroup as several:
+            raise several.exceptions[0] from several
+
+    async def _place(self, files: Files, folder: Path) -> None:
+        places = asyncio.Semaphore(_AT_ONCE)
+        async with asyncio.TaskGroup() as group:
+            for path, (key, size) in files.items():
+                target = folder / path
+                parts = await self._parts(key)
+                if sum(part.size for _, _, part in parts) != size:
+                    raise StoreUnavailableError(f"the list of {key} has another size than its row")
+                await asyncio.to_thread(_allot, target, size)
+                for name, begin, part in parts:
+                    await places.acquire()
+                    fetching = group.create_task(self._fetch(name, part, target, begin))
+                    fetching.add_done_callback(lambda _: places.release())
+
+    async def _fetch(self, key: str, part: _PartSaid, target: Path, offset: int) -> None:
+        """Copy a part into its place, and compare it with what was uploaded."""
+        for _ in range(_TRIES):
+            found = hashlib.sha256()
+            descriptor = await asyncio.to_thread(os.open, target, os.O_WRONLY)
+            try:
+                at = offset
+                async for block in self.stream(key, 0, part.size):
+                    await asyncio.to_thread(_write, descriptor, block, at, found.update)
+                    at += len(block)
+                # A folder that is there after a power cut is whole.
+                await asyncio.to_thread(os.fsync, descriptor)
+            finally:
+                os.close(descriptor)
+            if found.hexdigest() == part.sha256:
+                return
+            log.warning("a part was read other than it was written", extra={"key": key})
+        raise StoreUnavailableError(f"{key} is not what was written")
+
+    # --- upkeep ---
+
+    async def listed(self, prefix: str) -> AsyncIterator[Sequence[Listed]]:
+        # The overloads that are not used here speak of a library that is not installed.
+        listing = obstore.list(self._store, prefix)  # pyright: ignore[reportUnknownMemberType]
+        while True:
+            async with self._asked("list"):
+                some = await anext(listing, None)
+            if some is None:
+                return
+            yield [Listed(one["path"], one["last_modified"]) for one in some]
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        if keys:
+            async with self._asked("delete"):
+                with contextlib.suppress(FileNotFoundError):
+                    await obstore.delete_async(self._store, keys)
+
+    async def delete_prefix(self, prefix: str) -> int:
+        keys = await self.keys(prefix)
+        await self.delete(keys)
+        return len(keys)
+
+    async def now(self) -> datetime:
+        key = f"{_CLOCK}/{secrets.token_hex(8)}"
+        await self.put(key, b"", "")
+        try:
+            async with self._asked("look at"):
+                return (await obstore.head_async(self._store, key))["last_modified"]
+        finally:
+            await self.delete([key])
+
+    # --- asking ---
+
+    async def _range(self, key: str, start: int, end: int) -> bytes:
+        async with self._asked("read", end - start):
+            return bytes(await obstore.get_range_async(self._store, key, start=start, end=end))
+
+    async def _parts(self, key: str) -> Sequence[tuple[str, int, _PartSaid]]:
+        """Key, where it begins in the file, and what it is: of each part of a complete file."""
+        said = (await self._list(key.rpartition("/")[0])).files.get(_name(key))
+        if said is None:
+            raise BlobLostError(key)
+        return list(_placed(key, said))
+
+    async def _list(self, folder: str) -> _Said:
+        if found := self._lists.get(folder):
+            self._lists.move_to_end(folder)
+            return found
+        content = await self.get(list_key(folder))
+        found = await asyncio.to_thread(msgspec.json.decode, content, type=_Said)
+        self._lists[folder] = found
+        while len(self._lists) > _LISTS_KEPT:
+            self._lists.popitem(last=False)
+        return found
+
+    @contextlib.asynccontextmanager
+    async def _asked(self, what: str, size: int = 0) -> AsyncGenerator[None]:
+        """Raises `StoreUnavailableError` for whatever goes wrong, after some time at most."""
+        try:
+            # The library tries again by itself, for so long; this is for an answer that never ends.
+            async with asyncio.timeout(2 * self._timeout_s + size / _SLOWEST):
+                yield
+        except FileNotFoundError as error:
+            raise BlobLostError("the bucket has no such blob") from error
+        except (BaseError, TimeoutError) as error:
+            # Beside the first line there is a dump of the library's own; addresses are not for
+            # clients.
+            why = str(error).partition("\n")[0] or type(error).__name__
+            log.warning("the bucket does not answer as it should", extra={"to": what, "why": why})
+            raise StoreUnavailableError(f"cannot {what}: {why}") from error
+
+    def _soon(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Delete in a moment. What cannot be deleted is found to be garbage later."""
+
+        async def quietly() -> None:
+            with contextlib.suppress(StoreUnavailableError, BlobLostError):
+                await work
+
+        task = asyncio.get_running_loop().create_task(quietly())
+        self._clearing.add(task)
+        task.add_done_callback(self._clearing.discard)
+
+
+class _BucketPart(Part):
+    """Kept on this machine's disk until its digest is known, then written whole."""
+
+    def __init__(self, bucket: Bucket, key: str, number: int, earlier: bytes | None) -> None:
+        self._bucket = bucket
+        self._key = key
+        self._number = number
+        self._earlier = earlier
+        self._sha256: bytes | None = None
+        self._file = bucket.spooled()
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self._file.write(data)
+
+    async def sync(self, sha256: bytes) -> None:
+        await asyncio.to_thread(self._file.flush)
+        await self._bucket.put_part(self._key, self._number, sha256, self._file)
+        self._sha256 = sha256
+
+    async def close(self, *, is_kept: bool) -> None:
+        self._file.close()
+        if is_kept and self._earlier and self._sha256 not in (None, self._earlier):
+            self._bucket.discard_part(self._key, self._number, self._earlier)
+        # What was written and not recorded stays: the same bytes may be recorded by another
+        # request at this very moment. It goes with its upload, or is found to be garbage.
+
+
+class _Bridge:
+    """Reads files of a bucket from a thread."""
+
+    def __init__(self, bucket: Bucket, files: Files, loop: asyncio.AbstractEventLoop) -> None:
+        self._bucket = bucket
+        self._files = files
+        self._loop = loop
+
+    def sizes(self) -> Mapping[str, int]:
+        return {path: size for path, (_, size) in self._files.items()}
+
+    def read(self, path: str, offset: int, length: int) -> bytes:
+        key, size = self._files[path]
+        reading = self._bucket.read(key, size, offset, length)
+        return asyncio.run_coroutine_threadsafe(reading, self._loop).result()
+
+
+def _store(url: str, timeout_s: float) -> S3Store | GCSStore | AzureStore:
+    endpoint = next((os.environ[name] for name in _FROM_ENVIRONMENT if os.environ.get(name)), "")
+    found = from_url(
+        url,
+        client_options={
+            "allow_http": endpoint.startswith("http://"),
+            "connect_timeout": timedelta(seconds=min(5.0, timeout_s)),
+            # Of each request; a block goes through in that time on any network that serves models.
+            "timeout": timedelta(seconds=max(1.0, timeout_s / 2)),
+        },
+        retry_config={
+            "max_retries": 10,
+            "retry_timeout": timedelta(seconds=timeout_s),
+            "backoff": {
+                "init_backoff": timedelta(milliseconds=200),
+                "max_backoff": timedelta(seconds=5),
+                "base": 2,
+            },
+        },
+    )
+    if not isinstance(found, S3Store | GCSStore | AzureStore):
+        raise ValueError(f"no bucket: {url}")
+    return found
+
+
+def _name(key: str) -> str:
+    return key.rpartition("/")[2]
+
+
+def _placed(key: str, said: Sequence[_PartSaid]) -> Iterator[tuple[str, int, _PartSaid]]:
+    begin = 0
+    for number, part in enumerate(said, 1):
+        yield f"{key}/{number}-{part.sha256}", begin, part
+        begin += part.size
+
+
+def _allot(target: Path, size: int) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with target.open("xb") as file:
+        if size:
+            # A disk that is too small is found out before the first byte.
+            os.posix_fallocate(file.fileno(), 0, size)
+
+
+def _write(descriptor: int, block: bytes, offset: int, take: Take) -> None:
+    view = memoryview(block)
+    while view:
+        written = os.pwrite(descriptor, view, offset)
+        offset += written
+        view = view[written:]
+    take(block)

@@ -1,0 +1,46 @@
+"""`stoker doctor` and a bucket."""
+
+from pathlib import Path
+
+import pytest
+
+from stoker.cli import doctor
+from stoker.cli.doctor import Verdict
+from tests.support.bucket import Proxy
+
+
+@pytest.fixture
+def settings(url: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("STOKER_BLOB_URL", url)
+    monkeypatch.setenv("STOKER_DATA_DIR", str(tmp_path))
+    monkeypatch.setattr(doctor, "STORE_TIMEOUT_S", 1)
+
+
+@pytest.mark.usefixtures("settings")
+class TestBucket:
+    def test_works(self) -> None:
+        found = {check.name: check for check in doctor._store()}
+        assert {name: check.status for name, check in found.items()} == {
+            "bucket: write": Verdict.OK,
+            "bucket: read": Verdict.OK,
+            "bucket: list": Verdict.OK,
+            "bucket: delete": Verdict.OK,
+            "bucket: clock": Verdict.OK,
+        }
+
+    def test_says_what_does_not(self, proxy: Proxy) -> None:
+        proxy.fail(403, method="GET")
+        *works, last = doctor._store()
+        assert [check.name for check in works] == ["bucket: write"]
+        assert (last.name, last.status) == ("bucket", Verdict.FAIL)
+        assert "read" in last.found
+        assert "AWS_ENDPOINT_URL" in last.hint
+
+    def test_another_clock(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert doctor._clock(-300.0).status is Verdict.WARN
+        assert doctor._clock(1.0).status is Verdict.OK
+
+
+def test_nothing_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STOKER_BLOB_URL", raising=False)
+    assert doctor._store() == []

@@ -1,0 +1,165 @@
+"""A bucket that fails for a while, or for long, under uploads and loads."""
+
+import random
+from datetime import timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+from obstore.store import S3Store
+
+from stoker.artifacts import service as artifacts
+from stoker.store.db import Database
+from tests.buckets.conftest import keys
+from tests.buckets.support import MIB, Uploading, code, eventually, pushed
+from tests.support.app import App
+from tests.support.bucket import CUT, Proxy
+
+CONTENT = random.Random(3).randbytes(MIB)
+
+
+@pytest.mark.parametrize("fault", [503, 500, CUT])
+async def test_a_short_fault_is_not_noticed(
+    client: httpx.AsyncClient, proxy: Proxy, fault: int
+) -> None:
+    upload = await Uploading.open(client)
+    proxy.fail(fault, times=2)
+    answer = await upload.put_part("model.safetensors", 1, CONTENT)
+    assert answer.status_code == 200, answer.text
+    puts = [method for method, _ in proxy.seen if method == "PUT"]
+    assert len(puts) == 3
+
+
+@pytest.mark.parametrize("fault", [503, CUT])
+async def test_a_part_that_cannot_be_kept_is_not_acknowledged(
+    client: httpx.AsyncClient, proxy: Proxy, fault: int, behind: S3Store, data_dir: Path
+) -> None:
+    upload = await Uploading.open(client)
+    (await upload.put_part("a.txt", 1, CONTENT)).raise_for_status()
+    proxy.fail(fault)
+    refused = await upload.put_part("a.txt", 2, CONTENT)
+    assert code(refused) == (503, "store_unavailable")
+    assert int(refused.headers["retry-after"]) > 0
+    # Nothing that is acknowledged is lost, and nothing else counts.
+    head = await client.head(f"{upload.url}/files/a.txt")
+    assert head.headers["upload-offset"] == str(MIB)
+    assert not [*(data_dir / "spool").iterdir()]
+    proxy.heal()
+    (await upload.put_part("a.txt", 2, CONTENT[:5])).raise_for_status()
+    head = await client.head(f"{upload.url}/files/a.txt")
+    assert head.headers["upload-offset"] == str(MIB + 5)
+    assert len(keys(behind, upload.prefix)) == 2
+
+
+async def test_a_part_that_is_sent_anew_stays_as_it_was(
+    client: httpx.AsyncClient, proxy: Proxy, behind: S3Store
+) -> None:
+    """The new bytes do not get through: the acknowledged ones are still those that count."""
+    upload = await Uploading.open(client)
+    (await upload.put_part("a.txt", 1, CONTENT)).raise_for_status()
+    before = keys(behind)
+    proxy.fail(503)
+    assert code(await upload.put_part("a.txt", 1, bytes(MIB))) == (503, "store_unavailable")
+    proxy.heal()
+    head = await client.head(f"{upload.url}/files/a.txt")
+    assert head.headers["upload-offset"] == str(MIB)
+    assert keys(behind) == before
+
+
+async def test_completing_is_tried_again(
+    client: httpx.AsyncClient, proxy: Proxy, bert: Path
+) -> None:
+    """Whatever step fails, the session is as it was, and the files are not refused for it."""
+    upload = await Uploading.open(client)
+    await upload.put_folder(bert)
+    for method in ("PUT", "GET"):
+        proxy.fail(503, method=method)
+        answer = await client.post(f"{upload.url}/complete")
+        assert code(answer) == (503, "store_unavailable")
+        proxy.heal()
+    assert (await upload.complete())["status"] == "ready"
+
+
+async def test_a_model_is_loaded_when_the_store_is_back(
+    app: App, client: httpx.AsyncClient, proxy: Proxy, bert: Path
+) -> None:
+    upload = await pushed(client, bert)
+    proxy.fail(CUT)
+    body = {"model": "tagger", "artifact_id": upload.artifact_id}
+    deployed = (await client.post("/v1/deployments", json=body)).raise_for_status().json()
+    asked = {"model": "tagger", "inputs": "Ada"}
+    waiting = {"prefer": "wait=30"}
+    answer = await client.post("/v1/classifications/token", json=asked, headers=waiting)
+    assert code(answer) == (503, "model_loading")
+    assert "object store" in answer.json()["error"]["message"]
+    proxy.heal()
+    (await client.post(f"/v1/deployments/{deployed['id']}/start")).raise_for_status()
+    waiting = {"prefer": "wait=120"}
+    answer = await client.post("/v1/classifications/token", json=asked, headers=waiting)
+    assert answer.status_code == 200, answer.text
+
+
+async def test_damaged_bytes_are_never_loaded(
+    app: App, client: httpx.AsyncClient, behind: S3Store, bert: Path, data_dir: Path
+) -> None:
+    """What the bucket gives is compared with what was uploaded."""
+    upload = await pushed(client, bert)
+    for key in keys(behind, upload.prefix):
+        if "/1-" in key:
+            size = len(behind.get(key).bytes())
+            behind.put(key, bytes(size))
+    body = {"model": "tagger", "artifact_id": upload.artifact_id}
+    (await client.post("/v1/deployments", json=body)).raise_for_status()
+    asked = {"model": "tagger", "inputs": "Ada"}
+    answer = await client.post("/v1/classifications/token", json=asked)
+    assert answer.status_code == 503
+    assert not (data_dir / "models" / upload.upload_id).exists()
+
+
+class TestSweeping:
+    @pytest.fixture(autouse=True)
+    def at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What was written a moment ago is old; the store's clock has whole seconds."""
+        monkeypatch.setattr(artifacts, "STRAY_AFTER", timedelta(seconds=-60))
+
+    async def test_what_no_row_stands_for_goes(
+        self, app: App, client: httpx.AsyncClient, behind: S3Store, bert: Path
+    ) -> None:
+        platform = app.services.platform
+        ready = await pushed(client, bert)
+        is_open = await Uploading.open(client, ready.artifact_id)
+        (await is_open.put_part("a.txt", 1, CONTENT)).raise_for_status()
+        known = keys(behind, ready.prefix) + keys(behind, is_open.prefix)
+        still = f"{is_open.prefix}/1/7-{'ab' * 32}"
+        for key in (f"{ready.prefix}/1/9-{'cd' * 32}", "artifacts/art_x/upl_x/1/1-00", still):
+            behind.put(key, b"stray")
+        await artifacts.sweep_strays(platform.database, platform.blobs)
+        # In an upload that is open, another server may be about to record it.
+        there = {key for key in keys(behind) if "art_x" in key or ready.artifact_id in key}
+        assert there == {*known, still}
+
+    async def test_wrong_database_costs_nothing(
+        self, app: App, behind: S3Store, tmp_path: Path
+    ) -> None:
+        behind.put("artifacts/art_y/upl_y/1/1-00", b"somebody's")
+        other = Database(f"sqlite+aiosqlite:///{tmp_path}/other.db")
+        await other.migrate()
+        await artifacts.sweep_strays(other, app.services.platform.blobs)
+        await other.close()
+        assert keys(behind, "artifacts/art_y") == ["artifacts/art_y/upl_y/1/1-00"]
+
+    async def test_what_could_not_be_deleted_goes_later(
+        self, app: App, client: httpx.AsyncClient, behind: S3Store, proxy: Proxy
+    ) -> None:
+        platform = app.services.platform
+        upload = await Uploading.open(client)
+        (await upload.put_part("a.txt", 1, CONTENT)).raise_for_status()
+        proxy.fail(503)
+        # It is acknowledged, as its rows are gone.
+        (await client.delete(upload.url)).raise_for_status()
+        await eventually(lambda: not artifacts._clearing)
+        assert code(await upload.put_part("a.txt", 2, CONTENT)) == (409, "upload_closed")
+        assert len(keys(behind, upload.prefix)) == 1
+        proxy.heal()
+        await artifacts.sweep_strays(platform.database, platform.blobs)
+        assert keys(behind, upload.prefix) == []

@@ -1,0 +1,102 @@
+"""Two servers, two processes, on one database and one bucket: an upload begun at one goes on at the
+other.
+"""
+
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from obstore.store import S3Store
+
+from tests.artifacts.support import MIB, Uploading, digest, error
+from tests.buckets.conftest import keys
+from tests.support import postgres
+from tests.support.bucket import Proxy
+from tests.support.server import WITHOUT_MODELS, Server, running
+
+CONTENT = random.Random(5).randbytes(5 * MIB // 2 + 1).hex().encode()
+"""Text, as inspection asks of a file of that name."""
+
+
+@pytest.fixture(scope="module")
+def servers(
+    proxy: Proxy, url: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Server, Server]]:
+    root = tmp_path_factory.mktemp("two")
+    with postgres.running() as database:
+        env = {
+            "STOKER_DATABASE_URL": database,
+            "STOKER_BLOB_URL": url,
+            "STOKER_UPLOAD_PART_MIB": "1",
+            "STOKER_JOB_LEASE_S": "5",
+            **{name: value for name, value in os.environ.items() if name.startswith("AWS_")},
+            **WITHOUT_MODELS,
+        }
+        with running(root / "a", **env) as one, running(root / "b", **env) as other:
+            yield one, other
+
+
+@pytest.fixture(scope="module")
+def clients(servers: tuple[Server, Server]) -> Iterator[tuple[httpx.Client, httpx.Client]]:
+    one, other = servers
+    with one.account() as client:
+        key = client.headers["authorization"].removeprefix("Bearer ")
+        with other.client(key) as at_other:
+            yield client, at_other
+
+
+def test_an_upload_goes_on_at_another_server(
+    servers: tuple[Server, Server],
+    clients: tuple[httpx.Client, httpx.Client],
+    bert: Path,
+    behind: S3Store,
+) -> None:
+    (one, other), (client, at_other) = servers, clients
+    upload = Uploading.open(one, client)
+    beside = Uploading(other, at_other, upload.artifact_id, upload.upload_id, upload.part_size)
+    files = sorted(bert.iterdir())
+    for number, path in enumerate(files):
+        where = (upload, beside)[number % 2]
+        where.put(path.name, path.read_bytes()).raise_for_status()
+    parts = [CONTENT[start : start + MIB] for start in range(0, len(CONTENT), MIB)]
+    for number, part in reversed([*enumerate(parts, 1)]):
+        where = (upload, beside)[number % 2]
+        where.put_part("README.md", number, part, **digest(part)).raise_for_status()
+    # Each knows what the other has received.
+    assert upload.offset("README.md") == beside.offset("README.md") == len(CONTENT)
+    # Sent anew at the other one, a part is what it was sent as last.
+    for where, content in ((beside, bytes(MIB)), (upload, parts[1])):
+        where.put_part("README.md", 2, content).raise_for_status()
+    assert beside.complete().json()["artifact"]["status"] == "ready"
+    # Completed once, at whichever it is asked.
+    assert upload.complete().json()["artifact"]["status"] == "ready"
+    card = client.get(f"/v1/model-artifacts/{upload.artifact_id}/card").raise_for_status()
+    assert card.content == CONTENT[:MIB]
+    error(beside.put("more.txt", b"late"), 409, "upload_closed")
+
+
+def test_a_server_that_is_killed_loses_nothing(
+    servers: tuple[Server, Server],
+    clients: tuple[httpx.Client, httpx.Client],
+    bert: Path,
+    behind: S3Store,
+) -> None:
+    """What one has acknowledged, the other goes on with; what it had half received is not there."""
+    (one, other), (client, at_other) = servers, clients
+    upload = Uploading.open(one, client)
+    beside = Uploading(other, at_other, upload.artifact_id, upload.upload_id, upload.part_size)
+    for path in bert.iterdir():
+        upload.put(path.name, path.read_bytes()).raise_for_status()
+    upload.put_part("notes.txt", 1, CONTENT[:MIB]).raise_for_status()
+    with upload.beginning("notes.txt/parts/2", MIB, CONTENT[MIB : MIB + 5000]):
+        one.kill()
+    # Its part in flight was a file without a name.
+    assert not [*(one.data_dir / "spool").iterdir()]
+    assert beside.offset("notes.txt") == MIB
+    beside.put_part("notes.txt", 2, CONTENT[MIB : MIB + 7]).raise_for_status()
+    assert beside.complete().json()["artifact"]["status"] == "ready"
+    prefix = f"artifacts/{upload.artifact_id}/{upload.upload_id}"
+    assert len(keys(behind, prefix)) == len([*bert.iterdir()]) + 2 + 1
