@@ -131,7 +131,6 @@ class TestRequests:
         assert await sharing.ask(1, key, 100) == 60
         assert dead is not None
 
-
     async def test_a_key_without_limits(self, sharing: Cluster) -> None:
         assert await sharing.ask(0, caller("key_free"), 100) == 100
         await sharing.servers[0].balance()
