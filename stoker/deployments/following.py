@@ -1,14 +1,18 @@
 """What other servers of the same PostgreSQL do to deployments, done here too."""
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Generator, Sequence
+
+from sqlalchemy.exc import SQLAlchemyError
 
 from stoker.deployments import adapters, repository, revisions, versions
 from stoker.deployments.context import DeploymentContext
 from stoker.deployments.directory import Entry
 from stoker.store.changes import Change
 from stoker.store.tables.deployments import Deployment, DeploymentVersion
+from stoker.store.waiting import repeated
 
 log = logging.getLogger(__name__)
 
@@ -20,6 +24,8 @@ class Following:
     def __init__(self, context: DeploymentContext) -> None:
         self._context = context
         self._seen = 0
+        self._again: set[str] = set()
+        """Of those that have changed: what could not be done."""
         self._ending: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
@@ -28,12 +34,7 @@ class Following:
             self._seen = await revisions.current(session)
 
     async def run(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_S)
-            try:
-                await self.follow()
-            except Exception as error:
-                log.warning("deployments of other servers could not be followed: %s", error)
+        await repeated(self.follow, LOOK_S, "following the deployments of other servers")
 
     async def follow(self) -> None:
         """Bring the directory and the runtime up to what the database says now."""
@@ -45,25 +46,43 @@ class Following:
             if changed is None:
                 there = [row.id for row in await repository.everything(session)]
                 known = [entry.deployment_id for entry in context.directory.entries()]
-                # Bases before their adapters, which are younger.
-                changed = sorted({*there, *known})
+                changed = [*there, *known]
+        # Bases before their adapters, which are younger.
+        changed = sorted({*changed, *self._again})
+        failed: set[str] = set()
         for at in range(0, len(changed), _AT_ONCE):
-            await self._catch_up(changed[at : at + _AT_ONCE])
-        self._seen = revision
+            failed |= await self._catch_up(changed[at : at + _AT_ONCE])
+        self._seen, self._again = revision, failed
 
-    async def _catch_up(self, ids: Sequence[str]) -> None:
-        context = self._context
+    async def _catch_up(self, ids: Sequence[str]) -> set[str]:
+        """Returns those with which it went wrong."""
+        context, failed = self._context, set[str]()
         async with context.database.reading() as session:
             for row in await repository.these(session, ids):
                 if row.shares:
                     # Copying takes its time: before, and beside what is held up.
-                    await adapters.place(session, context, row)
+                    with self._kept(row.id, failed):
+                        await adapters.place(session, context, row)
         # What this server commits meanwhile would be told before what is older.
         async with context.database.between_commits(), context.database.reading() as session:
             rows = {row.id: row for row in await repository.these(session, ids)}
             found = await versions.of_these(session, ids)
             for one in ids:
-                self._tell(one, rows.get(one), found.get(one, ()))
+                with self._kept(one, failed):
+                    self._tell(one, rows.get(one), found.get(one, ()))
+        return failed
+
+    @contextlib.contextmanager
+    def _kept(self, identifier: str, failed: set[str]) -> Generator[None]:
+        """What goes wrong with one keeps none of the others, and is tried again."""
+        try:
+            yield
+        except SQLAlchemyError:
+            raise
+        except Exception:
+            if identifier not in self._again:
+                log.exception("a deployment of another server is not followed; it is tried again")
+            failed.add(identifier)
 
     def _tell(
         self, identifier: str, row: Deployment | None, found: Sequence[DeploymentVersion]

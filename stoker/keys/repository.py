@@ -91,7 +91,8 @@ async def operator_exists(session: Session) -> bool:
 
 
 async def touch(session: Session, used: Mapping[str, datetime]) -> None:
-    for key_id, moment in used.items():
+    # In one order: servers that note the same keys do not wait for each other in a circle.
+    for key_id, moment in sorted(used.items()):
         await session.execute(update(ApiKey).where(ApiKey.id == key_id).values(last_used_at=moment))
 
 

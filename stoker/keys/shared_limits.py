@@ -7,7 +7,6 @@ what they went beyond is given back as a debt, of which all others hear.
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 
@@ -18,9 +17,8 @@ from stoker.keys.limits import MINUTE_S, Bucket, RateLimits, Verdict, span
 from stoker.runtime.interface import Served
 from stoker.store.db import Database, Session
 from stoker.store.tables.servers import RateLevel
+from stoker.store.waiting import repeated
 from stoker.web.principal import Principal
-
-log = logging.getLogger(__name__)
 
 BALANCE_S = 1.0
 _ASK_AGAIN_S = 0.1
@@ -156,12 +154,7 @@ class SharedLimits(RateLimits):
 
     async def run(self) -> None:
         """Give back and take anew, until cancelled."""
-        while True:
-            await asyncio.sleep(BALANCE_S)
-            try:
-                await self.balance()
-            except Exception as error:
-                log.warning("limits of keys could not be balanced: %s", error)
+        await repeated(self.balance, BALANCE_S, "balancing the limits of keys")
 
     async def balance(self) -> None:
         """What each server does every second."""

@@ -1,7 +1,5 @@
 """What other servers of the same PostgreSQL have done to what this one is at."""
 
-import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -9,8 +7,7 @@ from stoker.agents import run_service
 from stoker.agents.context import AgentContext
 from stoker.artifacts import service as artifacts
 from stoker.jobs.runner import Runner
-
-log = logging.getLogger(__name__)
+from stoker.store.waiting import repeated
 
 LOOK_S = 1.0
 
@@ -24,13 +21,8 @@ class Elsewhere:
         ]
 
     async def run(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_S)
-            await self.look()
+        await repeated(self.look, LOOK_S, "reading what other servers have done")
 
     async def look(self) -> None:
         for look in self._looks:
-            try:
-                await look()
-            except Exception as error:
-                log.warning("what other servers do could not be read: %s", error)
+            await look()

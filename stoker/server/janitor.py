@@ -38,13 +38,20 @@ class Janitor:
         keyring: Keyring,
         agents: AgentContext,
         browsers: ConsoleContext,
+        *,
         clock: Callable[[], float] = time.monotonic,
+        is_first: Callable[[], bool] = lambda: True,
     ) -> None:
+        """
+        Args:
+            is_first: whether this server does what one is enough for.
+        """
         self._platform = platform
         self._keyring = keyring
         self._agents = agents
         self._browsers = browsers
         self._clock = clock
+        self._is_first = is_first
         self._strays_at = -math.inf
 
     async def run(self) -> None:
@@ -57,19 +64,30 @@ class Janitor:
 
     async def sweep(self, now: datetime) -> None:
         """One round, as of `now`."""
-        database, blobs = self._platform.database, self._platform.blobs
+        database = self._platform.database
         await database.scrub_again()
         await self._keyring.flush_last_used()
-        await idempotency.forget_old(database, now - idempotency.KEPT)
         await completion.reopen_cut_off(database)
+        is_hourly = self._clock() >= self._strays_at
+        if is_hourly:
+            self._strays_at = self._clock() + STRAYS_EVERY_S
+            await self._platform.runtime.sweep_strays()
+        if self._is_first():
+            await self._sweep_shared(now, is_hourly=is_hourly)
+
+    async def _sweep_shared(self, now: datetime, *, is_hourly: bool) -> None:
+        """What is of all servers."""
+        database, blobs = self._platform.database, self._platform.blobs
+        if not database.is_sqlite:
+            # Whoever has found their server gone may have gone, too.
+            await artifacts.reopen_lost(database)
+        await idempotency.forget_old(database, now - idempotency.KEPT)
         await artifacts.expire_uploads(database, blobs, now)
         await files.sweep(database, blobs, now)
         await console.forget_expired(self._browsers, now)
-        if self._clock() >= self._strays_at:
-            self._strays_at = self._clock() + STRAYS_EVERY_S
+        if is_hourly:
             await files.sweep_strays(database, blobs, now)
             await artifacts.sweep_strays(database, blobs)
-            await self._platform.runtime.sweep_strays()
             await self._keyring.forget_revoked(now)
             await shared_limits.forget_rested(database)
             await versions.forget_old(self._platform)

@@ -329,7 +329,13 @@ async def running(services: Services) -> AsyncGenerator[None]:
 def _start(services: Services, events: EventLog, following: Following) -> None:
     """What works in the background."""
     platform, background = services.platform, services.background
-    janitor = Janitor(services.deployments, services.keyring, services.agents, services.console)
+    janitor = Janitor(
+        services.deployments,
+        services.keyring,
+        services.agents,
+        services.console,
+        is_first=lambda: services.servers.is_first,
+    )
     if not platform.database.is_sqlite:
         background.start(
             "heartbeat",

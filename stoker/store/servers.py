@@ -4,7 +4,6 @@ One that has not been heard of for `GONE_AFTER_S` is gone, and what it worked on
 SQLite has one server, of which all this is true without a word.
 """
 
-import asyncio
 import logging
 import math
 import time
@@ -16,6 +15,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from stoker.store.db import Database, Session
 from stoker.store.tables.servers import Server
+from stoker.store.waiting import repeated
 
 log = logging.getLogger(__name__)
 
@@ -76,15 +76,15 @@ class Servers:
         and again while it fails.
         """
         is_due = False
-        while True:
-            await asyncio.sleep(BEAT_S)
-            try:
-                is_due = bool(await self.beat()) or is_due
-                if is_due:
-                    await on_gone()
-                    is_due = False
-            except Exception as error:
-                log.warning("the database was not told that this server is there: %s", error)
+
+        async def beat() -> None:
+            nonlocal is_due
+            is_due = bool(await self.beat()) or is_due
+            if is_due:
+                await on_gone()
+                is_due = False
+
+        await repeated(beat, BEAT_S, "telling that this server is there")
 
     async def beat(self) -> list[str]:
         """Tell that this one is there; the ids of those that were found gone by this one."""

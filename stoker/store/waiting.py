@@ -41,6 +41,25 @@ async def written(write: Callable[[], Awaitable[T]], what: str) -> T:
         await asyncio.sleep(RETRY_S)
 
 
+async def repeated(work: Callable[[], Awaitable[object]], period_s: float, what: str) -> None:
+    """Do this every so often, until cancelled. Where it fails it is done again the next time, which
+    is told once until it goes well.
+
+    Args:
+        what: for the log: `… failed; it is tried again`.
+    """
+    is_told = False
+    while True:
+        await asyncio.sleep(period_s)
+        try:
+            await work()
+            is_told = False
+        except Exception:
+            if not is_told:
+                log.exception("%s failed; it is tried again", what)
+            is_told = True
+
+
 def _passes(error: Exception) -> bool:
     return isinstance(error, _PASSING) or (
         isinstance(error, DBAPIError) and error.connection_invalidated

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import text
 
 from stoker.deployments import revisions
+from stoker.deployments.directory import Entry
 from stoker.deployments.following import Following
 from stoker.store.db import Database
 from stoker.store.servers import loaded_elsewhere
@@ -131,7 +132,9 @@ class TestTwo:
         newest = on_b.get(own).json()
         assert newest["dtype"] == "bfloat16"
         until(
-            lambda: called(on_b, "proven", 200).headers["x-stoker-version"] == newest["version_id"]
+            lambda: (
+                called(on_b, "proven", 200).headers.get("x-stoker-version") == newest["version_id"]
+            )
         )
         on_b.delete(own).raise_for_status()
 
@@ -185,6 +188,26 @@ class TestFollowing:
             async with b.services.platform.database.reading() as session:
                 rows = await session.scalar(text("SELECT count(*) FROM deployment_changes"))
             assert rows <= 5
+
+    async def test_one_that_cannot_be_followed_keeps_no_other(self, apps: list[App]) -> None:
+        a, b = apps
+        client = await a.account()
+        follower = await following(b)
+        await make(client, "bad")
+        await make(client, "good")
+        directory = b.services.deployments.directory
+        put = directory.put
+
+        def failing(entry: Entry) -> None:
+            if entry.model == "bad":
+                raise OSError("no room")
+            put(entry)
+
+        with patch.object(directory, "put", failing):
+            await follower.follow()
+        assert models(b, client.account_id) == {"good"}
+        await follower.follow()
+        assert models(b, client.account_id) == {"good", "bad"}
 
     async def test_its_own_changes_are_not_told_again(self, apps: list[App]) -> None:
         a, b = apps

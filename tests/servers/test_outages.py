@@ -1,6 +1,7 @@
 """PostgreSQL is gone for a while, under two servers at work."""
 
 import asyncio
+import json
 import os
 import signal
 import threading
@@ -15,11 +16,11 @@ from sqlalchemy import text
 
 from stoker.server import services
 from stoker.store.db import Database
-from tests.deployments.support import DEPLOYMENTS, TOKENS, check_error
-from tests.servers.support import PATIENCE_S, Pair, pair, until
+from tests.deployments.support import DEPLOYMENTS, TOKENS, check_error, deploy, upload
+from tests.servers.support import PATIENCE_S, Pair, until
 from tests.support import postgres
 from tests.support.app import serving
-from tests.support.machines import NER
+from tests.support.server import WITHOUT_MODELS, Server
 
 KEYS = "/v1/api-keys"
 OUTAGE_S = float(os.environ.get("STOKER_TEST_OUTAGE_S", "6"))
@@ -58,68 +59,68 @@ class Caller(threading.Thread):
         self.join(60)
 
 
-def servers_known(url: str) -> int:
-    async def counted() -> int:
+def known(url: str) -> set[str]:
+    """The ids of the servers that have told a database that they are there."""
+
+    async def asked() -> set[str]:
         database = Database(url)
         try:
             async with database.reading() as session:
-                return await session.scalar(text("SELECT count(*) FROM servers")) or 0
+                return {*await session.scalars(text("SELECT id FROM servers"))}
         finally:
             await database.close()
 
-    return asyncio.run(counted())
+    return asyncio.run(asked())
 
 
 @pytest.mark.fault("c5")
 @pytest.mark.fault("f2")
-def test_gone_and_back(mortal: postgres.Cluster, tmp_path: Path) -> None:
-    with pair(tmp_path, mortal, STOKER_SOURCE_DIRS=f'["{NER}"]') as two:
-        on_a, on_b = two.account()
-        body = {"model": "tagger", "source": str(NER), "readiness": "hot"}
-        made = on_a.post(DEPLOYMENTS, json=body).raise_for_status().json()
-        own = f"{DEPLOYMENTS}/{made['id']}"
-        for client in (on_a, on_b):
-            until(lambda asked=client: is_ready(asked, own), 90)
-        acknowledged = [
-            client.post(KEYS, json={"scope": "account"}).raise_for_status().json()["id"]
-            for client in (on_a, on_b)
-        ]
-        callers = [Caller(server_client(two, at, on_a)) for at in range(2)]
-        for caller in callers:
-            caller.start()
+def test_gone_and_back(two: Pair, tmp_path: Path) -> None:
+    on_a, on_b = two.account()
+    made = deploy(on_a, upload(two.a, on_a), "tagger", readiness="hot")
+    own = f"{DEPLOYMENTS}/{made['id']}"
+    until(lambda: all(is_ready(client, own) for client in (on_a, on_b)), 90)
+    acknowledged = {
+        client.post(KEYS, json={"scope": "account"}).raise_for_status().json()["id"]
+        for client in (on_a, on_b)
+    }
+    env = {"STOKER_DATABASE_URL": two.cluster.url, "STOKER_BLOB_DIR": str(tmp_path / "blobs")}
+    third = Server(tmp_path / "data", **env, **WITHOUT_MODELS).start()
+    callers = [Caller(server_client(two, at, on_a)) for at in range(2)]
+    before = known(two.cluster.url)
+    for caller in callers:
+        caller.start()
+    try:
         until(lambda: all(one.answers for one in callers))
-        mortal.stop()
+        two.cluster.stop()
         stopped = time.monotonic()
         refused = on_b.post(KEYS, json={"scope": "account"})
         check_error(refused, 503, "CapacityError", "database_unavailable")
-        time.sleep(OUTAGE_S)
-        mortal.start()
-        started = time.monotonic()
-        try:
-            for caller in callers:
-                until(lambda one=caller: one.answers[-1][1] == 200 and one.answers[-1][0] > started)
-        finally:
-            for caller in callers:
-                caller.end()
-        for one in callers:
-            check_calls(one, stopped, started)
-        for client in (on_a, on_b):
-            there = {key["id"] for key in client.get(KEYS).raise_for_status().json()["data"]}
-            assert there >= {*acknowledged}
-            new = client.post(KEYS, json={"scope": "account"})
-            assert new.status_code == 201, new.text
-        # Nobody was taken for gone, and both are there again.
-        until(lambda: servers_known(mortal.url) == 2)
-        assert "a server has gone" not in two.a.log.read_text() + two.b.log.read_text()
-        # What one does the other follows again.
-        on_b.delete(own).raise_for_status()
-        until(lambda: on_a.post(TOKENS, json={"model": "tagger", "inputs": "A"}).status_code == 404)
         # A server ends without its database, too.
-        mortal.stop()
-        begun = time.monotonic()
-        assert two.a.stop() == 0
-        assert time.monotonic() - begun < PATIENCE_S
-        mortal.start()
+        assert third.stop(PATIENCE_S) == 0
+        time.sleep(max(0.0, OUTAGE_S - (time.monotonic() - stopped)))
+        two.cluster.start()
+        started = time.monotonic()
+        for caller in callers:
+            until(lambda one=caller: one.answers[-1][1] == 200 and one.answers[-1][0] > started)
+    finally:
+        third.stop()
+        for caller in callers:
+            caller.end()
+    for one in callers:
+        check_calls(one, stopped, started)
+    for client in (on_a, on_b):
+        there = {key["id"] for key in client.get(KEYS).raise_for_status().json()["data"]}
+        assert there >= acknowledged
+        new = client.post(KEYS, json={"scope": "account"})
+        assert new.status_code == 201, new.text
+    # Nobody was taken for gone.
+    for server in (two.a, two.b):
+        gone = [one for one in server.log.read_text().splitlines() if "a server has gone" in one]
+        assert not {json.loads(line)["server"] for line in gone} & before & known(two.cluster.url)
+    # What one does the other follows again.
+    on_b.delete(own).raise_for_status()
+    until(lambda: on_a.post(TOKENS, json={"model": "tagger", "inputs": "A"}).status_code == 404)
 
 
 def is_ready(client: httpx.Client, own: str) -> bool:

@@ -12,7 +12,7 @@ from stoker.artifacts import service as artifacts
 from stoker.ids import Prefix, new_id
 from stoker.server import bootstrap
 from stoker.store import db
-from stoker.store.blobs import Blobs
+from stoker.store.blobs import Folder
 from stoker.store.db import Database
 from stoker.store.secret import FILE, OtherSecretError, ServerSecret
 from stoker.store.servers import GONE_AFTER_S, Servers
@@ -188,7 +188,7 @@ class TestHeartbeat:
         assert await b.beat() == []
 
 
-async def ingesting(database: Database, blobs: Blobs, server_id: str | None) -> tuple[str, str]:
+async def ingesting(database: Database, blobs: Folder, server_id: str | None) -> tuple[str, str]:
     """An artifact that a server inspects, with a file, and a part that is to replace one of it;
     the ids of artifact and session.
     """
@@ -240,7 +240,7 @@ class TestRecovery:
     ) -> None:
         a, b = databases
         await Servers(a).beat()
-        blobs = Blobs(tmp_path / "blobs")
+        blobs = Folder(tmp_path / "blobs")
         alive = await ingesting(a, blobs, "srv_a")
         lost = await ingesting(a, blobs, "srv_gone")
         before = await ingesting(a, blobs, None)
@@ -262,7 +262,7 @@ class TestRecovery:
     async def test_bytes_on_their_way_stay(self, databases: list[Database], tmp_path: Path) -> None:
         a, b = databases
         await Servers(a).beat()
-        blobs = Blobs(tmp_path / "blobs")
+        blobs = Folder(tmp_path / "blobs")
         artifact_id, upload_id = await ingesting(a, blobs, "srv_a")
         async with a.transaction() as session:
             upload = await session.get_one(Upload, upload_id)
