@@ -7,6 +7,8 @@ import type { Artifact, Deployment, Notice, Stats, Video } from "../api/types";
 import * as store from "./store";
 
 const FIRST_WAIT_MS = 500;
+/** How long changes wait for others. */
+const GATHERED_MS = 100;
 /** How long lists wait for the stream. */
 const ALONE_MS = 300;
 const MOST_WAIT_MS = 8_000;
@@ -39,13 +41,12 @@ function heard(type: Changed["type"], data: string): void {
 let found: Deployment[] = [];
 let gone: string[] = [];
 
-/** Many deployments may change at once: they are drawn once a frame. A deleted one is told by its id. */
+/** Many deployments may change at once: they are drawn together. A deleted one is told by its id. */
 function changed(one: Deployment | string): void {
   const isFirst = found.length + gone.length === 0;
   if (typeof one === "string") gone.push(one);
   else found.push(one);
-  if (document.visibilityState !== "visible") draw();
-  else if (isFirst) window.requestAnimationFrame(draw);
+  if (isFirst) window.setTimeout(draw, GATHERED_MS);
 }
 
 function draw(): void {
