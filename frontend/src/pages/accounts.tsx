@@ -8,6 +8,7 @@ import { ago, credits, moment, plain } from "../lib/format";
 import { useActing } from "../ui/hooks";
 import { usePaged } from "../ui/paged";
 import { Button, Card, Dialog, Empty, ErrorNote, Field, Name, PageHead } from "../ui/parts";
+import { Table } from "../ui/table";
 
 const MICRO = 1_000_000;
 
@@ -32,49 +33,37 @@ export default function Accounts() {
       </PageHead>
       <Card>
         {accounts.frame(
-          <div class="table-wrap" tabIndex={0} role="region" aria-label="Accounts">
-            <table>
-              <thead>
-                <tr>
-                  <th scope="col">Name</th>
-                  <th scope="col">Id</th>
-                  <th scope="col">Limits of its own</th>
-                  <th scope="col">Since</th>
-                  <th scope="col">
-                    <span class="visually-hidden">Do</span>
-                  </th>
-                </tr>
-              </thead>
-              <tbody>
-                {accounts.rows?.map((one) => (
-                  <tr key={one.id}>
-                    <td>
-                      <Name text={one.name} />
-                    </td>
-                    <td>
-                      <code>{one.id}</code>
-                    </td>
-                    <td>
-                      {Object.entries(one.quotas)
-                        .map(([name, value]) => `${name.replaceAll("_", " ")} ${value}`)
-                        .join(", ") || "none"}
-                    </td>
-                    <td>{ago(one.created_at)}</td>
-                    <td>
-                      <span class="actions">
-                        <Button class="small" disabled={chosenAccount.value === one.id} onClick={() => choose(one.id)}>
-                          Look at it
-                        </Button>
-                        <Button class="small" onClick={() => setGranted(one)}>
-                          Grant
-                        </Button>
-                      </span>
-                    </td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </div>,
+          <Table
+            label="Accounts"
+            rows={accounts.rows}
+            keyOf={(one) => one.id}
+            columns={[
+              { name: "Name", cell: (one) => <Name text={one.name} /> },
+              { name: "Id", cell: (one) => <code>{one.id}</code> },
+              {
+                name: "Limits of its own",
+                cell: (one) =>
+                  Object.entries(one.quotas)
+                    .map(([name, value]) => `${name.replaceAll("_", " ")} ${value}`)
+                    .join(", ") || "none",
+              },
+              { name: "Since", cell: (one) => ago(one.created_at) },
+              {
+                name: "Do",
+                isQuiet: true,
+                cell: (one) => (
+                  <span class="actions">
+                    <Button class="small" disabled={chosenAccount.value === one.id} onClick={() => choose(one.id)}>
+                      Look at it
+                    </Button>
+                    <Button class="small" onClick={() => setGranted(one)}>
+                      Grant
+                    </Button>
+                  </span>
+                ),
+              },
+            ]}
+          />,
           <Empty title="There are no accounts yet." />,
         )}
       </Card>

@@ -9,6 +9,7 @@ import { Find } from "../ui/find";
 import { useActing } from "../ui/hooks";
 import { usePaged } from "../ui/paged";
 import { Button, Card, Dialog, Empty, ErrorNote, Field, Name, PageHead } from "../ui/parts";
+import { Table } from "../ui/table";
 
 const SPEAKING = new Set(["text-generation", "image-text-to-text"]);
 
@@ -24,34 +25,24 @@ export default function Agents() {
       </PageHead>
       <Card>
         {agents.frame(
-          <div class="table-wrap" tabIndex={0} role="region" aria-label="Agents">
-            <table>
-              <thead>
-                <tr>
-                  <th scope="col">Name</th>
-                  <th scope="col">Model</th>
-                  <th scope="col" class="number">
-                    Tools
-                  </th>
-                  <th scope="col">Changed</th>
-                </tr>
-              </thead>
-              <tbody>
-                {agents.rows?.map((one) => (
-                  <tr key={one.id}>
-                    <td>
-                      <a href={page(`agents/${one.id}`)}>
-                        <Name text={one.name} />
-                      </a>
-                    </td>
-                    <td>{plain(one.model, 80)}</td>
-                    <td class="number">{one.tools.length}</td>
-                    <td>{ago(one.updated_at)}</td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </div>,
+          <Table
+            label="Agents"
+            rows={agents.rows}
+            keyOf={(one) => one.id}
+            columns={[
+              {
+                name: "Name",
+                cell: (one) => (
+                  <a href={page(`agents/${one.id}`)}>
+                    <Name text={one.name} />
+                  </a>
+                ),
+              },
+              { name: "Model", cell: (one) => plain(one.model, 80) },
+              { name: "Tools", isNumber: true, cell: (one) => one.tools.length },
+              { name: "Changed", cell: (one) => ago(one.updated_at) },
+            ]}
+          />,
           <Empty title="There are no agents yet.">
             <p>An agent is a deployed language model with instructions and tools.</p>
             <Button kind="primary" onClick={() => setMaking(true)}>

@@ -13,6 +13,7 @@ import { useActing } from "../ui/hooks";
 import { merged, usePaged } from "../ui/paged";
 import { Bar, Button, Card, Empty, ErrorNote, Field, Name, PageHead } from "../ui/parts";
 import { Status } from "../ui/status";
+import { Table } from "../ui/table";
 
 const MOST_NAME = 128;
 
@@ -37,39 +38,33 @@ export default function Artifacts() {
       </div>
       <Card title="All artifacts">
         {artifacts.frame(
-          <div class="table-wrap" tabIndex={0} role="region" aria-label="Artifacts">
-            <table>
-              <thead>
-                <tr>
-                  <th scope="col">Name</th>
-                  <th scope="col">Status</th>
-                  <th scope="col">Task</th>
-                  <th scope="col" class="number">
-                    Size
-                  </th>
-                  <th scope="col">Changed</th>
-                </tr>
-              </thead>
-              <tbody>
-                {artifacts.rows?.map((one) => (
-                  <tr key={one.id}>
-                    <td>
-                      <a href={page(`artifacts/${one.id}`)}>
-                        <Name text={one.display_name} />
-                      </a>
-                    </td>
-                    <td>
-                      <Status value={one.status} />
-                      <Arriving artifact={one} />
-                    </td>
-                    <td>{plain(one.pipeline ?? "–", 60)}</td>
-                    <td class="number">{bytes(one.size_bytes)}</td>
-                    <td>{ago(one.updated_at)}</td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </div>,
+          <Table
+            label="Artifacts"
+            rows={artifacts.rows}
+            keyOf={(one) => one.id}
+            columns={[
+              {
+                name: "Name",
+                cell: (one) => (
+                  <a href={page(`artifacts/${one.id}`)}>
+                    <Name text={one.display_name} />
+                  </a>
+                ),
+              },
+              {
+                name: "Status",
+                cell: (one) => (
+                  <>
+                    <Status value={one.status} />
+                    <Arriving artifact={one} />
+                  </>
+                ),
+              },
+              { name: "Task", cell: (one) => plain(one.pipeline ?? "–", 60) },
+              { name: "Size", isNumber: true, cell: (one) => bytes(one.size_bytes) },
+              { name: "Changed", cell: (one) => ago(one.updated_at) },
+            ]}
+          />,
           <Empty title="There are no models yet.">
             <p>Drop a folder above, or import one from a hub.</p>
           </Empty>,

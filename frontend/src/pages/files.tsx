@@ -4,9 +4,11 @@ import { useState } from "preact/hooks";
 import { api, call, must } from "../api/client";
 import type { File } from "../api/types";
 import { ago, bytes, plain } from "../lib/format";
+import { saveAs } from "../lib/save";
 import { useActing } from "../ui/hooks";
 import { usePaged } from "../ui/paged";
 import { Button, Card, Confirm, Empty, ErrorNote, PageHead } from "../ui/parts";
+import { Table } from "../ui/table";
 
 export default function Files() {
   const files = usePaged<File>("/v1/files");
@@ -14,12 +16,7 @@ export default function Files() {
   const acting = useActing();
   const save = (file: File) =>
     acting.run(async () => {
-      const blob = await (await call(`/v1/files/${file.id}/content`)).blob();
-      const link = document.createElement("a");
-      link.href = URL.createObjectURL(blob);
-      link.download = file.filename;
-      link.click();
-      window.setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+      saveAs(await (await call(`/v1/files/${file.id}/content`)).blob(), file.filename);
     });
   const erase = (file: File) =>
     acting.run(async () => {
@@ -33,49 +30,33 @@ export default function Files() {
       {!erased && <ErrorNote error={acting.error} />}
       <Card>
         {files.frame(
-          <div class="table-wrap" tabIndex={0} role="region" aria-label="Files">
-            <table>
-              <thead>
-                <tr>
-                  <th scope="col">Name</th>
-                  <th scope="col">Type</th>
-                  <th scope="col">For</th>
-                  <th scope="col" class="number">
-                    Size
-                  </th>
-                  <th scope="col">Made</th>
-                  <th scope="col">Removed</th>
-                  <th scope="col">
-                    <span class="visually-hidden">Do</span>
-                  </th>
-                </tr>
-              </thead>
-              <tbody>
-                {files.rows?.map((one) => (
-                  <tr key={one.id}>
-                    <td>
-                      <bdi>{plain(one.filename, 80)}</bdi>
-                    </td>
-                    <td>{plain(one.content_type, 60)}</td>
-                    <td>{one.purpose}</td>
-                    <td class="number">{bytes(one.bytes)}</td>
-                    <td>{ago(one.created_at)}</td>
-                    <td>{ago(one.expires_at)}</td>
-                    <td>
-                      <span class="actions">
-                        <Button class="small" onClick={() => void save(one)}>
-                          Save
-                        </Button>
-                        <Button kind="quiet" class="small" onClick={() => setErased(one)}>
-                          Delete
-                        </Button>
-                      </span>
-                    </td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </div>,
+          <Table
+            label="Files"
+            rows={files.rows}
+            keyOf={(one) => one.id}
+            columns={[
+              { name: "Name", cell: (one) => <bdi>{plain(one.filename, 80)}</bdi> },
+              { name: "Type", cell: (one) => plain(one.content_type, 60) },
+              { name: "For", cell: (one) => one.purpose },
+              { name: "Size", isNumber: true, cell: (one) => bytes(one.bytes) },
+              { name: "Made", cell: (one) => ago(one.created_at) },
+              { name: "Removed", cell: (one) => ago(one.expires_at) },
+              {
+                name: "Do",
+                isQuiet: true,
+                cell: (one) => (
+                  <span class="actions">
+                    <Button class="small" onClick={() => void save(one)}>
+                      Save
+                    </Button>
+                    <Button kind="quiet" class="small" onClick={() => setErased(one)}>
+                      Delete
+                    </Button>
+                  </span>
+                ),
+              },
+            ]}
+          />,
           <Empty title="No files yet: pictures and sound that models make by URL are kept here." />,
         )}
       </Card>

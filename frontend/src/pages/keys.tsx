@@ -9,6 +9,7 @@ import { deployments } from "../state/store";
 import { useActing } from "../ui/hooks";
 import { usePaged } from "../ui/paged";
 import { Button, Card, Confirm, CopyButton, Dialog, Empty, ErrorNote, PageHead } from "../ui/parts";
+import { Table } from "../ui/table";
 import { NewKey } from "./new-key";
 
 export default function Keys() {
@@ -50,49 +51,36 @@ export default function Keys() {
       </PageHead>
       <Card>
         {keys.frame(
-          <div class="table-wrap" tabIndex={0} role="region" aria-label="Keys">
-            <table>
-              <thead>
-                <tr>
-                  <th scope="col">Name</th>
-                  <th scope="col">Key</th>
-                  <th scope="col">May</th>
-                  <th scope="col">Limits a minute</th>
-                  <th scope="col">Last used</th>
-                  <th scope="col">Ends</th>
-                  <th scope="col">
-                    <span class="visually-hidden">Change</span>
-                  </th>
-                </tr>
-              </thead>
-              <tbody>
-                {keys.rows?.map((one) => (
-                  <tr key={one.id}>
-                    <td>
-                      <bdi>{plain(one.name ?? "–", 80)}</bdi>
-                    </td>
-                    <td>
-                      <code>sk-{one.public_id}-…</code>
-                    </td>
-                    <td>{mayDo(one)}</td>
-                    <td>{limits(one)}</td>
-                    <td title={moment(one.last_used_at)}>{ago(one.last_used_at)}</td>
-                    <td title={moment(one.expires_at)}>{one.expires_at ? ago(one.expires_at) : "never"}</td>
-                    <td>
-                      <span class="actions">
-                        <Button class="small" onClick={() => setRotated(one)} aria-label={`Rotate ${one.public_id}`}>
-                          Rotate
-                        </Button>
-                        <Button kind="quiet" class="small" onClick={() => setRevoked(one)} aria-label={`Revoke ${one.public_id}`}>
-                          Revoke
-                        </Button>
-                      </span>
-                    </td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </div>,
+          <Table
+            label="Keys"
+            rows={keys.rows}
+            keyOf={(one) => one.id}
+            columns={[
+              { name: "Name", cell: (one) => <bdi>{plain(one.name ?? "–", 80)}</bdi> },
+              { name: "Key", cell: (one) => <code>sk-{one.public_id}-…</code> },
+              { name: "May", cell: mayDo },
+              { name: "Limits a minute", cell: limits },
+              { name: "Last used", cell: (one) => <span title={moment(one.last_used_at)}>{ago(one.last_used_at)}</span> },
+              {
+                name: "Ends",
+                cell: (one) => <span title={moment(one.expires_at)}>{one.expires_at ? ago(one.expires_at) : "never"}</span>,
+              },
+              {
+                name: "Change",
+                isQuiet: true,
+                cell: (one) => (
+                  <span class="actions">
+                    <Button class="small" onClick={() => setRotated(one)} aria-label={`Rotate ${one.public_id}`}>
+                      Rotate
+                    </Button>
+                    <Button kind="quiet" class="small" onClick={() => setRevoked(one)} aria-label={`Revoke ${one.public_id}`}>
+                      Revoke
+                    </Button>
+                  </span>
+                ),
+              },
+            ]}
+          />,
           <Empty title="There are no keys." />,
         )}
       </Card>

@@ -36,25 +36,6 @@ function heard(type: Changed["type"], data: string): void {
   for (const listener of listeners) listener(changed);
 }
 
-let found: Deployment[] = [];
-let gone: string[] = [];
-
-/** Many deployments may change at once: they are drawn once a frame. A deleted one is told by its id. */
-function changed(one: Deployment | string): void {
-  const isFirst = found.length + gone.length === 0;
-  if (typeof one === "string") gone.push(one);
-  else found.push(one);
-  if (document.visibilityState !== "visible") draw();
-  else if (isFirst) window.requestAnimationFrame(draw);
-}
-
-function draw(): void {
-  const [some, others] = [found, gone];
-  found = [];
-  gone = [];
-  if (some.length + others.length > 0) store.take(some, others);
-}
-
 /** Ask for everything again. */
 export async function refetch(): Promise<void> {
   await store.load();
@@ -80,8 +61,8 @@ export function follow(): () => void {
       refetch().catch(() => undefined);
     });
     on("reset", () => void refetch().catch(() => undefined));
-    on("deployment", (data) => changed(JSON.parse(data) as Deployment));
-    on("deployment.deleted", (data) => changed((JSON.parse(data) as { id: string }).id));
+    on("deployment", (data) => store.changed(JSON.parse(data) as Deployment));
+    on("deployment.deleted", (data) => store.changed((JSON.parse(data) as { id: string }).id));
     on("notice", (data) => store.note(JSON.parse(data) as Notice));
     on("stats", (data) => store.tell(JSON.parse(data) as Stats));
     const others: Changed["type"][] = [
@@ -133,6 +114,5 @@ export function follow(): () => void {
     window.clearTimeout(alone);
     window.clearTimeout(retry);
     window.clearInterval(looking);
-    draw();
   };
 }

@@ -7,6 +7,8 @@ import type { Deployment, Notice, Page, Stats } from "../api/types";
 const MOST_NOTICES = 200;
 const MOST_SAMPLES = 120;
 const PAGE = 100;
+/** How long changes wait for others. */
+const GATHERED_MS = 100;
 /** Pages that are read at once. */
 const EAGER = 3;
 
@@ -29,16 +31,31 @@ export const byModel = computed(() => new Map(listed.value.map((one) => [one.mod
 const heard = new Map<string, Deployment | null>();
 let reading = 0;
 
-/** Take what has come over the stream, or as the answer to a change. */
+let found: Deployment[] = [];
+let gone: string[] = [];
+
+/** Many deployments may change at once: they are drawn together. A deleted one is told by its id. */
+export function changed(one: Deployment | string): void {
+  const isFirst = found.length + gone.length === 0;
+  if (typeof one === "string") gone.push(one);
+  else found.push(one);
+  if (isFirst) window.setTimeout(draw, GATHERED_MS);
+}
+
+function draw(): void {
+  const [some, others] = [found, gone];
+  found = [];
+  gone = [];
+  if (some.length + others.length > 0) take(some, others);
+}
+
+/** Take the answer to a change; what the stream has told before it is older. */
 export function upsert(found: Deployment): void {
+  draw();
   take([found], []);
 }
 
-export function remove(id: string): void {
-  take([], [id]);
-}
-
-export function take(found: readonly Deployment[], gone: readonly string[]): void {
+function take(found: readonly Deployment[], gone: readonly string[]): void {
   if (reading > 0) {
     for (const one of found) heard.set(one.id, one);
     for (const id of gone) heard.set(id, null);
@@ -78,6 +95,7 @@ async function read(query: Record<string, string>): Promise<Page<Deployment>> {
   reading += 1;
   try {
     const page = await list<Deployment>("/v1/deployments", { limit: PAGE, ...query });
+    draw();
     const data = page.data.flatMap((one) => {
       const newer = heard.get(one.id);
       return newer === undefined ? [one] : newer === null ? [] : [newer];
@@ -160,6 +178,8 @@ export function clear(): void {
   reached.value = null;
   wanted.clear();
   heard.clear();
+  found = [];
+  gone = [];
   stats.value = null;
   notices.value = [];
   samples.value = new Map();

@@ -1,6 +1,6 @@
 /** A list of any length, of which only the rows that are seen are in the page. */
 
-import type { ComponentChildren } from "preact";
+import type { ComponentChildren, JSX } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
 const BEYOND = 8;
@@ -16,8 +16,9 @@ interface Props<T> {
   onEnd?: () => void;
 }
 
-/** Rows have one height; the window scrolls. Few rows are simply there. */
+/** Rows have one height; the window scrolls. Few rows are simply there. What is drawn is of the item alone. */
 export function Virtual<T>({ items, keyOf, render, onEnd }: Props<T>) {
+  const drawn = useRef(new Map<T, JSX.Element>());
   const ended = useRef(onEnd);
   ended.current = onEnd;
   const box = useRef<HTMLDivElement>(null);
@@ -50,14 +51,27 @@ export function Virtual<T>({ items, keyOf, render, onEnd }: Props<T>) {
 
   const [first, last] = isAll ? [0, items.length] : range;
   const seen = items.slice(first, last);
+  // The same object at the same place is drawn already: Preact passes over what is the same node.
+  const before = drawn.current;
+  drawn.current = new Map();
+  const rows = seen.map((item, index) => {
+    const place = first + index;
+    const known = before.get(item);
+    const row =
+      known?.props["aria-rowindex"] === place + 2 ? (
+        known
+      ) : (
+        <div key={keyOf(item)} data-row role="row" aria-rowindex={place + 2} class="grid-row">
+          {render(item, place)}
+        </div>
+      );
+    drawn.current.set(item, row);
+    return row;
+  });
   return (
     <div ref={box} role="rowgroup">
       {!isAll && <div role="presentation" style={{ height: `${first * height}px` }} />}
-      {seen.map((item, index) => (
-        <div key={keyOf(item)} data-row role="row" aria-rowindex={first + index + 2} class="grid-row">
-          {render(item, first + index)}
-        </div>
-      ))}
+      {rows}
       {!isAll && <div role="presentation" style={{ height: `${Math.max(0, items.length - last) * height}px` }} />}
     </div>
   );

@@ -61,38 +61,18 @@ export function Traffic({ deployment, versions }: { deployment: Deployment; vers
             )}
           </Field>
         )}
-        <Field
+        <Share
           label={`Version ${live?.number ?? ""}: ${100 - share} %, version ${chosen.number}: ${share} %`}
           hint="Of the calls."
-        >
-          {(id, hint) => (
-            <input
-              id={id}
-              type="range"
-              min={0}
-              max={100}
-              aria-describedby={hint}
-              value={share}
-              onInput={(event) => setWeight(Number(event.currentTarget.value))}
-            />
-          )}
-        </Field>
-        <Field
+          value={share}
+          onValue={setWeight}
+        />
+        <Share
           label={`Copies for version ${chosen.number}: ${copies} % of the calls`}
           hint="Nobody waits for the answers to copies; they are compared, and billed as calls."
-        >
-          {(id, hint) => (
-            <input
-              id={id}
-              type="range"
-              min={0}
-              max={100}
-              aria-describedby={hint}
-              value={copies}
-              onInput={(event) => setMirror(Number(event.currentTarget.value))}
-            />
-          )}
-        </Field>
+          value={copies}
+          onValue={setMirror}
+        />
         <Field label="Whose calls go to the same version">
           {(id) => (
             <select id={id} value={sticky} onChange={(event) => setSticky(event.currentTarget.value)}>
@@ -114,6 +94,25 @@ export function Traffic({ deployment, versions }: { deployment: Deployment; vers
       </form>
       {(mirrors[chosen.id] ?? 0) > 0 && <Compared deployment={deployment} version={chosen} />}
     </Card>
+  );
+}
+
+/** A part of the calls, in whole percents. */
+function Share(props: { label: string; hint: string; value: number; onValue: (value: number) => void }) {
+  return (
+    <Field label={props.label} hint={props.hint}>
+      {(id, hint) => (
+        <input
+          id={id}
+          type="range"
+          min={0}
+          max={100}
+          aria-describedby={hint}
+          value={props.value}
+          onInput={(event) => props.onValue(Number(event.currentTarget.value))}
+        />
+      )}
+    </Field>
   );
 }
 

@@ -2,6 +2,7 @@
 
 import { api, call, must } from "../../api/client";
 import type { UsageReport } from "../../api/types";
+import { saveAs } from "../../lib/save";
 
 const MOST_PAGES = 10;
 const NEXT = /<\?([^>]*)>; rel="next"/;
@@ -38,9 +39,6 @@ export async function save(asked: Asked): Promise<void> {
     parts.push(parts.length === 0 ? text : text.slice(text.indexOf("\n") + 1));
     query = NEXT.exec(response.headers.get("link") ?? "")?.[1] ?? "";
   }
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob(parts, { type: "text/csv" }));
-  link.download = `usage-by-${asked.group_by.replaceAll(",", "-")}-${asked.start.slice(0, 10)}.csv`;
-  link.click();
-  window.setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  const name = `usage-by-${asked.group_by.replaceAll(",", "-")}-${asked.start.slice(0, 10)}.csv`;
+  saveAs(new Blob(parts, { type: "text/csv" }), name);
 }
