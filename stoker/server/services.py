@@ -133,12 +133,13 @@ def build_services(settings: Settings) -> Services:
     database = Database(settings.resolved_database_url)
     blobs = open_blobs(settings.blob_url, data_dir, timeout_s=settings.blob_timeout_s)
     known, counts, directory, limits = Credits(), Counts(), Directory(), RateLimits()
-    folders = ModelFolders(settings, database, blobs)
+    quotas = Quotas(settings)
+    folders = ModelFolders(settings, database, blobs, quotas)
     runtime = build_runtime(settings, folders, known.exhausted)
     folders.copies.runs = lambda spec_id: bool((s := runtime.stats(spec_id)) and s.replicas)
     platform = Platform(
         settings=settings,
-        quotas=Quotas(settings),
+        quotas=quotas,
         database=database,
         blobs=blobs,
         secret=ServerSecret(data_dir),
