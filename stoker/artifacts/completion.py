@@ -90,7 +90,7 @@ async def _freeze(session: Session, artifact: Artifact, upload: Upload) -> _Froz
             raise _incomplete(file.path, state)
         file.size = state.received
         of_file = [PartOfFile(one.number, one.size, one.sha256) for one in own]
-        found[file.path] = WholeFile(file.blob_key, file.size, of_file)
+        found[file.path] = WholeFile(file.blob_key, state.received, of_file)
     upload.status = UploadStatus.INGESTING
     artifact.status = ArtifactStatus.INGESTING
     artifact.updated_at = db.now()
