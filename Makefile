@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 # What users have, without any of the tools of development: part of the tests runs a server there.
 ALONE := .venv-install
+# An S3 server for the tests, whose libraries want others than ours.
+MOTO := .venv-bucket
 BIN := $(VENV)/bin
 # pip would compile every file of every library, two minutes of a core, where a tenth is ever
 # imported: the first import of a module compiles it instead, and has to be allowed to keep that.
@@ -10,12 +12,13 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test test-vllm check format bench bench-peers bench-report install install-dev install-alone \
+  install-bucket \
   lock audit sbom console soak fuzz fuzz-formats system-packages clean
 
 demo: install
 	$(BIN)/stoker demo
 
-test: system-packages install-dev install-alone frontend/node_modules
+test: system-packages install-dev install-alone install-bucket frontend/node_modules
 	# Many tests wait for servers to start: one process more than cores keeps both busy.
 	$(BIN)/pytest -n 3 --no-loadscope-reorder
 
@@ -127,6 +130,14 @@ install-dev: $(VENV)/.installed-dev
 install-alone:
 	@$(MAKE) --no-print-directory install VENV=$(ALONE)
 
+install-bucket: $(MOTO)/.installed
+
+$(MOTO)/.installed: Makefile
+	$(PYTHON) -m venv $(MOTO)
+	$(MOTO)/bin/pip install --quiet --disable-pip-version-check --no-compile \
+	  'moto[s3]==5.2.5' flask==3.1.3 flask-cors==6.0.5
+	@touch $@
+
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --upgrade pip
@@ -159,4 +170,4 @@ system-packages:
 	         || echo "Not installed: $$missing. Their tests will be skipped."; }
 
 clean:
-	rm -rf $(VENV) $(ALONE) .data .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(ALONE) $(MOTO) .data .pytest_cache .ruff_cache

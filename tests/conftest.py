@@ -38,6 +38,7 @@ SHARING: Mapping[str, Sequence[str]] = {
         "tests/server/",
         "tests/web/",
     ),
+    "buckets": ("tests/buckets/",),
     "openai": (
         OPENAI,
         "tests/cli/",
@@ -71,6 +72,7 @@ SLOW = (
     OPENAI,
     AGENTS,
     "tests/videos/",
+    "tests/buckets/",
     "tests/test_faults.py",
     "tests/tasks/test_speech_recognition.py",
     "tests/stages/test_whisper.py",

@@ -65,6 +65,19 @@ FAULTS: dict[str, Fault] = {
         "memory costs what was held; storage nothing twice",
     ),
     "f2": Fault("two servers on one database", "each thing is done once, and charged once"),
+    "g1": Fault("the object store fails for a moment", "it is asked again; nobody notices"),
+    "g2": Fault(
+        "the object store is away, or answers nothing but errors",
+        "a 503 `store_unavailable`; what was acknowledged stays, and what was deleted goes later",
+    ),
+    "g3": Fault(
+        "the object store gives other bytes than it was given",
+        "they are told by their digest, and never loaded",
+    ),
+    "g4": Fault(
+        "a server is killed in the middle of an upload to a bucket",
+        "another server goes on behind what was acknowledged",
+    ),
 }
 
 
@@ -83,8 +96,6 @@ def page() -> str:
             "marked `fault(mark)`, all of which `pytest -m fault` runs. Those with chance in them",
             "take a seed (Hypothesis prints its own), and `STOKER_TEST_EXAMPLES=20` has them try",
             "20 times as long. `python -m tools.faults` writes this.",
-            "",
-            "There is no object store to fail: blobs are files in the data folder.",
             "",
             "| # | fault | what comes of it | tests |",
             "|---|---|---|---|",

@@ -255,7 +255,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         case=25,
         breaks="files are served without a policy",
         file="stoker/files/endpoints.py",
-        old='            "content-security-policy": "default-src \'none\'; sandbox",\n',
+        old='        "content-security-policy": "default-src \'none\'; sandbox",\n',
         new="",
         tests=("tests/files/test_files.py::TestContent::test_needs_key_or_link",),
     ),

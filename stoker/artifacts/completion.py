@@ -107,8 +107,8 @@ async def _freeze(session: Session, artifact: Artifact, upload: Upload, server_i
 
 async def _ingest(platform: Platform, frozen: _Frozen) -> Artifact:
     database, blobs = platform.database, platform.blobs
+    of_upload = service.folder(frozen.artifact_id, frozen.upload_id)
     try:
-        of_upload = service.folder(frozen.artifact_id, frozen.upload_id)
         await blobs.complete(of_upload, [*frozen.files.values()])
         outcome = await _inspected(platform, frozen)
         artifact, dropped = await _settle(database, frozen, outcome)
@@ -120,6 +120,8 @@ async def _ingest(platform: Platform, frozen: _Frozen) -> Artifact:
         raise
     if dropped is not None:
         await service.clear(blobs, [dropped], UploadStatus(dropped.status))
+    if not isinstance(outcome, InspectionError):
+        blobs.tidy(of_upload, [*frozen.files.values()])
     return artifact
 
 

@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 
+from stoker.errors import CapacityError
 from stoker.runtime.interface import LoadError
 from stoker.store.blobs import BlobLostError, StoreUnavailableError
 from stoker.web.disk import full_disk
@@ -41,12 +42,21 @@ class Copies:
     """Folders below one, each of them whole. The name of what is not begins with a dot."""
 
     def __init__(
-        self, root: Path, limit_bytes: int, clock: Callable[[], float] = time.monotonic
+        self,
+        root: Path,
+        limit_bytes: int,
+        check_disk: Callable[[int], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """
+        Args:
+            check_disk: raises `CapacityError` where so many bytes more would fill the disk.
+        """
         self.runs: Callable[[str], bool] = lambda _: False
         """Whether what runs a specification has replicas."""
         self._root = root
         self._limit = limit_bytes
+        self._check_disk = check_disk
         self._clock = clock
         self._lock = asyncio.Lock()
         self._fetches: dict[str, asyncio.Task[None]] = {}
@@ -163,6 +173,10 @@ class Copies:
                 f"the copies of models on this machine may take {self._limit} bytes, of which "
                 f"{total - size} are in use, and this one has {size} (setting model_cache_gib)."
             )
+        try:
+            self._check_disk(sum(self._coming.values()) + size)
+        except CapacityError as error:
+            raise LoadError(error.message) from error
 
     def _is_used(self, name: str) -> bool:
         asked = self._asked.get(name)

@@ -18,6 +18,7 @@ from stoker.deployments import merging
 from stoker.deployments.copies import Copies
 from stoker.errors import InvalidRequestError
 from stoker.inspection import validate_path
+from stoker.quotas.service import Quotas
 from stoker.runtime.interface import DeploymentSpec, LoadError
 from stoker.store.blobs import Blobs, Files
 from stoker.store.db import Database
@@ -48,13 +49,17 @@ class ModelFolders:
     """Model folders by source. A source is an upload's id, `folder:` and an operator's path, or
     what `merged_source` makes of either."""
 
-    def __init__(self, settings: Settings, database: Database, blobs: Blobs) -> None:
+    def __init__(
+        self, settings: Settings, database: Database, blobs: Blobs, quotas: Quotas
+    ) -> None:
         self._root = settings.data_dir.resolve() / "models"
         self._adapters = settings.data_dir.resolve() / "adapters"
         self._database = database
         self._blobs = blobs
         self._merging: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self.copies = Copies(self._root, int(settings.model_cache_gib * GIB))
+        self.copies = Copies(
+            self._root, int(settings.model_cache_gib * GIB), quotas.check_local_disk
+        )
         """Of what lies in a bucket."""
         self._wanted: dict[str, dict[str, tuple[str, Files]]] = {}
         """Base → adapter → its upload and files: of adapters that replicas read."""

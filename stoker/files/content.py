@@ -94,7 +94,7 @@ class _Reader:
         self._blobs = blobs
         self._key = key
         self._size = size
-        self._next = 0
+        self._next: int = 0
         """Where the next block begins."""
         self._length = _FIRST_BYTES
         self._block = b""

@@ -80,8 +80,10 @@ class Quotas:
         """Raises `CapacityError` where so much more would fill the disk: a database that cannot
         write serves nobody. A bucket has room; what is on its way there takes little of the disk.
         """
-        if not self._is_kept_here:
-            more_bytes = 0
+        self.check_local_disk(more_bytes if self._is_kept_here else 0)
+
+    def check_local_disk(self, more_bytes: int) -> None:
+        """As `check_disk`, for what is written to this machine's disk wherever blobs are kept."""
         disk = shutil.disk_usage(self._data_dir)
         reserve = min(self._disk_reserve, disk.total // _RESERVED_PART)
         if disk.free - more_bytes < reserve:

@@ -156,12 +156,13 @@ def build_services(settings: Settings) -> Services:
     limits = RateLimits()
     if not database.is_sqlite:
         limits = SharedLimits(database, lambda: servers.count)
-    folders = ModelFolders(settings, database, blobs)
+    quotas = Quotas(settings)
+    folders = ModelFolders(settings, database, blobs, quotas)
     runtime = build_runtime(settings, folders, known.exhausted)
     folders.copies.runs = lambda spec_id: bool((s := runtime.stats(spec_id)) and s.replicas)
     platform = Platform(
         settings=settings,
-        quotas=Quotas(settings),
+        quotas=quotas,
         database=database,
         blobs=blobs,
         secret=ServerSecret(data_dir, is_shared=not database.is_sqlite),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from stoker.deployments.copies import ASKED_S, Copies
+from stoker.errors import CapacityError
 from stoker.runtime.interface import LoadError
 
 SIZE = 1000
@@ -28,7 +29,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def copies(tmp_path: Path, clock: Clock) -> Copies:
-    return Copies(tmp_path / "models", 3 * SIZE, clock)
+    return Copies(tmp_path / "models", 3 * SIZE, lambda _: None, clock)
 
 
 def of(size: int = SIZE) -> Callable[[Path], Awaitable[None]]:
@@ -121,3 +122,13 @@ async def test_what_fails_leaves_nothing(copies: Copies, clock: Clock) -> None:
         await copies.bring("a", SIZE, fill)
     assert there(copies) == set()
     await bring(copies, clock, "a")
+
+
+async def test_what_would_fill_the_disk_is_not_begun(tmp_path: Path) -> None:
+    def full(_: int) -> None:
+        raise CapacityError("The server's disk has 1 bytes left.", code="insufficient_storage")
+
+    copies = Copies(tmp_path / "models", 3 * SIZE, full)
+    with pytest.raises(LoadError, match="disk has 1 bytes left"):
+        await copies.bring("a", SIZE, of())
+    assert not (tmp_path / "models").exists()

@@ -18,18 +18,20 @@ from tests.support.bucket import CUT, Proxy
 CONTENT = random.Random(3).randbytes(MIB)
 
 
+@pytest.mark.fault("g1")
 @pytest.mark.parametrize("fault", [503, 500, CUT])
 async def test_a_short_fault_is_not_noticed(
     client: httpx.AsyncClient, proxy: Proxy, fault: int
 ) -> None:
     upload = await Uploading.open(client)
-    proxy.fail(fault, times=2)
+    proxy.fail(fault, times=2, within=upload.prefix)
     answer = await upload.put_part("model.safetensors", 1, CONTENT)
     assert answer.status_code == 200, answer.text
-    puts = [method for method, _ in proxy.seen if method == "PUT"]
-    assert len(puts) == 3
+    asked = [method for method, path in proxy.seen if upload.prefix in path]
+    assert asked == ["PUT"] * 3
 
 
+@pytest.mark.fault("g2")
 @pytest.mark.parametrize("fault", [503, CUT])
 async def test_a_part_that_cannot_be_kept_is_not_acknowledged(
     client: httpx.AsyncClient, proxy: Proxy, fault: int, behind: S3Store, data_dir: Path
@@ -51,6 +53,7 @@ async def test_a_part_that_cannot_be_kept_is_not_acknowledged(
     assert len(keys(behind, upload.prefix)) == 2
 
 
+@pytest.mark.fault("g2")
 async def test_a_part_that_is_sent_anew_stays_as_it_was(
     client: httpx.AsyncClient, proxy: Proxy, behind: S3Store
 ) -> None:
@@ -66,6 +69,7 @@ async def test_a_part_that_is_sent_anew_stays_as_it_was(
     assert keys(behind) == before
 
 
+@pytest.mark.fault("g2")
 async def test_completing_is_tried_again(
     client: httpx.AsyncClient, proxy: Proxy, bert: Path
 ) -> None:
@@ -80,6 +84,7 @@ async def test_completing_is_tried_again(
     assert (await upload.complete())["status"] == "ready"
 
 
+@pytest.mark.fault("g2")
 async def test_a_model_is_loaded_when_the_store_is_back(
     app: App, client: httpx.AsyncClient, proxy: Proxy, bert: Path
 ) -> None:
@@ -99,6 +104,7 @@ async def test_a_model_is_loaded_when_the_store_is_back(
     assert answer.status_code == 200, answer.text
 
 
+@pytest.mark.fault("g3")
 async def test_damaged_bytes_are_never_loaded(
     app: App, client: httpx.AsyncClient, behind: S3Store, bert: Path, data_dir: Path
 ) -> None:
@@ -148,6 +154,7 @@ class TestSweeping:
         await other.close()
         assert keys(behind, "artifacts/art_y") == ["artifacts/art_y/upl_y/1/1-00"]
 
+    @pytest.mark.fault("g2")
     async def test_what_could_not_be_deleted_goes_later(
         self, app: App, client: httpx.AsyncClient, behind: S3Store, proxy: Proxy
     ) -> None:

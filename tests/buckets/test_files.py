@@ -114,6 +114,7 @@ async def test_expired_files_go(app: App, file: File, behind: S3Store) -> None:
     await eventually(lambda: file.blob_key not in keys(behind))
 
 
+@pytest.mark.fault("g2")
 async def test_what_could_not_be_deleted_goes_later(
     app: App, client: httpx.AsyncClient, file: File, behind: S3Store, proxy: Proxy
 ) -> None:
@@ -134,6 +135,7 @@ async def test_lost_bytes_are_not_found(
     assert code(await client.get(f"/v1/files/{file.id}/content")) == (404, "file_not_found")
 
 
+@pytest.mark.fault("g2")
 @pytest.mark.parametrize("fault", [503, CUT])
 async def test_a_store_that_is_away(
     app: App, client: httpx.AsyncClient, file: File, proxy: Proxy, fault: int

@@ -48,6 +48,7 @@ def clients(servers: tuple[Server, Server]) -> Iterator[tuple[httpx.Client, http
             yield client, at_other
 
 
+@pytest.mark.fault("f2")
 def test_an_upload_goes_on_at_another_server(
     servers: tuple[Server, Server],
     clients: tuple[httpx.Client, httpx.Client],
@@ -78,6 +79,7 @@ def test_an_upload_goes_on_at_another_server(
     error(beside.put("more.txt", b"late"), 409, "upload_closed")
 
 
+@pytest.mark.fault("g4")
 def test_a_server_that_is_killed_loses_nothing(
     servers: tuple[Server, Server],
     clients: tuple[httpx.Client, httpx.Client],

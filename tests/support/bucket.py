@@ -74,15 +74,19 @@ class Proxy:
     """Methods and paths of all requests."""
     address: str = ""
 
-    def fail(self, status: int, *, times: int = 1 << 30, method: str = "") -> None:
-        """Answer the next requests, of one method only where it is named, with a status."""
+    def fail(
+        self, status: int, *, times: int = 1 << 30, method: str = "", within: str = ""
+    ) -> None:
+        """Answer the next requests with a status, those of a method and a path where they are
+        named: the server's own upkeep asks the bucket, too.
+        """
         left = times
         lock = threading.Lock()
 
-        def fault(asked: str, _path: str) -> int | None:
+        def fault(asked: str, path: str) -> int | None:
             nonlocal left
             with lock:
-                if left and method in ("", asked):
+                if left and method in ("", asked) and within in path:
                     left -= 1
                     return status
                 return None

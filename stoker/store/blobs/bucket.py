@@ -116,7 +116,7 @@ class Bucket(Blobs):
     # --- files that are uploaded ---
 
     def part(self, key: str, number: int, offset: int, earlier: bytes | None) -> Part:
-        return _BucketPart(self, key, number, earlier)
+        return _BucketPart(self, key, number)
 
     async def complete(self, folder: str, files: Sequence[WholeFile]) -> None:
         said = _Said(
@@ -128,6 +128,16 @@ class Bucket(Blobs):
         content = await asyncio.to_thread(msgspec.json.encode, said)
         await self.put(list_key(folder), content, "application/json")
         self._lists.pop(folder, None)
+
+    def tidy(self, folder: str, files: Sequence[WholeFile]) -> None:
+        self._soon(self._tidy(folder, files))
+
+    async def _tidy(self, folder: str, files: Sequence[WholeFile]) -> None:
+        known = {list_key(folder)}
+        for file in files:
+            known |= {part_key(file.key, one.number, one.sha256) for one in file.parts}
+        async for some in self.listed(folder):
+            await self.delete([one.key for one in some if one.key not in known])
 
     async def follow(
         self, key: str, parts: Sequence[PartOfFile], start: int, end: int, take: Take
@@ -168,9 +178,6 @@ class Bucket(Blobs):
                 chunk_size=BLOCK_BYTES,
                 max_concurrency=4,
             )
-
-    def discard_part(self, key: str, number: int, sha256: bytes) -> None:
-        self.discard(part_key(key, number, sha256))
 
     def spooled(self) -> IO[bytes]:
         """A file without a name, of which nothing is left when it is closed."""
@@ -307,12 +314,10 @@ class Bucket(Blobs):
 class _BucketPart(Part):
     """Kept on this machine's disk until its digest is known, then written whole."""
 
-    def __init__(self, bucket: Bucket, key: str, number: int, earlier: bytes | None) -> None:
+    def __init__(self, bucket: Bucket, key: str, number: int) -> None:
         self._bucket = bucket
         self._key = key
         self._number = number
-        self._earlier = earlier
-        self._sha256: bytes | None = None
         self._file = bucket.spooled()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
@@ -321,14 +326,11 @@ class _BucketPart(Part):
     async def sync(self, sha256: bytes) -> None:
         await asyncio.to_thread(self._file.flush)
         await self._bucket.put_part(self._key, self._number, sha256, self._file)
-        self._sha256 = sha256
 
     async def close(self, *, is_kept: bool) -> None:
         self._file.close()
-        if is_kept and self._earlier and self._sha256 not in (None, self._earlier):
-            self._bucket.discard_part(self._key, self._number, self._earlier)
-        # What was written and not recorded stays: the same bytes may be recorded by another
-        # request at this very moment. It goes with its upload, or is found to be garbage.
+        # What was written and not recorded, or was recorded before, stays: another server may have
+        # written the same bytes, and be about to record them. It goes when the upload is over.
 
 
 class _Bridge:
@@ -387,9 +389,7 @@ def _placed(key: str, said: Sequence[_PartSaid]) -> Iterator[tuple[str, int, _Pa
 def _allot(target: Path, size: int) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("xb") as file:
-        if size:
-            # A disk that is too small is found out before the first byte.
-            os.posix_fallocate(file.fileno(), 0, size)
+        file.truncate(size)
 
 
 def _write(descriptor: int, block: bytes, offset: int, take: Take) -> None:

@@ -157,6 +157,11 @@ class Blobs(ABC):
         be read, by other servers, too.
         """
 
+    def tidy(self, folder: str, files: Sequence[WholeFile]) -> None:  # noqa: B027 - see `complete`
+        """Delete, in a moment, what lies below a folder and is no part of its files: nothing will
+        ever be written there again.
+        """
+
     @abstractmethod
     async def follow(
         self, key: str, parts: Sequence[PartOfFile], start: int, end: int, take: Take
