@@ -5,7 +5,7 @@ import { useState } from "preact/hooks";
 import { page } from "../api/base";
 import { api, must } from "../api/client";
 import type { Artifact, DeploymentCreate } from "../api/types";
-import { listed, upsert } from "../state/store";
+import { answered, listed } from "../state/store";
 import { Find } from "../ui/find";
 import { useActing } from "../ui/hooks";
 import { Button, Card, ErrorNote, Field } from "../ui/parts";
@@ -37,8 +37,7 @@ export function Deploy({ artifact }: { artifact: Artifact }) {
       const body: DeploymentCreate = { model: model.trim(), artifact_id: artifact.id };
       if (isAdapter) body.adapter_of = base;
       else body.readiness = readiness as NonNullable<DeploymentCreate["readiness"]>;
-      const made = await must(api.POST("/v1/deployments", { body }));
-      upsert(made);
+      const made = await answered(must(api.POST("/v1/deployments", { body })));
       route(page(`deployments/${made.id}/try`));
     });
   }

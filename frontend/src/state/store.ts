@@ -27,7 +27,7 @@ export const epoch = signal(0);
 export const listed = computed(() => [...deployments.value.values()]);
 export const byModel = computed(() => new Map(listed.value.map((one) => [one.model, one])));
 
-/** What events have told while lists were being read: what a list says of it may be older. Null: it is gone. */
+/** What events have told while answers were waited for: what these say of it may be older. Null: it is gone. */
 const heard = new Map<string, Deployment | null>();
 let reading = 0;
 
@@ -49,18 +49,29 @@ function draw(): void {
   if (some.length + others.length > 0) take(some, others);
 }
 
-/** Take the answer to a change; what the stream has told before it is older. */
-export function upsert(found: Deployment): void {
-  draw();
-  take([found], []);
-}
-
 function take(found: readonly Deployment[], gone: readonly string[]): void {
   if (reading > 0) {
     for (const one of found) heard.set(one.id, one);
     for (const id of gone) heard.set(id, null);
   }
   put(found, gone);
+}
+
+/**
+ * Show what is answered, unless the stream tells something of it before the answer is here: which of them is newer
+ * nobody knows then, and of what is newer still the stream will tell.
+ */
+export async function answered(asked: Promise<Deployment>): Promise<Deployment> {
+  reading += 1;
+  try {
+    const one = await asked;
+    draw();
+    if (!heard.has(one.id)) put([one], []);
+    return one;
+  } finally {
+    reading -= 1;
+    if (reading === 0) heard.clear();
+  }
 }
 
 function put(found: readonly Deployment[], gone: readonly string[]): void {
@@ -167,7 +178,7 @@ export function want(ids: readonly string[]): void {
   for (const id of ids) {
     if (wanted.has(id) || deployments.value.has(id) || !areLoaded.value) continue;
     wanted.add(id);
-    json<Deployment>(`/v1/deployments/${id}`).then(upsert, () => undefined);
+    answered(json<Deployment>(`/v1/deployments/${id}`)).catch(() => undefined);
   }
 }
 

@@ -45,14 +45,14 @@ export interface Acting {
   isBusy: boolean;
   error: ApiError | null;
   clear: () => void;
-  run: (act: () => Promise<void>) => Promise<boolean>;
+  run: (act: () => Promise<unknown>) => Promise<boolean>;
 }
 
 /** Something that is done on a click: busy meanwhile, and what was wrong afterwards. */
 export function useActing(): Acting {
   const [isBusy, setBusy] = useState(false);
   const [error, setError] = useState<ApiError | null>(null);
-  async function run(act: () => Promise<void>): Promise<boolean> {
+  async function run(act: () => Promise<unknown>): Promise<boolean> {
     setBusy(true);
     setError(null);
     try {

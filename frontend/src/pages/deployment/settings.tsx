@@ -5,7 +5,7 @@ import { api, must } from "../../api/client";
 import { ApiError } from "../../api/errors";
 import type { Artifact, Deployment, DeploymentUpdate } from "../../api/types";
 import { bytes } from "../../lib/format";
-import { upsert } from "../../state/store";
+import { answered } from "../../state/store";
 import { useActing, useLoaded } from "../../ui/hooks";
 import { Button, Card, ErrorNote, Field } from "../../ui/parts";
 
@@ -117,7 +117,7 @@ export default function Settings({ deployment }: { deployment: Deployment }) {
     const isGood = await acting.run(async () => {
       const params = { path: { deployment_id: deployment.id } };
       const body = changes(before, now);
-      upsert(await must(api.PATCH("/v1/deployments/{deployment_id}", { params, body })));
+      await answered(must(api.PATCH("/v1/deployments/{deployment_id}", { params, body })));
     });
     if (isGood) {
       setEdited({});
