@@ -18,6 +18,7 @@ from stoker.deployments.context import DeploymentContext
 from stoker.files import service as files
 from stoker.keys.keyring import Keyring
 from stoker.store import db
+from stoker.store.blobs import StoreUnavailableError
 from stoker.videos import service as videos
 from stoker.web import idempotency
 
@@ -28,6 +29,10 @@ STRAYS_EVERY_S = 3600.0
 """Looking for them lists all files. By the monotonic clock: one that was set forward and back would
 have them wait as long.
 """
+
+
+STRAYS_AGAIN_S = 300.0
+"""Where the object store did not answer."""
 
 
 class Janitor:
@@ -66,8 +71,12 @@ class Janitor:
         await console.forget_expired(self._browsers, now)
         if self._clock() >= self._strays_at:
             self._strays_at = self._clock() + STRAYS_EVERY_S
-            await files.sweep_strays(database, blobs, now)
-            await artifacts.sweep_strays(database, blobs)
+            try:
+                await files.sweep_strays(database, blobs, now)
+                await artifacts.sweep_strays(database, blobs)
+            except StoreUnavailableError as error:
+                log.warning("the object store is looked through later: %s", error)
+                self._strays_at = self._clock() + STRAYS_AGAIN_S
             await self._platform.runtime.sweep_strays()
             await self._keyring.forget_revoked(now)
             await versions.forget_old(self._platform)
