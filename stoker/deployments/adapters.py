@@ -22,7 +22,7 @@ from stoker.deployments.readers import FolderReader, Paths
 from stoker.deployments.specs import spec_of
 from stoker.engines.catalogue import is_conversion
 from stoker.engines.record import AUTO, INT8
-from stoker.errors import ConflictError, InvalidRequestError, ModelNotFoundError
+from stoker.errors import CapacityError, ConflictError, InvalidRequestError, ModelNotFoundError
 from stoker.inspection import FailureCode, InspectionError
 from stoker.inspection.adapter import find_adapter
 from stoker.inspection.documents import load_json
@@ -226,7 +226,7 @@ async def keep_placed(session: Session, context: DeploymentContext) -> None:
     for row in rows:
         try:
             await place(session, context, row)
-        except UnreachableError as error:
+        except (CapacityError, LoadError) as error:
             # Replicas of its base are not started without it.
             log.warning("an adapter is fetched later: %s", error, extra={"model": row.model})
 
@@ -235,7 +235,10 @@ async def place(session: Session, context: DeploymentContext, row: Deployment) -
     """Let its base's replicas read an adapter's files."""
     files = await artifact_service.files_of(session, str(row.upload_id))
     upload_id = str(row.upload_id)
-    await context.folders.put_adapter(str(row.adapter_of), row.id, upload_id, files)
+    try:
+        await context.folders.put_adapter(str(row.adapter_of), row.id, upload_id, files)
+    except UnreachableError:
+        raise store_unavailable() from None
 
 
 async def follow(session: Session, base: Deployment) -> None:

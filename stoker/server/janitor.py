@@ -19,6 +19,7 @@ from stoker.files import service as files
 from stoker.keys import shared_limits
 from stoker.keys.keyring import Keyring
 from stoker.store import db
+from stoker.store.blobs import StoreUnavailableError
 from stoker.videos import service as videos
 from stoker.web import idempotency
 
@@ -29,6 +30,10 @@ STRAYS_EVERY_S = 3600.0
 """Looking for them lists all files. By the monotonic clock: one that was set forward and back would
 have them wait as long.
 """
+
+
+STRAYS_AGAIN_S = 300.0
+"""Where the object store did not answer."""
 
 
 class Janitor:
@@ -86,8 +91,12 @@ class Janitor:
         await files.sweep(database, blobs, now)
         await console.forget_expired(self._browsers, now)
         if is_hourly:
-            await files.sweep_strays(database, blobs, now)
-            await artifacts.sweep_strays(database, blobs)
+            try:
+                await files.sweep_strays(database, blobs, now)
+                await artifacts.sweep_strays(database, blobs)
+            except StoreUnavailableError as error:
+                log.warning("the object store is looked through later: %s", error)
+                self._strays_at = self._clock() + STRAYS_AGAIN_S
             await self._keyring.forget_revoked(now)
             await shared_limits.forget_rested(database)
             await versions.forget_old(self._platform)

@@ -1,6 +1,7 @@
 """A bucket that fails for a while, or for long, under uploads and loads."""
 
 import random
+import threading
 from datetime import timedelta
 from pathlib import Path
 
@@ -170,3 +171,29 @@ class TestSweeping:
         proxy.heal()
         await artifacts.sweep_strays(platform.database, platform.blobs)
         assert keys(behind, upload.prefix) == []
+
+
+@pytest.mark.fault("g1")
+async def test_a_request_that_hangs_is_made_again(
+    client: httpx.AsyncClient, proxy: Proxy, behind: S3Store
+) -> None:
+    """And harms nothing when it comes through late."""
+    upload = await Uploading.open(client)
+    go_on, hung = threading.Event(), threading.Event()
+
+    def fault(_method: str, path: str) -> int | None:
+        if upload.prefix in path and not hung.is_set():
+            hung.set()
+            go_on.wait(60)
+        return None
+
+    proxy.fault = fault
+    try:
+        answer = await upload.put_part("a.txt", 1, CONTENT)
+        assert answer.status_code == 200, answer.text
+        # What is sent anew is what counts, whatever comes after it.
+        (await upload.put_part("a.txt", 1, CONTENT[:100])).raise_for_status()
+    finally:
+        go_on.set()
+    head = await client.head(f"{upload.url}/files/a.txt")
+    assert head.headers["upload-offset"] == "100"

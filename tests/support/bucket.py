@@ -112,7 +112,9 @@ def faulty(upstream: str) -> Iterator[Proxy]:
             body = self.rfile.read(int(self.headers.get("content-length") or 0))
             status = proxy.fault(self.command, self.path)
             if status is None:
-                self._pass_on(body)
+                # Who has asked may be gone by now.
+                with contextlib.suppress(ConnectionError):
+                    self._pass_on(body)
             elif status == CUT:
                 self.close_connection = True
             else:

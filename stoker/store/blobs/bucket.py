@@ -48,7 +48,10 @@ _AT_ONCE = 8
 """Parts that are fetched at a time, for one model."""
 _SLOWEST = 256 << 10
 """Bytes a second: what goes slower than that is given up."""
-_LISTS_KEPT = 64
+_LISTS_KEPT, _LIST_KEPT_S = 64, 10.0
+"""An upload whose completion was cut off is completed again, maybe by another server. What is
+loaded is read from the list as it is then.
+"""
 _TRIES = 3
 """Of a part that arrives other than it was written."""
 _CLOCK = "clock"
@@ -81,7 +84,7 @@ class Bucket(Blobs):
         self._spool = spool
         self._timeout_s = timeout_s
         self._store = _store(url, timeout_s)
-        self._lists: OrderedDict[str, _Said] = OrderedDict()
+        self._lists: OrderedDict[str, tuple[float, _Said]] = OrderedDict()
         self._clearing: set[asyncio.Task[None]] = set()
 
     # --- blobs ---
@@ -196,10 +199,12 @@ class Bucket(Blobs):
 
     async def _place(self, files: Files, folder: Path) -> None:
         places = asyncio.Semaphore(_AT_ONCE)
+        of_uploads = {key.rpartition("/")[0] for key, _ in files.values()}
+        lists = {one: await self._read_list(one) for one in of_uploads}
         async with asyncio.TaskGroup() as group:
             for path, (key, size) in files.items():
                 target = folder / path
-                parts = await self._parts(key)
+                parts = await self._parts(key, lists)
                 if sum(part.size for _, _, part in parts) != size:
                     raise StoreUnavailableError(f"the list of {key} has another size than its row")
                 await asyncio.to_thread(_allot, target, size)
@@ -265,23 +270,30 @@ class Bucket(Blobs):
         async with self._asked("read", end - start):
             return bytes(await obstore.get_range_async(self._store, key, start=start, end=end))
 
-    async def _parts(self, key: str) -> Sequence[tuple[str, int, _PartSaid]]:
+    async def _parts(
+        self, key: str, lists: Mapping[str, _Said] | None = None
+    ) -> Sequence[tuple[str, int, _PartSaid]]:
         """Key, where it begins in the file, and what it is: of each part of a complete file."""
-        said = (await self._list(key.rpartition("/")[0])).files.get(_name(key))
+        folder = key.rpartition("/")[0]
+        found = await self._list(folder) if lists is None else lists[folder]
+        said = found.files.get(_name(key))
         if said is None:
             raise BlobLostError(key)
         return list(_placed(key, said))
 
     async def _list(self, folder: str) -> _Said:
-        if found := self._lists.get(folder):
-            self._lists.move_to_end(folder)
-            return found
-        content = await self.get(list_key(folder))
-        found = await asyncio.to_thread(msgspec.json.decode, content, type=_Said)
-        self._lists[folder] = found
-        while len(self._lists) > _LISTS_KEPT:
-            self._lists.popitem(last=False)
+        now = asyncio.get_running_loop().time()
+        read_at, found = self._lists.get(folder, (0.0, None))
+        if found is None or now - read_at > _LIST_KEPT_S:
+            found = await self._read_list(folder)
+            self._lists[folder] = (now, found)
+            while len(self._lists) > _LISTS_KEPT:
+                self._lists.popitem(last=False)
         return found
+
+    async def _read_list(self, folder: str) -> _Said:
+        content = await self.get(list_key(folder))
+        return await asyncio.to_thread(msgspec.json.decode, content, type=_Said)
 
     @contextlib.asynccontextmanager
     async def _asked(self, what: str, size: int = 0) -> AsyncGenerator[None]:
