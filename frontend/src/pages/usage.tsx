@@ -2,7 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { api, must } from "../api/client";
-import type { Transfer } from "../api/types";
+import type { Credits, Transfer } from "../api/types";
 import { bytes, count, credits, moment, plain } from "../lib/format";
 import { stats } from "../state/store";
 import { useActing, useLoaded } from "../ui/hooks";
@@ -33,8 +33,12 @@ export default function Usage() {
     async () => (ids?.length ? read({ start, group_by: "day,deployment", deployment_id: ids }) : undefined),
     [days, ids?.join()],
   );
+  const balance = useLoaded(() => must(api.GET("/v1/credits", {})), [stats.value?.credits?.balance]);
   const total = byDay.value?.total;
-  const isDrawn = byDay.value && shown && (both.value || ids?.length === 0);
+  // All at once: what comes later would push the rest down while it is read.
+  const areHere =
+    [byDay, byDeployment, byKey, balance].every((one) => one.value || one.error) &&
+    (both.value || both.error || !ids?.length);
 
   return (
     <>
@@ -47,38 +51,37 @@ export default function Usage() {
           ))}
         </select>
       </PageHead>
-      <ErrorNote error={byDay.error ?? byDeployment.error ?? both.error ?? byKey.error} />
-      <div class="columns">
-        <Balance />
-        <Card title={`The last ${days} days`} class="wide">
-          {total ? (
-            <>
-              <p class="figure">{credits(total.microcredits)} credits</p>
-              <p class="note">
-                {credits(total.memory_microcredits)} for memory, {credits(total.storage_microcredits)} for storage;{" "}
-                {count(total.requests)} requests, {count(total.errors)} of them with an error; {count(total.input_tokens)} tokens
-                read, {count(total.output_tokens)} written.
-              </p>
-            </>
-          ) : (
-            <Skeleton rows={2} />
-          )}
-        </Card>
-      </div>
-      <Card title="By day and deployment" actions={<Csv start={start} group="day,deployment" />}>
-        {isDrawn && byDay.value && shown ? (
-          <Days days={byDay.value} both={both.value?.data ?? []} shown={shown} />
-        ) : (
-          <Skeleton rows={4} />
-        )}
-      </Card>
-      <Card title="By deployment" actions={<Csv start={start} group="deployment" />}>
-        {byDeployment.value ? <ByDeployment report={byDeployment.value} /> : <Skeleton rows={4} />}
-      </Card>
-      <Card title="By key" actions={<Csv start={start} group="key" />}>
-        {byKey.value ? <ByKey report={byKey.value} /> : <Skeleton rows={4} />}
-      </Card>
-      <Transfers />
+      <ErrorNote error={byDay.error ?? byDeployment.error ?? both.error ?? byKey.error ?? balance.error} />
+      {!areHere && <Skeleton rows={8} />}
+      {areHere && (
+        <>
+          <div class="columns">
+            <Balance found={balance.value} />
+            <Card title={`The last ${days} days`} class="wide">
+              {total && (
+                <>
+                  <p class="figure">{credits(total.microcredits)} credits</p>
+                  <p class="note">
+                    {credits(total.memory_microcredits)} for memory, {credits(total.storage_microcredits)} for storage;{" "}
+                    {count(total.requests)} requests, {count(total.errors)} of them with an error; {count(total.input_tokens)} tokens
+                    read, {count(total.output_tokens)} written.
+                  </p>
+                </>
+              )}
+            </Card>
+          </div>
+          <Card title="By day and deployment" actions={<Csv start={start} group="day,deployment" />}>
+            {byDay.value && shown && <Days days={byDay.value} both={both.value?.data ?? []} shown={shown} />}
+          </Card>
+          <Card title="By deployment" actions={<Csv start={start} group="deployment" />}>
+            {byDeployment.value && <ByDeployment report={byDeployment.value} />}
+          </Card>
+          <Card title="By key" actions={<Csv start={start} group="key" />}>
+            {byKey.value && <ByKey report={byKey.value} />}
+          </Card>
+          <Transfers />
+        </>
+      )}
     </>
   );
 }
@@ -100,13 +103,10 @@ function Csv({ start, group }: { start: string; group: string }) {
   );
 }
 
-function Balance() {
-  const loaded = useLoaded(() => must(api.GET("/v1/credits", {})), [stats.value?.credits?.balance]);
-  const found = loaded.value;
+function Balance({ found }: { found: Credits | undefined }) {
   const left = stats.value?.credits?.days_left;
   return (
     <Card title="Credits left">
-      <ErrorNote error={loaded.error} />
       {found && (
         <p>
           <span class="figure">{credits(found.balance_microcredits)}</span>
