@@ -279,7 +279,9 @@ class TestBounds:
                 if parameter["in"] != "query":
                     continue
                 schemas = parameter["schema"].get("anyOf", [parameter["schema"]])
-                for schema in schemas:
+                for one in schemas:
+                    name = one.get("$ref", "").rpartition("/")[2]
+                    schema = document["components"]["schemas"][name] if name else one
                     bounded = {
                         "integer": {"minimum", "maximum"} <= set(schema),
                         "number": {"minimum", "maximum"} <= set(schema),
