@@ -152,10 +152,8 @@ async def test_an_end_is_bounded_where_the_database_stands_still(
             async with app.services.platform.database.reading() as session:
                 backends = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend'"
                 pids += [int(pid) for pid in await session.scalars(text(backends))]
-            for pid in pids:
-                os.kill(pid, signal.SIGSTOP)
+            postgres.signalled(pids, signal.SIGSTOP)
             begun = time.monotonic()
     took = time.monotonic() - begun
-    for pid in pids:
-        os.kill(pid, signal.SIGCONT)
+    postgres.signalled(pids, signal.SIGCONT)
     assert took < 10

@@ -1,7 +1,6 @@
 """A database that is locked, slow, or gone and back, under the whole app."""
 
 import asyncio
-import os
 import signal
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
@@ -145,8 +144,7 @@ class TestPostgres:
                 text("SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend'")
             )
             pids = [int(pid) for pid in rows]
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
+        postgres.signalled(pids, signal.SIGSTOP)
         try:
             asking = asyncio.create_task(client.post(KEYS, json=BODY))
             await asyncio.wait([asking], timeout=0.3)
@@ -154,7 +152,6 @@ class TestPostgres:
             async with asyncio.timeout(30):
                 assert (await client.get(MODELS)).status_code == 200
         finally:
-            for pid in pids:
-                os.kill(pid, signal.SIGCONT)
+            postgres.signalled(pids, signal.SIGCONT)
         assert (await asking).status_code == 201
         assert len((await client.get(KEYS)).json()["data"]) == 2

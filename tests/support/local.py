@@ -15,6 +15,7 @@ from stoker.engines.diffusers import DiffusersEngine
 from stoker.engines.openvino import OpenVinoEngine
 from stoker.engines.torch import TorchEngine
 from stoker.replica.calibration import Calibration
+from stoker.replica.passes import Passes
 from stoker.replica.worker import Worker
 from stoker.runtime.interface import Call
 from stoker.stages.base import Stages
@@ -69,6 +70,7 @@ class Local:
         self._engine = _counting(self.stages, in_openvino=in_openvino)(self.batches)
         self.model = self._engine.load(folder, self.stages, lambda *_: None)
         self.stages.attach(self.model)
+        self._gate = _Gate()
         self._sent: queue.Queue[tuple[FromReplica, bytes | None]] = queue.Queue()
         self._flight = TemporaryDirectory()
         if adapters:
@@ -79,6 +81,7 @@ class Local:
             lambda message, content: self._sent.put((message, content)),
             FlightRecord(Path(self._flight.name) / "flight"),
             Calibration({"torch": BIG, "openvino": BIG, "diffusers": BIG}),
+            passes=self._gate,
             adapters=getattr(self._engine, "adapters", None),
         )
         self._worker.start()
@@ -107,11 +110,11 @@ class Local:
         """
         works = [self._received(call) for call in calls]
         numbers = [work.id for work in works]
-        self._engine.may_run.clear()
+        self._gate.is_open.clear()
         for work in works:
             self._worker.submit(work)
         # Once all are prepared: tiny models would be through with one before the next is.
-        self._worker._side.put(self._engine.may_run.set, is_last=True)
+        self._worker._side.put(self._gate.is_open.set, is_last=True)
         failed: Failure | None = None
         streamed: dict[int, bytes] = {}
         found: dict[int, bytes] = {}
@@ -160,12 +163,23 @@ class Local:
 
     def forward(self, samples: Sequence[Any]) -> Any:
         """Their outputs, past the queue."""
-        self._engine.may_run.set()
         return self._engine.forward(samples)
 
     def close(self) -> None:
         self._worker.stop()
         self._flight.cleanup()
+
+
+class _Gate(Passes):
+    """Keeps the engine's thread from taking anything from the queue."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_open = threading.Event()
+        self.is_open.set()
+
+    def __enter__(self) -> None:
+        self.is_open.wait()
 
 
 def _counting(stages: Stages, *, in_openvino: bool) -> Any:
@@ -177,10 +191,8 @@ def _counting(stages: Stages, *, in_openvino: bool) -> Any:
         def __init__(self, batches: list[int]) -> None:
             super().__init__("cpu", "float32", 1)
             self._batches = batches
-            self.may_run = threading.Event()
 
         def forward(self, samples: Any, watch: Watch = UNWATCHED) -> Any:
-            self.may_run.wait()
             self._batches.append(len(samples))
             return super().forward(samples, watch)
 

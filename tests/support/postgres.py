@@ -10,7 +10,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -98,6 +98,13 @@ class Cluster:
         if self._process:
             _stop(self._data / "postmaster.pid", self._process)
             self._process = None
+
+
+def signalled(pids: Iterable[int], number: signal.Signals) -> None:
+    """Send a signal to those of PostgreSQL's processes that are still there."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def _free_port() -> int:
