@@ -18,12 +18,12 @@ from stoker.deployments import merging
 from stoker.deployments.copies import Copies
 from stoker.errors import InvalidRequestError
 from stoker.inspection import validate_path
+from stoker.quotas.limits import GIB
 from stoker.quotas.service import Quotas
 from stoker.runtime.interface import DeploymentSpec, LoadError
 from stoker.store.blobs import Blobs, Files
 from stoker.store.db import Database
 
-GIB = 1 << 30
 FOLDER = "folder:"
 MERGED = "merged:"
 _SINGLE = "float32"
