@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from stoker.media.media_limits import MediaLimits
@@ -384,8 +384,28 @@ class Settings(BaseSettings):
         default="local",
         min_length=1,
         max_length=256,
-        description="What runs the replicas: `local`, processes of this machine; or "
+        description="What runs the replicas: `local`, processes of this machine; `nodes`, those of "
+        "all machines on which `stoker node host` runs, with a PostgreSQL that they share; or "
         "`module:attribute`, a runtime of your own, which runs inside the server.",
+    )
+    node_host: str = Field(
+        default="127.0.0.1",
+        max_length=255,
+        description="Of `stoker node host`: the address that it listens on for servers.",
+    )
+    node_port: int = Field(
+        default=0, ge=0, le=65535, description="And the port; 0 picks a free one."
+    )
+    node_address: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z0-9._-]{1,255}$|^\[[0-9A-Fa-f:.]{2,45}\]$",
+        description="The name or address, without a port, by which servers reach that node. "
+        "Default: what it listens on, or the machine's name where that is all addresses.",
+    )
+    node_name: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z0-9._-]{1,63}$",
+        description="What the node is called in lists. Default: the machine's name.",
     )
     adapter_cache_mib: int = Field(
         default=256,
@@ -464,6 +484,17 @@ class Settings(BaseSettings):
             video_s=self.video_limit_s,
             video_frames=self.video_limit_frames,
         )
+
+    @field_validator("runtime")
+    @classmethod
+    def _has_what_it_needs(cls, value: str, info: ValidationInfo) -> str:
+        url: str = info.data.get("database_url") or "sqlite"
+        if value == "nodes" and url.startswith("sqlite"):
+            raise ValueError(
+                "'nodes' needs a PostgreSQL that all servers and nodes share: set "
+                "STOKER_DATABASE_URL"
+            )
+        return value
 
     @property
     def resolved_database_url(self) -> str:

@@ -28,6 +28,7 @@ class Prefix(StrEnum):
     TRANSFER = "tfr"
     REQUEST = "req"
     SERVER = "srv"
+    NODE = "node"
 
 
 def made_at(identifier: str) -> float | None:

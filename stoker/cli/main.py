@@ -27,6 +27,7 @@ from stoker.cli import (
     keys,
     machine,
     media,
+    node,
     output,
     top,
     tune,
@@ -117,6 +118,7 @@ app.command()(check.check)
 app.command("open")(console.open_console)
 app.command()(top.top)
 app.command()(deployments.logs)
+app.add_typer(node.app, name="node")
 app.add_typer(deployments.app, name="deployments")
 app.add_typer(versions.app, name="versions")
 app.add_typer(videos.app, name="videos")

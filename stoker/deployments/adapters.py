@@ -17,6 +17,7 @@ from stoker.artifacts import service as artifact_service
 from stoker.deployments import repository, schemas
 from stoker.deployments.context import DeploymentContext
 from stoker.deployments.copies import UnreachableError
+from stoker.deployments.folders import ModelFolders
 from stoker.deployments.merging import why_unmergeable
 from stoker.deployments.readers import FolderReader, Paths
 from stoker.deployments.specs import spec_of
@@ -215,28 +216,28 @@ async def of_base(session: Session, deployment_id: str) -> Sequence[Deployment]:
     return (await session.scalars(statement)).all()
 
 
-async def keep_placed(session: Session, context: DeploymentContext) -> None:
+async def keep_placed(session: Session, folders: ModelFolders) -> None:
     """Of the folders that replicas read, those that are wanted, and no others."""
     statement = select(Deployment).where(
         Deployment.adapter_of.is_not(None), Deployment.merged_because.is_(None)
     )
     rows = (await session.scalars(statement)).all()
     wanted = {(str(row.adapter_of), row.id) for row in rows}
-    await asyncio.to_thread(context.folders.keep_only_adapters, wanted)
+    await asyncio.to_thread(folders.keep_only_adapters, wanted)
     for row in rows:
         try:
-            await place(session, context, row)
+            await place(session, folders, row)
         except (CapacityError, LoadError) as error:
             # Replicas of its base are not started without it.
             log.warning("an adapter is fetched later: %s", error, extra={"model": row.model})
 
 
-async def place(session: Session, context: DeploymentContext, row: Deployment) -> None:
+async def place(session: Session, folders: ModelFolders, row: Deployment) -> None:
     """Let its base's replicas read an adapter's files."""
     files = await artifact_service.files_of(session, str(row.upload_id))
     upload_id = str(row.upload_id)
     try:
-        await context.folders.put_adapter(str(row.adapter_of), row.id, upload_id, files)
+        await folders.put_adapter(str(row.adapter_of), row.id, upload_id, files)
     except UnreachableError:
         raise store_unavailable() from None
 

@@ -64,6 +64,13 @@ class ModelFolders:
         self._wanted: dict[str, dict[str, tuple[str, Files]]] = {}
         """Base → adapter → its upload and files: of adapters that replicas read."""
 
+    @property
+    def names(self) -> list[str]:
+        """The sources that were placed here, as specifications name them; what was merged has a
+        name that nobody asks for.
+        """
+        return [path.name for path in _listed(self._root) if not path.name.startswith(".")]
+
     async def folder(self, spec: DeploymentSpec, *, is_ahead: bool = False) -> Path:
         if self._blobs.is_shared and not is_ahead:
             self.copies.note(_name(spec.source), spec.id)

@@ -62,7 +62,7 @@ class Following:
                 if row.shares:
                     # Copying takes its time: before, and beside what is held up.
                     with self._kept(row.id, failed):
-                        await adapters.place(session, context, row)
+                        await adapters.place(session, context.folders, row)
         # What this server commits meanwhile would be told before what is older.
         async with context.database.between_commits(), context.database.reading() as session:
             rows = {row.id: row for row in await repository.these(session, ids)}

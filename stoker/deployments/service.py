@@ -204,7 +204,7 @@ async def _adapt(
         setattr(row, name, getattr(base, name))
     row.memory_bytes = int((artifact.inspection or {}).get("weight_bytes", 0))
     row.is_measured = True
-    await adapters.place(session, context, row)
+    await adapters.place(session, context.folders, row)
     if not base.has_adapters:
         base.has_adapters = True
         await versions.publish(session, context, base)
@@ -419,8 +419,8 @@ async def restore(context: DeploymentContext) -> None:
         versions.tell(context, row, found[row.id])
     # What a server that was killed has left.
     async with context.database.reading() as session:
-        await versions.keep_links(session, context)
-        await adapters.keep_placed(session, context)
+        await versions.keep_links(session, context.folders)
+        await adapters.keep_placed(session, context.folders)
 
 
 async def _estimate_late(session: Session, context: DeploymentContext, row: Deployment) -> None:

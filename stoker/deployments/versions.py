@@ -8,6 +8,7 @@ from sqlalchemy import select, update
 
 from stoker.deployments import adapters, revisions
 from stoker.deployments.context import DeploymentContext
+from stoker.deployments.folders import ModelFolders
 from stoker.deployments.specs import (
     CALLABLE,
     entry_of,
@@ -257,9 +258,9 @@ async def of_these(session: Session, ids: Collection[str]) -> dict[str, list[Dep
     return found
 
 
-async def keep_links(session: Session, context: DeploymentContext) -> None:
+async def keep_links(session: Session, folders: ModelFolders) -> None:
     """Remove the links to files that no version has any more."""
-    await context.folders.keep_only(await sources(session))
+    await folders.keep_only(await sources(session))
 
 
 async def weighed(session: Session, spec: DeploymentSpec) -> None:

@@ -13,6 +13,7 @@ from stoker.runtime.interface import ModelLocator, Runtime
 
 RUNTIMES: Mapping[str, str] = {
     "local": "stoker.runtime.local.runtime:LocalRuntime",
+    "nodes": "stoker.runtime.nodes.runtime:NodesRuntime",
 }
 """Name → what builds it."""
 

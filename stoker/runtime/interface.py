@@ -330,6 +330,10 @@ class Runtime(Protocol):
     Everything is called on the one event loop; what is no coroutine must not block it.
     """
 
+    is_remote: bool
+    """Whether others, where the replicas are, write down what is observed of them: events, what
+    they need, what they hold."""
+
     async def start(self, listeners: Sequence[RuntimeListener]) -> None:
         """Begin to work; called once, on the event loop that all else is called on.
 

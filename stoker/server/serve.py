@@ -36,11 +36,11 @@ def run(settings: Settings, started: Started = _nothing) -> None:
     """Serve until SIGTERM or SIGINT. `started` runs once requests are answered."""
     logs.configure(settings.log_level, settings.log_format)
     sandbox.keep_to_itself()
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_serve(settings, started))
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     try:
         import uvloop
     except ImportError:

@@ -390,4 +390,6 @@ def _listeners(services: Services, events: EventLog) -> list[RuntimeListener]:
     found = [services.traces] if services.traces else []
     history = services.watching.history
     counting = [services.metrics, history, services.rate_limits, services.counts]
-    return [events, services.loaded, *counting, *found]
+    # Written down once, however many servers hear of it.
+    written = [] if services.platform.runtime.is_remote else [events]
+    return [*written, services.loaded, *counting, *found]

@@ -5,19 +5,16 @@ replica side imports nothing beyond the standard library, msgspec, pydantic and 
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, Literal
 
 import msgspec
 
-from stoker.media.media import Media, MediaKind
 from stoker.media.media_limits import MediaLimits
 from stoker.wire.generation_request import Generation
+from stoker.wire.packing import Packing
 
-Frame = bytes | memoryview
-
-_MediaHead = tuple[MediaKind, int | None, int]
 WeightFormat = Literal["int8", "int4"]
 Speculation = Literal["prompt_lookup", "off"]
 """What guesses the next tokens of a language model that we schedule."""
@@ -25,10 +22,6 @@ Precision = Literal["f32", "bf16", "i8"]
 """What OpenVINO computes in, as it names them; what `i8` does not reach stays in float32."""
 VERDICT = "verdict.json"
 """In a conversion's folder, written last: without it the conversion did not end."""
-
-_MEDIA = 1
-"""Extension type of media in an item: msgpack of [kind, sampling rate, number of its frame]."""
-
 
 BYTECODE = "bytecode"
 """In the cache of an engine with an environment of its own, which may not be written to."""
@@ -383,38 +376,6 @@ Send = Callable[[FromReplica, bytes | None], None]
 """Gives the gateway a message and the raw frame that follows it, from any thread."""
 
 
-def pack(message: ToReplica) -> list[Frame]:
-    """The frames of a message to a replica."""
-    contents: list[Frame] = []
-    places: dict[int, int] = {}
-
-    def extend(value: Any) -> msgspec.msgpack.Ext:
-        if not isinstance(value, Media) or value.content is None:
-            raise TypeError(f"a message holds a {type(value).__name__}")
-        place = places.setdefault(id(value.content), len(contents))
-        if place == len(contents):
-            contents.append(value.content)
-        head = [value.kind, value.sampling_rate, place]
-        return msgspec.msgpack.Ext(_MEDIA, msgspec.msgpack.encode(head))
-
-    return [msgspec.msgpack.encode(message, enc_hook=extend), *contents]
-
-
-def unpack(frames: Sequence[Frame]) -> ToReplica:
-    """The message of its frames. The same content is the same `Media` object wherever it stands."""
-    known: dict[bytes, Media] = {}
-
-    def extended(code: int, data: memoryview) -> Media:
-        head = bytes(data)
-        if head not in known:
-            kind, rate, place = msgspec.msgpack.decode(head, type=_MediaHead)
-            known[head] = Media(kind, sampling_rate=rate, content=frames[1 + place])
-        return known[head]
-
-    if len(frames) == 1:
-        return _decode_plain(frames[0])
-    return msgspec.msgpack.decode(frames[0], type=ToReplica, ext_hook=extended)
-
-
-_decode_plain = msgspec.msgpack.Decoder(ToReplica).decode
-"""Of a message without media. To make a decoder takes longer than to decode what is small."""
+_packing: Packing[ToReplica] = Packing(ToReplica)
+pack = _packing.pack
+unpack = _packing.unpack

@@ -55,6 +55,8 @@ class _Deployment:
 
 
 class InProcessRuntime:
+    is_remote = False
+
     def __init__(
         self,
         settings: Settings,

@@ -50,6 +50,8 @@ TICK_S = 0.5
 
 
 class LocalRuntime:
+    is_remote = False
+
     def __init__(
         self,
         settings: Settings,

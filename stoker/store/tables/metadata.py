@@ -16,6 +16,7 @@ from stoker.store.tables.files import File
 from stoker.store.tables.idempotency import IdempotencyRecord
 from stoker.store.tables.imports import Import
 from stoker.store.tables.keys import ApiKey
+from stoker.store.tables.nodes import Lease, Node
 from stoker.store.tables.servers import (
     DeploymentChange,
     RateLevel,
@@ -44,6 +45,8 @@ TABLES: tuple[type[Base], ...] = (
     Holding,
     IdempotencyRecord,
     Import,
+    Lease,
+    Node,
     Price,
     RateLevel,
     Revision,

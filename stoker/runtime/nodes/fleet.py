@@ -1,0 +1,303 @@
+"""What one gateway knows of the fleet: what is to run, which nodes there are, and the leases."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from stoker.runtime.interface import DeploymentSpec, Readiness
+from stoker.runtime.nodes import leases
+from stoker.runtime.nodes.leases import Held, Watch
+from stoker.runtime.nodes.placing import Place, chosen, shares
+from stoker.runtime.nodes.remote import Hearer, Remote
+from stoker.runtime.pool.amounts import in_words
+from stoker.runtime.pool.state import Changes
+from stoker.store.db import Database
+from stoker.store.secret import ServerSecret
+from stoker.store.waiting import repeated
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+"""Between two readings of nodes and leases."""
+CONNECT_S = 3.0
+"""How long the start waits for nodes that are there: a server that is ready can answer."""
+
+
+@dataclass(eq=False)
+class Known:
+    """What is to run, or to be ready to."""
+
+    spec: DeploymentSpec
+    running: bool
+    taking: "asyncio.Task[None] | None" = None
+    """A lease is being taken."""
+    problem: str = ""
+    """Why there is none."""
+
+    @property
+    def is_taking(self) -> bool:
+        return self.taking is not None and not self.taking.done()
+
+    @property
+    def most_nodes(self) -> int:
+        """On how many it may run."""
+        return max(1, self.spec.max_replicas, self.spec.min_replicas)
+
+
+class Fleet:
+    def __init__(
+        self,
+        database: Database,
+        secret: ServerSecret,
+        hearer: Hearer,
+        unfunded: Callable[[], Collection[str]],
+    ) -> None:
+        """
+        Args:
+            hearer: of what nodes tell, once this has taken it in.
+            unfunded: the accounts for which nothing is kept loaded.
+        """
+        self.nodes: dict[str, Remote] = {}
+        self.known: dict[str, Known] = {}
+        self.changes = Changes()
+        """Of anything here."""
+        self.problem: str | None = None
+        """Why nothing can be known of it now."""
+        self._database = database
+        self._secret = secret
+        self._hearer = hearer
+        self._unfunded = unfunded
+        self._watch = Watch(database)
+        self._leases: dict[str, list[Held]] = {}
+        self._background: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Waits a moment for connections to the nodes that are there."""
+        await self._secret.share(self._database)
+        await self.look()
+        self._spawn(repeated(self.look, LOOK_S, "reading what nodes there are"))
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + CONNECT_S
+        while any(not one.is_connected for one in self.nodes.values()):
+            if (remaining := deadline - loop.time()) <= 0:
+                break
+            await self.changes.wait(remaining)
+
+    async def close(self) -> None:
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        await asyncio.gather(*(one.close() for one in self.nodes.values()))
+        await self._database.close()
+
+    async def look(self) -> None:
+        """Bring nodes and leases up to what the database says."""
+        try:
+            records, held = await self._watch.look()
+        except Exception:
+            self.problem = "The database does not tell which nodes there are."
+            raise
+        self.problem = None
+        there = {record.id: record for record in records}
+        for node_id, node in [*self.nodes.items()]:
+            record = there.get(node_id)
+            if record is None or record.certificate != node.record.certificate:
+                del self.nodes[node_id]
+                await node.close()
+        for record in records:
+            if record.id in self.nodes:
+                self.nodes[record.id].record = record
+            else:
+                server_id = self._database.server_id
+                self.nodes[record.id] = Remote(record, self._secret, server_id, self._hearer)
+        found: dict[str, list[Held]] = {}
+        for one in held:
+            found.setdefault(one.spec_id, []).append(one)
+        for spec_id in {*self._leases, *found}:
+            known = self.known.get(spec_id)
+            if known is None or not known.is_taking:
+                self._learn(spec_id, found.get(spec_id, []))
+        for known in [*self.known.values()]:
+            self._keep_leased(known)
+        self.changes.notify_all()
+
+    # --- what is to run ---
+
+    def apply(self, spec: DeploymentSpec, *, running: bool) -> None:
+        known = self.known.get(spec.id)
+        if known is None:
+            known = self.known[spec.id] = Known(spec, running)
+        elif (known.spec, known.running) == (spec, running):
+            return
+        known.spec, known.running, known.problem = spec, running, ""
+        for held in self.held(spec.id):
+            self.put(held, is_change=True)
+        self._keep_leased(known)
+        self.changes.notify_all()
+
+    async def forget(self, spec_id: str) -> list[Remote]:
+        """It is to run nowhere any more. Returns the nodes that may have it."""
+        known = self.known.pop(spec_id, None)
+        if known and known.taking:
+            known.taking.cancel()
+        leased = {one.node_id for one in self.held(spec_id)}
+        there = [
+            one
+            for one in self.nodes.values()
+            if one.is_connected and (one.id in leased or spec_id in one.stats)
+        ]
+        await leases.revoke(self._database, spec_id)
+        self._leases.pop(spec_id, None)
+        return there
+
+    async def sweep_strays(self) -> None:
+        """Give back leases of deployments that were deleted by whoever was killed before that."""
+        deployments = {known.spec.deployment for known in self.known.values()}
+        stray = [
+            held.generation
+            for found in self._leases.values()
+            for held in found
+            # A trial of another gateway is no version of any: its lease is given back by its node.
+            if held.deployment_id not in deployments and held.spec_id != held.deployment_id
+        ]
+        if stray:
+            await leases.give_back(self._database, stray)
+
+    def wanted(self, known: Known) -> int:
+        """On how many nodes it is to stay loaded."""
+        spec = known.spec
+        if not known.running or spec.account_id in self._unfunded():
+            return 0
+        return max(spec.min_replicas, 1 if spec.readiness.stays_loaded else 0)
+
+    # --- leases ---
+
+    def held(self, spec_id: str) -> list[Held]:
+        """The leases of a specification, the oldest first."""
+        return self._leases.get(spec_id, [])
+
+    def usable(self, spec_id: str) -> list[tuple[Remote, Held]]:
+        """The nodes that may run it, where this gateway reaches them."""
+        return [
+            (self.nodes[held.node_id], held) for held in self.held(spec_id) if self._is_usable(held)
+        ]
+
+    def _is_usable(self, held: Held) -> bool:
+        node = self.nodes.get(held.node_id)
+        return node is not None and node.takes_work
+
+    def _keep_leased(self, known: Known) -> None:
+        """Take what is missing of what is to stay loaded."""
+        wanted = min(self.wanted(known), len(self._placeable()))
+        if len(self.usable(known.spec.id)) < wanted:
+            self.take(known, wanted)
+
+    def take(self, known: Known, wanted: int = 1) -> None:
+        """Have leases taken until there are so many, by one task for all who wait for it."""
+        if not known.is_taking:
+            known.taking = self._spawn(self._take(known, wanted))
+
+    async def _take(self, known: Known, wanted: int) -> None:
+        spec = known.spec
+
+        def choose(found: Sequence[Held]) -> str | None:
+            if sum(self._is_usable(one) for one in found) >= wanted:
+                return None
+            places = [*self._places(spec, {one.node_id for one in found})]
+            picked = chosen(spec.memory_bytes, places)
+            known.problem = ""
+            if picked is None and places:
+                known.problem = (
+                    f"'{spec.model}' needs about {in_words(spec.memory_bytes)} of memory, and the "
+                    f"largest node has {in_words(max(one.budget_bytes for one in places))}."
+                )
+            return picked
+
+        try:
+            self._learn(spec.id, await leases.take(self._database, spec, choose))
+        except Exception as error:
+            log.warning("a lease could not be taken: %s", error, extra={"spec": spec.id})
+            await asyncio.sleep(LOOK_S)
+        self.changes.notify_all()
+
+    def _placeable(self) -> list[Remote]:
+        return [one for one in self.nodes.values() if one.takes_work]
+
+    def _places(self, spec: DeploymentSpec, taken: Collection[str]) -> Iterator[Place]:
+        """Nodes that can get one more lease, as they will be once they have loaded what they have
+        leases for."""
+        promised, counts = dict[str, int](), dict[str, int]()
+        for spec_id, found in self._leases.items():
+            known = self.known.get(spec_id)
+            for held in found:
+                node = self.nodes.get(held.node_id)
+                stats = node.stats.get(spec_id) if node else None
+                counts[held.node_id] = counts.get(held.node_id, 0) + 1
+                if known and not (stats and stats.replicas):
+                    need = promised.get(held.node_id, 0) + known.spec.memory_bytes
+                    promised[held.node_id] = need
+        for one in self._placeable():
+            if one.id not in taken:
+                yield Place(
+                    node_id=one.id,
+                    budget_bytes=one.machine.budget_bytes,
+                    claimed_bytes=one.machine.held_bytes + promised.get(one.id, 0),
+                    leases=counts.get(one.id, 0),
+                    has_files=spec.source in one.sources,
+                )
+
+    def reserved_besides(self, node: Remote, spec_id: str) -> int:
+        """What a node keeps for `hot` deployments but this one, bytes."""
+        part = self._part(spec_id, node.id)
+        is_counted = part is not None and part.readiness is Readiness.HOT
+        own = part.memory_bytes * max(1, part.min_replicas) if part and is_counted else 0
+        return max(0, node.machine.reserved_bytes - own)
+
+    def _part(self, spec_id: str, node_id: str) -> DeploymentSpec | None:
+        """What a node is to run of a specification: its share of the replicas."""
+        known = self.known.get(spec_id)
+        ids = [one.node_id for one in self.held(spec_id)]
+        if known is None or node_id not in ids:
+            return None
+        at, spec = ids.index(node_id), known.spec
+        return replace(
+            spec,
+            min_replicas=shares(spec.min_replicas, len(ids))[at],
+            max_replicas=max(1, shares(known.most_nodes, len(ids))[at]),
+        )
+
+    def put(self, held: Held, *, is_change: bool) -> None:
+        """Tell a node what it has a lease for."""
+        node, part = self.nodes.get(held.node_id), self._part(held.spec_id, held.node_id)
+        if node and part:
+            running = self.known[held.spec_id].running
+            node.put(part, running=running, generation=held.generation, is_change=is_change)
+
+    def put_all(self, node: Remote) -> None:
+        """Tell a node that has come all that it has leases for."""
+        for found in self._leases.values():
+            for held in found:
+                if held.node_id == node.id:
+                    self.put(held, is_change=False)
+
+    def _learn(self, spec_id: str, found: list[Held]) -> None:
+        """The leases of a specification as they are now."""
+        before = self.held(spec_id)
+        if found == before:
+            return
+        if found:
+            self._leases[spec_id] = found
+        else:
+            del self._leases[spec_id]
+        # Where their number has changed, so has what each is to run.
+        is_change = len(found) != len(before)
+        for held in found:
+            self.put(held, is_change=is_change)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task

@@ -1,0 +1,411 @@
+"""A node's end: what gateways ask is asked of the node's own runtime, within its leases."""
+
+import asyncio
+import hmac
+import logging
+import time
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from contextlib import aclosing
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from stoker.errors import InvalidRequestError, StokerError
+from stoker.runtime.interface import (
+    DeploymentSpec,
+    DeploymentStats,
+    Readiness,
+    Reason,
+    Runtime,
+    RuntimeListener,
+    Served,
+    Status,
+)
+from stoker.runtime.nodes import messages
+from stoker.runtime.nodes.identity import Identity
+from stoker.runtime.nodes.link import Link
+from stoker.runtime.nodes.messages import (
+    Ask,
+    Changed,
+    Done,
+    Drop,
+    End,
+    FromNode,
+    Hello,
+    Lines,
+    Loaded,
+    Observed,
+    Part,
+    Progress,
+    Put,
+    Refused,
+    Report,
+    Stop,
+    Tail,
+    Welcome,
+    Whole,
+    to_gateway,
+    to_node,
+)
+from stoker.turns import PARTY, Party
+from stoker.wire.framing import MOST_BYTES
+from stoker.wire.generation_request import AdapterName
+
+log = logging.getLogger(__name__)
+
+OBSERVE_S = 0.25
+"""Between two tellings of what has changed; every other one is sent though nothing has."""
+IDLE_S = 60.0
+"""A lease of what has no replicas is given back after so long without a call."""
+SETTLING_S = 5.0
+"""The database is asked whether a lease is gone only so long after it was heard of: whoever made it
+may be ahead of what was read."""
+_GREETING_BYTES = 4096
+_GREETING_S = 10.0
+_ON_THE_WAY_S = 0.2
+"""What a gateway has sent before it heard is here by then."""
+
+
+@dataclass(eq=False)
+class _Leased:
+    """What gateways have told of, and the lease for it."""
+
+    spec: DeploymentSpec
+    running: bool
+    generation: int
+    heard_at: float
+    used_at: float
+    has_lease: bool = True
+
+
+@dataclass(eq=False)
+class _Gateway:
+    """One that is connected."""
+
+    link: Link
+    server_id: str = ""
+    """Nothing: it has not shown that it is one."""
+    tasks: dict[int, "asyncio.Task[None]"] = field(default_factory=dict[int, "asyncio.Task[None]"])
+    told: dict[str, DeploymentStats] = field(default_factory=dict[str, DeploymentStats])
+
+    def send(self, message: FromNode, content: bytes | None = None) -> None:
+        frames = to_gateway.pack(message)
+        self.link.send(frames if content is None else [*frames, content])
+
+
+@dataclass(frozen=True)
+class _Asked:
+    gateway: _Gateway
+    id: int
+
+
+_ASKED: ContextVar[_Asked | None] = ContextVar("asked", default=None)
+"""The request that a task works on."""
+
+HaveAdapter = Callable[[DeploymentSpec, AdapterName], Awaitable[None]]
+
+
+class NodeHost(RuntimeListener):
+    """Listens for gateways. It is to be one of the listeners of its runtime."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        node_id: str,
+        identity: Identity,
+        token: str,
+        *,
+        have_adapter: HaveAdapter,
+        sources: Callable[[], Sequence[str]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """
+        Args:
+            token: what gateways say to show that they are.
+            have_adapter: has a call's adapter be where replicas find it.
+            sources: what there are the files of.
+        """
+        self.node_id = node_id
+        self._runtime = runtime
+        self._identity = identity
+        self._token = token
+        self._have_adapter = have_adapter
+        self._sources = sources
+        self._clock = clock
+        self._is_draining = False
+        self._gateways: list[_Gateway] = []
+        self._leased: dict[str, _Leased] = {}
+        self._unheard: dict[str, float] = {}
+        """Leases of what no gateway has told of, and since when they are there."""
+        self._lively: set[str] = set()
+        """What has something to tell, or may have soon."""
+        self._server: asyncio.Server | None = None
+        self._background: set[asyncio.Task[None]] = set()
+
+    async def listen(self, host: str, port: int) -> int:
+        """Take connections from now on. Returns the port; 0 picks one."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            self._accept,
+            host,
+            port,
+            ssl=self._identity.context,
+            ssl_handshake_timeout=_GREETING_S,
+        )
+        self._spawn(self._observe())
+        found: int = self._server.sockets[0].getsockname()[1]
+        return found
+
+    async def drain(self, grace_s: float) -> None:
+        """Have gateways ask elsewhere, and wait for what is under way, but no longer."""
+        self._is_draining = True
+        for gateway in self._gateways:
+            self._tell(gateway, ())
+        await asyncio.sleep(_ON_THE_WAY_S)
+        if tasks := [task for one in self._gateways for task in one.tasks.values()]:
+            await asyncio.wait(tasks, timeout=grace_s)
+
+    async def close(self) -> None:
+        if self._server:
+            self._server.close()
+        for one in self._gateways:
+            one.link.close()
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+
+    # --- leases ---
+
+    def learn(self, leases: Mapping[str, int]) -> list[int]:
+        """What the database says that this node may run: specification → generation.
+
+        Returns the leases to be given back: of what nobody has called for a while, and nothing
+        keeps loaded.
+        """
+        now, returned = self._clock(), list[int]()
+        for spec_id, one in self._leased.items():
+            generation = leases.get(spec_id, 0)
+            if generation >= one.generation:
+                one.generation = generation
+                self._set_lease(one, has_lease=True)
+                if self._is_idle(one, now):
+                    returned.append(generation)
+            elif now - one.heard_at > SETTLING_S:
+                self._set_lease(one, has_lease=False)
+        unheard = leases.keys() - self._leased.keys()
+        self._unheard = {one: self._unheard.get(one, now) for one in unheard}
+        returned += [leases[one] for one, since in self._unheard.items() if now - since > IDLE_S]
+        return returned
+
+    def _is_idle(self, one: _Leased, now: float) -> bool:
+        stats = self._runtime.stats(one.spec.id)
+        is_kept = one.running and (one.spec.readiness.stays_loaded or one.spec.min_replicas)
+        is_busy = stats is not None and (stats.replicas or stats.calls)
+        return not is_kept and not is_busy and now - max(one.used_at, one.heard_at) > IDLE_S
+
+    def _set_lease(self, one: _Leased, *, has_lease: bool) -> None:
+        if one.has_lease != has_lease:
+            one.has_lease = has_lease
+            log.info("a lease has begun or ended", extra={"spec": one.spec.id, "is": has_lease})
+            self._apply(one)
+
+    def _apply(self, one: _Leased) -> None:
+        """Without a lease, what runs ends as soon as nobody calls it, and nothing is begun."""
+        spec = one.spec
+        if not one.has_lease:
+            spec = replace(spec, readiness=Readiness.COLD, min_replicas=0, idle_timeout_s=1.0)
+        self._lively.add(spec.id)
+        self._runtime.apply(spec, running=one.running)
+
+    def _put(self, put: Put) -> None:
+        now, spec = self._clock(), put.spec
+        one = self._leased.get(spec.id)
+        if one is None:
+            one = _Leased(spec, put.running, put.generation, now, now)
+            self._leased[spec.id] = one
+            self._apply(one)
+            return
+        is_newer = put.generation > one.generation
+        if is_newer:
+            one.generation, one.heard_at, one.has_lease = put.generation, now, True
+        is_told = put.is_change and put.generation == one.generation
+        if is_told:
+            one.spec, one.running = spec, put.running
+        if is_newer or is_told:
+            self._apply(one)
+
+    async def _drop(self, gateway: _Gateway, drop: Drop) -> None:
+        self._leased.pop(drop.spec_id, None)
+        await self._runtime.remove(drop.spec_id)
+        gateway.send(Done(drop.id))
+
+    # --- calls ---
+
+    def _begin(self, gateway: _Gateway, ask: Ask) -> None:
+        one = self._leased.get(ask.spec_id)
+        generation = one.generation if one else 0
+        if one and one.has_lease and ask.generation >= generation:
+            # A newer one was read where leases are made: it will be told of here, too.
+            one.generation, one.used_at = ask.generation, self._clock()
+            self._lively.add(ask.spec_id)
+            self._run(gateway, ask.id, self._work(gateway, ask, one.spec))
+        else:
+            gateway.send(Refused(ask.id, generation))
+
+    async def _work(self, gateway: _Gateway, ask: Ask, spec: DeploymentSpec) -> None:
+        _ASKED.set(_Asked(gateway, ask.id))
+        PARTY.set(Party(ask.account, ask.key, ask.is_copy))
+        try:
+            await self._answer(gateway, ask, spec)
+        except Exception as error:
+            if not isinstance(error, StokerError):
+                log.exception("a call has failed", extra={"spec": spec.id})
+            gateway.send(messages.failed(ask.id, error))
+        finally:
+            if one := self._leased.get(ask.spec_id):
+                one.used_at = self._clock()
+
+    async def _answer(self, gateway: _Gateway, ask: Ask, spec: DeploymentSpec) -> None:
+        call = ask.call or ask.generation_request
+        if call is None:
+            raise InvalidRequestError("Nothing is asked.")
+        if call.adapter:
+            await self._have_adapter(spec, call.adapter)
+        times = {"wait_s": ask.wait_s, "timeout_s": ask.timeout_s}
+        if ask.is_streamed:
+            parts = self._runtime.stream(spec.id, call, keep_alive=ask.keep_alive, **times)
+            async with aclosing(parts):
+                async for part in parts:
+                    gateway.send(Part(ask.id), part)
+            gateway.send(End(ask.id))
+            return
+
+        def progressed(fraction: float) -> None:
+            gateway.send(Progress(ask.id, fraction))
+
+        on_progress = progressed if ask.has_progress else None
+        content = await self._runtime.call(spec.id, call, on_progress=on_progress, **times)
+        gateway.send(Whole(ask.id), content)
+
+    async def _tail(self, gateway: _Gateway, tail: Tail) -> None:
+        lines = await self._runtime.log_lines(tail.deployment_id, tail.limit)
+        gateway.send(Lines(tail.id, lines))
+
+    # --- connections ---
+
+    def _accept(self) -> Link:
+        loop = asyncio.get_running_loop()
+        gateway: _Gateway
+
+        def received(frames: list[bytes]) -> None:
+            if gateway.server_id:
+                self._receive(gateway, frames)
+            else:
+                self._greet(gateway, frames)
+
+        def lost() -> None:
+            greeting.cancel()
+            if gateway in self._gateways:
+                self._gateways.remove(gateway)
+                log.info("a gateway is gone", extra={"server": gateway.server_id})
+            for task in gateway.tasks.values():
+                task.cancel()
+
+        link = Link(received, lost, most_bytes=_GREETING_BYTES)
+        gateway = _Gateway(link)
+        greeting = loop.call_later(_GREETING_S, lambda: gateway.server_id or link.abort())
+        return link
+
+    def _greet(self, gateway: _Gateway, frames: list[bytes]) -> None:
+        hello = to_node.unpack(frames)
+        is_one = isinstance(hello, Hello) and hmac.compare_digest(hello.token, self._token)
+        if not isinstance(hello, Hello) or not is_one:
+            log.warning("somebody else has spoken to this node", extra={"peer": gateway.link.peer})
+            gateway.link.abort()
+            return
+        gateway.send(Welcome(messages.VERSION, self.node_id))
+        if hello.version != messages.VERSION:
+            log.warning("a gateway of another version has come", extra={"server": hello.server_id})
+            gateway.link.close()
+            return
+        gateway.server_id = hello.server_id or gateway.link.peer
+        gateway.link.takes(MOST_BYTES)
+        self._gateways.append(gateway)
+        log.info("a gateway has come", extra={"server": gateway.server_id})
+        self._tell(gateway, self._leased)
+
+    def _receive(self, gateway: _Gateway, frames: list[bytes]) -> None:
+        message = to_node.unpack(frames)
+        match message:
+            case Ask():
+                self._begin(gateway, message)
+            case Stop():
+                if task := gateway.tasks.get(message.id):
+                    task.cancel()
+            case Put():
+                self._put(message)
+            case Drop():
+                # Goes on where the gateway goes.
+                self._spawn(self._drop(gateway, message))
+            case Tail():
+                self._run(gateway, message.id, self._tail(gateway, message))
+            case Hello():
+                raise ValueError("a gateway has said so before")
+
+    def _run(self, gateway: _Gateway, number: int, work: Coroutine[Any, Any, None]) -> None:
+        task = gateway.tasks[number] = self._spawn(work)
+        task.add_done_callback(lambda _: gateway.tasks.pop(number, None))
+
+    # --- what is told ---
+
+    async def _observe(self) -> None:
+        is_due = False
+        while True:
+            lively, self._lively = self._lively, set()
+            for gateway in self._gateways:
+                self._tell(gateway, {*lively, *gateway.told.keys() - self._leased.keys()}, is_due)
+            for spec_id in lively:
+                stats = self._runtime.stats(spec_id)
+                if stats and (stats.replicas or stats.calls):
+                    self._lively.add(spec_id)
+            is_due = not is_due
+            await asyncio.sleep(OBSERVE_S)
+
+    def _tell(self, gateway: _Gateway, spec_ids: Collection[str], is_due: bool = True) -> None:
+        """What has changed of these since they were told of."""
+        changed: dict[str, DeploymentStats | None] = {}
+        for spec_id in spec_ids:
+            stats = self._runtime.stats(spec_id) if spec_id in self._leased else None
+            if stats != gateway.told.get(spec_id):
+                changed[spec_id] = stats
+                if stats:
+                    gateway.told[spec_id] = stats
+                else:
+                    del gateway.told[spec_id]
+        if changed or is_due:
+            machine, is_ready = self._runtime.machine(), self._runtime.why_not_ready() is None
+            sources = [*self._sources()]
+            gateway.send(Observed(changed, machine, sources, is_ready, self._is_draining))
+
+    def changed(self, spec: DeploymentSpec, status: Status, reason: Reason, message: str) -> None:
+        self._lively.add(spec.id)
+        for gateway in self._gateways:
+            # Before the event: who hears of it looks.
+            self._tell(gateway, [spec.id], is_due=False)
+            gateway.send(Changed(spec.id, status, reason, message))
+
+    def loaded(self, spec: DeploymentSpec, seconds: float) -> None:
+        # All of them together count it once.
+        if self._gateways:
+            first = min(self._gateways, key=lambda one: one.server_id)
+            first.send(Loaded(spec.id, seconds))
+
+    def served(self, call: Served) -> None:
+        if asked := _ASKED.get():
+            asked.gateway.send(Report(asked.id, call))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task

@@ -1,0 +1,217 @@
+"""What the database knows of nodes and leases: it alone says what may run where."""
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import delete, func, select, text, update
+from sqlalchemy.dialects.postgresql import insert
+
+from stoker.runtime.interface import DeploymentSpec, MachineStats
+from stoker.store import db
+from stoker.store.db import Database, Session
+from stoker.store.tables.nodes import Lease, Node
+
+GONE_AFTER_S = 15.0
+"""As of servers: a node that has told nothing for so long is gone."""
+_LEASING = 0x73746F6C
+"""PostgreSQL's advisory locks of those who take leases, one for each specification."""
+_NOW = func.clock_timestamp()
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeRecord:
+    id: str
+    name: str
+    address: str
+    certificate: str
+    is_draining: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """A lease that a node has."""
+
+    spec_id: str
+    node_id: str
+    deployment_id: str
+    generation: int
+
+
+async def nodes_of(session: Session) -> list[NodeRecord]:
+    """All that have not been found gone, in the order of their ids."""
+    rows = await session.scalars(select(Node).order_by(Node.id))
+    return [
+        NodeRecord(
+            id=row.id,
+            name=row.name,
+            address=row.address,
+            certificate=row.certificate,
+            is_draining=row.is_draining,
+        )
+        for row in rows
+    ]
+
+
+async def leases_of(session: Session, spec_id: str | None = None) -> list[Held]:
+    """Of one specification, or all; the oldest first."""
+    statement = select(Lease).order_by(Lease.generation)
+    if spec_id is not None:
+        statement = statement.where(Lease.spec_id == spec_id)
+    return [
+        Held(
+            spec_id=row.spec_id,
+            node_id=row.node_id,
+            deployment_id=row.deployment_id,
+            generation=row.generation,
+        )
+        for row in await session.scalars(statement)
+    ]
+
+
+async def take(
+    database: Database, spec: DeploymentSpec, choose: Callable[[Sequence[Held]], str | None]
+) -> list[Held]:
+    """The leases of a specification, with one more for the node that `choose` names.
+
+    Whoever else wants one at the same time comes before or after, and is shown what there is then.
+
+    Args:
+        choose: gets the leases that there are.
+    """
+    async with database.transaction() as session:
+        await session.execute(
+            text("SELECT pg_advisory_xact_lock(:kind, hashtext(:spec_id))"),
+            {"kind": _LEASING, "spec_id": spec.id},
+        )
+        found = await leases_of(session, spec.id)
+        node_id = choose(found)
+        # A node that goes at this moment waits for this, and takes it along.
+        if node_id is None or not await session.get(Node, node_id, with_for_update={"read": True}):
+            return found
+        lease = Lease(
+            spec_id=spec.id, node_id=node_id, deployment_id=spec.deployment, created_at=db.now()
+        )
+        session.add(lease)
+        await session.flush()
+        made = Held(
+            spec_id=spec.id,
+            node_id=node_id,
+            deployment_id=spec.deployment,
+            generation=lease.generation,
+        )
+    return [*found, made]
+
+
+async def give_back(database: Database, generations: Sequence[int]) -> None:
+    async with database.transaction() as session:
+        await session.execute(delete(Lease).where(Lease.generation.in_(generations)))
+
+
+async def revoke(database: Database, spec_id: str) -> None:
+    """All leases of a specification that is no more."""
+    async with database.transaction() as session:
+        await session.execute(delete(Lease).where(Lease.spec_id == spec_id))
+
+
+class Watch:
+    """What one gateway reads, again and again, of nodes and leases.
+
+    Whoever could not read for a while judges nobody, as of servers.
+    """
+
+    def __init__(self, database: Database, clock: Callable[[], float] = time.monotonic) -> None:
+        self._database = database
+        self._clock = clock
+        self._last = -math.inf
+        self._since = math.inf
+        self._lock = asyncio.Lock()
+
+    async def look(self) -> tuple[list[NodeRecord], list[Held]]:
+        async with self._lock:
+            now = self._clock()
+            if now - self._last > GONE_AFTER_S / 3:
+                self._since = now
+            if now - self._since >= GONE_AFTER_S:
+                await self._forget_gone()
+            async with self._database.reading() as session:
+                found = await nodes_of(session), await leases_of(session)
+            self._last = now
+            return found
+
+    async def _forget_gone(self) -> None:
+        silent = Node.seen_at < _NOW - timedelta(seconds=GONE_AFTER_S)
+        async with self._database.reading() as session:
+            if await session.scalar(select(Node.id).where(silent).limit(1)) is None:
+                return
+        async with self._database.transaction() as session:
+            # Whoever comes back at this moment holds its row, and is not gone.
+            gone = select(Node.id).where(silent).with_for_update(skip_locked=True)
+            await session.execute(delete(Node).where(Node.id.in_(gone)))
+
+
+class SupersededError(Exception):
+    """Another process has come as this node since."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registration:
+    """What a node host tells of itself, once."""
+
+    id: str
+    name: str
+    address: str
+    certificate: str
+    pid: int
+    version: str
+    python: str
+
+    async def begin(self, database: Database) -> None:
+        """Be there, with no leases: what another process of this node ran has ended with it."""
+        async with database.transaction() as session:
+            await session.execute(delete(Lease).where(Lease.node_id == self.id))
+            await self._write(session)
+
+    async def beat(
+        self, database: Database, machine: MachineStats, *, is_draining: bool
+    ) -> dict[str, int]:
+        """Tell that it is there. Returns its leases: specification → generation.
+
+        Raises `SupersededError`.
+        """
+        said: dict[str, Any] = {
+            "seen_at": _NOW,
+            "is_draining": is_draining,
+            "machine": {
+                "cores": machine.cores,
+                "total_bytes": machine.total_bytes,
+                "budget_bytes": machine.budget_bytes,
+                "held_bytes": machine.held_bytes,
+                "reserved_bytes": machine.reserved_bytes,
+            },
+        }
+        async with database.transaction() as session:
+            mine = update(Node).where(Node.id == self.id).values(said).returning(Node.certificate)
+            shown = await session.scalar(mine)
+            if shown is None:
+                # It was silent for too long, and its leases are gone.
+                await self._write(session)
+            elif shown != self.certificate:
+                raise SupersededError
+            rows = await session.scalars(select(Lease).where(Lease.node_id == self.id))
+            return {row.spec_id: row.generation for row in rows}
+
+    async def end(self, database: Database) -> None:
+        async with database.transaction() as session:
+            mine = (Node.id == self.id) & (Node.certificate == self.certificate)
+            await session.execute(delete(Node).where(mine))
+
+    async def _write(self, session: Session) -> None:
+        said = {**vars(self), "is_draining": False, "machine": {}}
+        row = insert(Node).values(**said, started_at=_NOW, seen_at=_NOW)
+        values = {**said, "started_at": _NOW, "seen_at": _NOW}
+        await session.execute(row.on_conflict_do_update(index_elements=[Node.id], set_=values))

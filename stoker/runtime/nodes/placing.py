@@ -1,0 +1,86 @@
+"""Where to run what: pure functions, which the fleet's simulation uses as well."""
+
+import hashlib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A node, as far as it matters for what is to be placed."""
+
+    node_id: str
+    budget_bytes: int
+    """What replicas may hold together; 0: not known."""
+    claimed_bytes: int
+    """What they hold, and what was placed there and is not loaded yet."""
+    leases: int
+    has_files: bool
+    """Whether it has the model's files."""
+
+
+def chosen(need_bytes: int, places: Collection[Place]) -> str | None:
+    """The node for one more replica of so many bytes; None: it can never fit on any.
+
+    One where nothing has to be evicted is better than one where something has to, then one that
+    has the files, then the emptiest.
+    """
+    possible = [one for one in places if not one.budget_bytes or one.budget_bytes >= need_bytes]
+    if not possible:
+        return None
+
+    def order(one: Place) -> tuple[bool, bool, float, int, str]:
+        after = one.claimed_bytes + need_bytes
+        fits = not one.budget_bytes or after <= one.budget_bytes
+        fraction = after / one.budget_bytes if one.budget_bytes else 0.0
+        return (not fits, not one.has_files, round(fraction, 3), one.leases, one.node_id)
+
+    return min(possible, key=order).node_id
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """How busy a node is with one specification."""
+
+    node_id: str
+    outstanding: int
+    """Calls that it has not answered, of all gateways."""
+    ready: int
+    """Replicas that take work."""
+
+    @property
+    def score(self) -> float:
+        """Calls before the next one, a replica."""
+        return self.outstanding / max(1, self.ready)
+
+
+_OVERFLOW = 4
+"""Calls more than the least busy has, beyond which a node is not kept to for what it remembers."""
+
+
+def least_busy(loads: Sequence[Load], affinity: bytes = b"") -> str:
+    """The node for a call, of at least one.
+
+    Args:
+        affinity: calls with the same go to the same node, while it is not much busier than others:
+            it may have computed what they begin with.
+    """
+    # Those that load have nobody to answer yet.
+    loads = [one for one in loads if one.ready] or loads
+    least = min(loads, key=lambda one: one.score)
+    if affinity and len(loads) > 1:
+        preferred = max(loads, key=lambda one: _weight(affinity, one.node_id))
+        if preferred.score <= least.score + _OVERFLOW:
+            return preferred.node_id
+    return least.node_id
+
+
+def _weight(affinity: bytes, node_id: str) -> bytes:
+    """Rendezvous hashing (Thaler and Ravishankar, 1998): when a node comes or goes, only what was
+    its own goes elsewhere."""
+    return hashlib.blake2b(affinity + node_id.encode(), digest_size=8).digest()
+
+
+def shares(total: int, parts: int) -> list[int]:
+    """So many replicas on so many nodes, the first ones taking what is left over."""
+    return [total // parts + (number < total % parts) for number in range(parts)]

@@ -1,0 +1,456 @@
+"""A gateway's end of one node: its connection, the calls in flight there, what it has told."""
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import ssl
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextvars import copy_context
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from stoker.errors import CapacityError
+from stoker.runtime.interface import (
+    CANCELLED,
+    CANCELLED_STATUS,
+    KEEP_ALIVE,
+    Call,
+    DeploymentSpec,
+    DeploymentStats,
+    MachineStats,
+    OnProgress,
+    Served,
+)
+from stoker.runtime.nodes import identity, messages
+from stoker.runtime.nodes.leases import NodeRecord
+from stoker.runtime.nodes.link import Link
+from stoker.runtime.nodes.messages import (
+    Ask,
+    Changed,
+    Done,
+    Drop,
+    End,
+    Failed,
+    FromGateway,
+    Hello,
+    Lines,
+    Loaded,
+    Observed,
+    OfCall,
+    Part,
+    Progress,
+    Put,
+    Refused,
+    Report,
+    Stop,
+    Tail,
+    Welcome,
+    Whole,
+    to_gateway,
+    to_node,
+)
+from stoker.store.secret import ServerSecret
+from stoker.turns import PARTY
+from stoker.wire.framing import MOST_BYTES
+from stoker.wire.generation_request import Generation
+
+log = logging.getLogger(__name__)
+
+CONNECT_S = 5.0
+RETRY_S = 0.5
+SILENCE_S = 10.0
+"""A node tells twice a second how it is: one that does not is cut off, whatever TCP thinks."""
+
+REPORTED_S = 60.0
+"""How a call went is told so long after its end at most, or never."""
+
+_ids = itertools.count(1)
+
+
+class RefusedError(Exception):
+    """The node has no such lease, or does not know what it is for: nothing was done."""
+
+    def __init__(self, generation: int) -> None:
+        super().__init__("the node has another lease")
+        self.generation = generation
+
+
+class NodeLostError(Exception):
+    """The connection ended, or there is none."""
+
+    def __init__(self, *, sent: bool) -> None:
+        """
+        Args:
+            sent: the node may have worked on it.
+        """
+        super().__init__("the node is not connected")
+        self.sent = sent
+
+
+class Hearer(Protocol):
+    """Hears what nodes tell by themselves. Called on the event loop; must not block."""
+
+    def told_connected(self, node: "Remote") -> None:
+        """It knows nothing yet of what it is to run."""
+        ...
+
+    def told_observed(self) -> None:
+        """One has told something new, or is not connected any more."""
+        ...
+
+    def told_changed(self, change: Changed) -> None: ...
+
+    def told_loaded(self, loaded: Loaded) -> None: ...
+
+    def told_served(self, served: Served) -> None: ...
+
+
+@dataclass(eq=False)
+class _Pending:
+    """A call in flight."""
+
+    spec: DeploymentSpec
+    begun: float
+    run: Callable[..., Any]
+    """In the context of the request."""
+    on_progress: OnProgress | None = None
+    parts: asyncio.Queue[bytes | Exception | None] = field(
+        default_factory=asyncio.Queue[bytes | Exception | None]
+    )
+    """None: the end."""
+    is_over: bool = False
+    """Whether an answer has come, or an error."""
+    is_reported: bool = False
+
+    def end(self, what: bytes | Exception | None) -> None:
+        """Nothing, where it has ended before."""
+        if not self.is_over:
+            self.is_over = True
+            self.parts.put_nowait(what)
+
+
+class Remote:
+    """One node, as one gateway knows it. It connects, and connects again, until it is closed."""
+
+    def __init__(
+        self, record: NodeRecord, secret: ServerSecret, server_id: str, hearer: Hearer
+    ) -> None:
+        self.record = record
+        self.machine = MachineStats()
+        self.sources: frozenset[str] = frozenset()
+        self.stats: dict[str, DeploymentStats] = {}
+        self.is_ready = False
+        self._is_draining = False
+        self.outstanding = Counter[str]()
+        """Specification → calls of this gateway that were not answered."""
+        self._counted: dict[str, int] = {}
+        """The same when `stats` came."""
+        self._secret = secret
+        self._server_id = server_id
+        self._hearer = hearer
+        self._link: Link | None = None
+        self._is_welcome = False
+        self._heard_at = 0.0
+        self._pending: dict[int, _Pending] = {}
+        self._replies: dict[int, asyncio.Future[list[str]]] = {}
+        self._loop = asyncio.get_running_loop()
+        self._connecting = asyncio.create_task(self._keep_connected())
+
+    @property
+    def id(self) -> str:
+        return self.record.id
+
+    @property
+    def is_connected(self) -> bool:
+        return self._is_welcome and self._link is not None and self._link.is_open
+
+    @property
+    def takes_work(self) -> bool:
+        return self.is_connected and not (self._is_draining or self.record.is_draining)
+
+    def calls(self, spec_id: str) -> int:
+        """Calls that wait there or are worked on, of all gateways, as far as is known."""
+        stats = self.stats.get(spec_id)
+        others = (stats.calls if stats else 0) - self._counted.get(spec_id, 0)
+        return self.outstanding[spec_id] + max(0, others)
+
+    async def close(self) -> None:
+        self._connecting.cancel()
+        await asyncio.gather(self._connecting, return_exceptions=True)
+        if self._link:
+            self._link.close()
+        self._lost()
+
+    # --- what is asked of it ---
+
+    def put(self, spec: DeploymentSpec, *, running: bool, generation: int, is_change: bool) -> None:
+        """Nothing, where it is not connected: it is told of what it has leases for when it is."""
+        if self.is_connected:
+            self._send(Put(spec, running, generation, is_change))
+
+    async def drop(self, spec_id: str) -> None:
+        """Returns when its replicas have ended. Raises `NodeLostError`."""
+        identifier = next(_ids)
+        await self._reply(identifier, Drop(identifier, spec_id))
+
+    async def tail(self, deployment_id: str, limit: int) -> list[str]:
+        """Raises `NodeLostError`."""
+        identifier = next(_ids)
+        return await self._reply(identifier, Tail(identifier, deployment_id, limit))
+
+    async def call(
+        self,
+        spec: DeploymentSpec,
+        generation: int,
+        call: Call | Generation,
+        *,
+        wait_s: float,
+        timeout_s: float,
+        on_progress: OnProgress | None = None,
+    ) -> bytes:
+        """Raises `RefusedError`, `NodeLostError`, and what `Runtime.call` does."""
+        given = {"wait_s": wait_s, "timeout_s": timeout_s, "has_progress": on_progress is not None}
+        with self._asked(spec, generation, call, on_progress, given) as pending:
+            return await _next(pending) or b""
+
+    async def stream(
+        self,
+        spec: DeploymentSpec,
+        generation: int,
+        call: Call | Generation,
+        *,
+        wait_s: float,
+        timeout_s: float,
+        keep_alive: bytes = KEEP_ALIVE,
+    ) -> AsyncGenerator[bytes]:
+        """Raises as `call` does; `NodeLostError` after the first part, too."""
+        given: dict[str, Any] = {"wait_s": wait_s, "timeout_s": timeout_s}
+        given |= {"is_streamed": True, "keep_alive": keep_alive}
+        with self._asked(spec, generation, call, None, given) as pending:
+            while (part := await _next(pending)) is not None:
+                yield part
+
+    @contextlib.contextmanager
+    def _asked(
+        self,
+        spec: DeploymentSpec,
+        generation: int,
+        call: Call | Generation,
+        on_progress: OnProgress | None,
+        given: Mapping[str, Any],
+    ) -> Generator[_Pending]:
+        if not self.is_connected:
+            raise NodeLostError(sent=False)
+        identifier, party = next(_ids), PARTY.get()
+        ask = Ask(
+            id=identifier,
+            spec_id=spec.id,
+            generation=generation,
+            account=party.account,
+            key=party.key,
+            is_copy=party.is_copy,
+            **messages.ask_for(call),
+            **given,
+        )
+        pending = _Pending(spec, self._loop.time(), copy_context().run, on_progress)
+        self._pending[identifier] = pending
+        self.outstanding[spec.id] += 1
+        try:
+            self._send(ask)
+            yield pending
+        finally:
+            self.outstanding[spec.id] -= 1
+            if not self.outstanding[spec.id]:
+                del self.outstanding[spec.id]
+            if not pending.is_over:
+                pending.is_over = True
+                self._send(Stop(identifier))
+            if pending.is_reported:
+                self._pending.pop(identifier, None)
+            else:
+                self._loop.call_later(REPORTED_S, self._pending.pop, identifier, None)
+
+    async def _reply(self, identifier: int, message: FromGateway) -> list[str]:
+        if not self.is_connected:
+            raise NodeLostError(sent=False)
+        reply = self._replies[identifier] = self._loop.create_future()
+        try:
+            self._send(message)
+            return await reply
+        finally:
+            self._replies.pop(identifier, None)
+
+    def _send(self, message: FromGateway) -> None:
+        if self._link:
+            self._link.send(to_node.pack(message))
+
+    # --- the connection ---
+
+    async def _keep_connected(self) -> None:
+        is_told = False
+        while True:
+            try:
+                await self._connect()
+                is_told = False
+            except (OSError, TimeoutError, ssl.SSLError, NodeLostError) as error:
+                if not is_told:
+                    log.warning("a node cannot be reached: %s", error, extra={"node": self.id})
+                is_told = True
+            await asyncio.sleep(RETRY_S)
+
+    async def _connect(self) -> None:
+        """Returns when the connection has ended. Raises where none came about."""
+        record = self.record
+        host, _, port = record.address.rpartition(":")
+        ended, welcome = asyncio.Event(), asyncio.Event()
+
+        def lost() -> None:
+            ended.set()
+            if self._link is link:
+                self._lost()
+
+        def received(frames: list[bytes]) -> None:
+            self._heard_at = self._loop.time()
+            self._receive(frames, welcome)
+
+        link = Link(received, lost, most_bytes=MOST_BYTES)
+        async with asyncio.timeout(CONNECT_S):
+            await self._loop.create_connection(
+                lambda: link,
+                host.strip("[]"),
+                int(port),
+                ssl=identity.trusting(record.certificate),
+                server_hostname="",
+            )
+        self._link = link
+        try:
+            said = identity.token(self._secret, record.certificate)
+            self._send(Hello(messages.VERSION, said, self._server_id))
+            async with asyncio.timeout(CONNECT_S):
+                await _first(welcome, ended)
+            if not welcome.is_set():
+                raise NodeLostError(sent=False)
+            log.info("connected to a node", extra={"node": self.id, "address": record.address})
+            self._is_welcome = True
+            self._hearer.told_connected(self)
+            while not ended.is_set():
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(SILENCE_S / 4):
+                        await ended.wait()
+                if self._loop.time() - self._heard_at > SILENCE_S:
+                    log.warning("a node is silent, and cut off", extra={"node": self.id})
+                    break
+        finally:
+            link.abort()
+            self._lost()
+
+    def _lost(self) -> None:
+        """Fail what was in flight."""
+        was_there = self._is_welcome
+        self._is_welcome, self._link = False, None
+        self.stats, self._counted, self.is_ready = {}, {}, False
+        pending, self._pending = self._pending, {}
+        for one in pending.values():
+            if not one.is_reported:
+                self._report_lost(one)
+            one.end(NodeLostError(sent=True))
+        for reply in self._replies.values():
+            if not reply.done():
+                reply.set_exception(NodeLostError(sent=True))
+        if was_there:
+            log.warning("the connection to a node has ended", extra={"node": self.id})
+            self._hearer.told_observed()
+
+    # --- what it says ---
+
+    def _receive(self, frames: list[bytes], welcome: asyncio.Event) -> None:
+        message = to_gateway.unpack(frames[:1])
+        match message:
+            case Part() | Whole() | End() | Failed() | Refused() | Progress() | Report():
+                if one := self._pending.get(message.id):
+                    self._receive_for(one, message, frames)
+            case Done() | Lines():
+                reply = self._replies.get(message.id)
+                if reply and not reply.done():
+                    reply.set_result(message.lines if isinstance(message, Lines) else [])
+            case Observed():
+                self._observe(message)
+            case Changed():
+                self._hearer.told_changed(message)
+            case Loaded():
+                self._hearer.told_loaded(message)
+            case Welcome():
+                if message.version != messages.VERSION:
+                    raise ValueError("the node speaks another version of the protocol")
+                welcome.set()
+
+    def _receive_for(self, one: _Pending, message: OfCall, frames: list[bytes]) -> None:
+        match message:
+            case Part():
+                one.parts.put_nowait(frames[1])
+            case Whole():
+                one.end(frames[1])
+            case End():
+                one.end(None)
+            case Failed():
+                one.end(messages.error_of(message))
+            case Refused():
+                one.is_reported = True
+                one.end(RefusedError(message.generation))
+            case Progress():
+                if one.on_progress and not one.is_over:
+                    one.on_progress(message.fraction)
+            case Report():
+                one.is_reported = True
+                if one.is_over:
+                    self._pending.pop(message.id, None)
+                one.run(self._hearer.told_served, message.served)
+
+    def _report_lost(self, one: _Pending) -> None:
+        """Of a call whose node is gone: what it came to nobody knows."""
+        one.is_reported = True
+        spec, lost = one.spec, CapacityError(code="worker_lost")
+        served = Served(
+            account_id=spec.account_id,
+            deployment_id=spec.deployment,
+            model=spec.model,
+            outcome=CANCELLED if one.is_over else lost.code,
+            status=CANCELLED_STATUS if one.is_over else lost.status,
+            waited_s=0.0,
+            seconds=self._loop.time() - one.begun,
+            counts={},
+            version_id=spec.version,
+        )
+        one.run(self._hearer.told_served, served)
+
+    def _observe(self, observed: Observed) -> None:
+        self.machine, self.is_ready = observed.machine, observed.is_ready
+        self._is_draining = observed.is_draining
+        self.sources = frozenset(observed.sources)
+        for spec_id, stats in observed.stats.items():
+            if stats is None:
+                self.stats.pop(spec_id, None)
+                self._counted.pop(spec_id, None)
+            else:
+                self.stats[spec_id] = stats
+                self._counted[spec_id] = self.outstanding[spec_id]
+        self._hearer.told_observed()
+
+
+async def _next(pending: _Pending) -> bytes | None:
+    found = await pending.parts.get()
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+async def _first(*events: asyncio.Event) -> None:
+    """Until one of them is set."""
+    tasks = [asyncio.ensure_future(one.wait()) for one in events]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for one in tasks:
+            one.cancel()

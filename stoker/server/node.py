@@ -1,0 +1,210 @@
+"""A node host: what runs replicas on one machine for the servers of a fleet.
+
+It is no server: nobody calls it but servers, by `stoker.runtime.nodes`. What its replicas hold and
+what becomes of them it writes down itself.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import platform
+import signal
+import socket
+from pathlib import Path
+
+import stoker
+from stoker import logs, sandbox
+from stoker.config import Settings
+from stoker.deployments import adapters, versions
+from stoker.deployments.events import EventLog
+from stoker.deployments.folders import ModelFolders
+from stoker.ids import Prefix, new_id
+from stoker.quotas.service import Quotas
+from stoker.runtime import choose
+from stoker.runtime.interface import DeploymentSpec, Runtime
+from stoker.runtime.nodes import leases
+from stoker.runtime.nodes.host import NodeHost
+from stoker.runtime.nodes.identity import new_identity, token
+from stoker.runtime.nodes.leases import Registration, SupersededError
+from stoker.server.background import Background, bounded
+from stoker.server.bootstrap import write_private
+from stoker.server.edge.kernel import raise_open_files
+from stoker.server.serve import loop_factory
+from stoker.server.services import STEP_S
+from stoker.store.blobs import open_blobs
+from stoker.store.db import Database
+from stoker.store.secret import ServerSecret
+from stoker.store.tables.deployments import Deployment
+from stoker.store.waiting import repeated
+from stoker.usage.balances import Credits
+from stoker.usage.counts import Counts
+from stoker.usage.metering import Metering
+from stoker.wire.generation_request import AdapterName
+
+log = logging.getLogger(__name__)
+
+BEAT_S = 1.0
+SWEEP_S = 600.0
+NODE_ID, STATE = "node-id", "node.json"
+"""Files of the data folder."""
+
+
+def run(settings: Settings) -> None:
+    """Run replicas for the servers of the same PostgreSQL, until SIGTERM or SIGINT."""
+    logs.configure(settings.log_level, settings.log_format)
+    sandbox.keep_to_itself()
+    raise_open_files()
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(_Host(settings).run())
+
+
+class _Host:
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        data_dir = settings.data_dir.resolve()
+        data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._id = _node_id(data_dir)
+        self._database = Database(settings.resolved_database_url, server_id=self._id)
+        # Its own connection: a node that waits for one of many would be taken for gone.
+        self._own = Database(self._database.url, connections=1)
+        blobs = open_blobs(settings.blob_url, data_dir, timeout_s=settings.blob_timeout_s)
+        self._folders = ModelFolders(settings, self._database, blobs, Quotas(settings))
+        self._credits = Credits()
+        build: choose.Builder = choose.builder("local")
+        self._runtime: Runtime = build(settings, self._folders, self._credits.exhausted)
+        self._folders.copies.runs = self._has_replicas
+        self._secret = ServerSecret(data_dir, is_shared=True)
+        self._background = Background()
+        self._placed: set[str] = set()
+        self._is_draining = False
+        self._ended = asyncio.Event()
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._ended.set)
+        await self._database.migrate()
+        await self._secret.share(self._database)
+        await self._sweep()
+        identity = new_identity(self._id)
+        host = NodeHost(
+            self._runtime,
+            self._id,
+            identity,
+            token(self._secret, identity.certificate),
+            have_adapter=self._have_adapter,
+            sources=self._sources,
+        )
+        metering = Metering(
+            self._database,
+            self._runtime.meter,
+            self._credits,
+            Counts(),
+            starting_credits=self._settings.starting_credits,
+            is_first=lambda: False,
+        )
+        await metering.open()
+        events = EventLog(self._database)
+        await self._runtime.start([events, host])
+        port = await host.listen(self._settings.node_host, self._settings.node_port)
+        me = Registration(
+            id=self._id,
+            name=self._settings.node_name or socket.gethostname()[:63],
+            address=f"{_address(self._settings)}:{port}",
+            certificate=identity.certificate,
+            pid=os.getpid(),
+            version=stoker.__version__,
+            python=platform.python_version(),
+        )
+        await me.begin(self._own)
+        self._background.start("heartbeat", lambda: self._beat(me, host))
+        self._background.start("events of deployments", events.run)
+        self._background.start("metering", metering.run)
+        self._background.start("upkeep", self._keep)
+        state = {"id": me.id, "name": me.name, "address": me.address, "pid": me.pid}
+        write_private(self._settings.data_dir.resolve() / STATE, json.dumps(state) + "\n")
+        log.info("a node is there", extra=state)
+        try:
+            await self._ended.wait()
+        finally:
+            await self._end(me, host, metering)
+
+    # --- while it works ---
+
+    async def _beat(self, me: Registration, host: NodeHost) -> None:
+        async def beat() -> None:
+            try:
+                machine = self._runtime.machine()
+                held = await me.beat(self._own, machine, is_draining=self._is_draining)
+            except SupersededError:
+                log.error("another process has come as this node: this one ends")
+                self._ended.set()
+                return
+            if returned := host.learn(held):
+                await leases.give_back(self._own, returned)
+
+        await repeated(beat, BEAT_S, "telling that this node is there")
+
+    async def _keep(self) -> None:
+        await repeated(self._sweep, SWEEP_S, "upkeep")
+
+    async def _sweep(self) -> None:
+        """What is kept here of what is no more."""
+        async with self._database.reading() as session:
+            await versions.keep_links(session, self._folders)
+            self._placed.clear()
+            await adapters.keep_placed(session, self._folders)
+
+    async def _have_adapter(self, spec: DeploymentSpec, name: AdapterName) -> None:
+        if name.folder in self._placed:
+            return
+        async with self._database.reading() as session:
+            row = await session.get(Deployment, name.deployment_id)
+            if row is not None and row.adapter_of == spec.deployment:
+                await adapters.place(session, self._folders, row)
+                self._placed.add(name.folder)
+
+    def _sources(self) -> list[str]:
+        return self._folders.names
+
+    def _has_replicas(self, spec_id: str) -> bool:
+        stats = self._runtime.stats(spec_id)
+        return stats is not None and bool(stats.replicas)
+
+    # --- its end ---
+
+    async def _end(self, me: Registration, host: NodeHost, metering: Metering) -> None:
+        """Have servers go elsewhere, finish what they wait for, and end."""
+        self._is_draining = True
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(STEP_S):
+                await me.beat(self._own, self._runtime.machine(), is_draining=True)
+        grace_s = self._settings.stop_grace_s
+        await bounded("calls", host.drain(grace_s), grace_s + STEP_S)
+        await bounded("replicas", self._runtime.stop(), 2 * grace_s + STEP_S)
+        await bounded("node", host.close(), STEP_S)
+        await bounded("background", self._background.stop_all(), STEP_S)
+        await bounded("metering", metering.close(), STEP_S)
+        await bounded("copies of models", self._folders.copies.close(), STEP_S)
+        await bounded("leases", me.end(self._own), STEP_S)
+        for database in (self._own, self._database):
+            await bounded("database", database.close(), STEP_S)
+
+
+def _node_id(data_dir: Path) -> str:
+    """Of the data folder: a node that starts again is the same."""
+    path = data_dir / NODE_ID
+    if not path.exists():
+        write_private(path, new_id(Prefix.NODE) + "\n")
+    return path.read_text().strip()
+
+
+def _address(settings: Settings) -> str:
+    if settings.node_address:
+        return settings.node_address
+    host = settings.node_host
+    if host in ("0.0.0.0", "::"):  # noqa: S104 - it is asked whether it is that
+        return socket.gethostname()
+    return f"[{host}]" if ":" in host else host
