@@ -125,7 +125,7 @@ class _Host:
         self._background.start("upkeep", self._keep)
         state = {"id": me.id, "name": me.name, "address": me.address, "pid": me.pid}
         write_private(self._settings.data_dir.resolve() / STATE, json.dumps(state) + "\n")
-        log.info("a node is there", extra=state)
+        log.info("a node is there", extra={"node": me.id, "address": me.address})
         try:
             await self._ended.wait()
         finally:

@@ -9,12 +9,15 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import httpx
 
 from stoker.telemetry.loop_watch import HELD
 from tests.support import contract
+
+if TYPE_CHECKING:
+    from tests.support import on_nodes
 
 INSTALLED = Path(__file__).parents[2] / ".venv-install" / "bin" / "python"
 """Of the environment that users have, made by `make install` alone; `make test` makes it, too."""
@@ -34,6 +37,10 @@ NO_HUB = {"STOKER_HUB_ENDPOINT": "http://127.0.0.1:9"}
 class Server:
     started: ClassVar[list["Server"]] = []
     """All of this process."""
+    state: ClassVar[str] = "server.json"
+    """In the data folder, once it is there: the file that says so."""
+    address: ClassVar[str] = "base_url"
+    """And where."""
 
     def __init__(
         self, data_dir: Path, *command: str, python: str = sys.executable, **env: str
@@ -46,6 +53,7 @@ class Server:
         self.process: subprocess.Popen[bytes] | None = None
         self.base_url = ""
         self._read_to = 0
+        self._behind: on_nodes.Behind | None = None
         Server.started.append(self)
 
     def held_loop(self) -> list[str]:
@@ -72,21 +80,33 @@ class Server:
             return log.read()
 
     def start(self, timeout: float = 180, port: int = 0) -> "Server":
-        (self.data_dir / "server.json").unlink(missing_ok=True)
+        from tests.support import on_nodes
+
+        if self._command[0] in ("serve", "demo") and on_nodes.is_asked_for(self._env):
+            self._behind = self._behind or on_nodes.Behind(self.data_dir, self._env)
+            self._behind.start()
+        (self.data_dir / self.state).unlink(missing_ok=True)
         arguments = [*self._command, "--port", str(port), "--data-dir", str(self.data_dir)]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [self._python, "-m", "stoker", *arguments],
                 stdout=log,
                 stderr=log,
-                env={**os.environ, **ONE_THREAD, **STEP_LIMIT, **NO_HUB, **self._env},
+                env={
+                    **os.environ,
+                    **ONE_THREAD,
+                    **STEP_LIMIT,
+                    **NO_HUB,
+                    **self._env,
+                    **(self._behind.env if self._behind else {}),
+                },
             )
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
                 break
             with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
-                self.base_url = json.loads((self.data_dir / "server.json").read_text())["base_url"]
+                self.base_url = json.loads((self.data_dir / self.state).read_text())[self.address]
                 return self
             time.sleep(0.02)
         self.stop()
@@ -136,6 +156,8 @@ class Server:
     def stop(self, timeout: float = 60) -> int:
         if self.process is None:
             return 0
+        if self._behind:
+            self._behind.stop()
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:

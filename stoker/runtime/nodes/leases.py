@@ -211,7 +211,12 @@ class Registration:
             await session.execute(delete(Node).where(mine))
 
     async def _write(self, session: Session) -> None:
-        said = {**vars(self), "is_draining": False, "machine": {}}
-        row = insert(Node).values(**said, started_at=_NOW, seen_at=_NOW)
-        values = {**said, "started_at": _NOW, "seen_at": _NOW}
-        await session.execute(row.on_conflict_do_update(index_elements=[Node.id], set_=values))
+        said: dict[str, Any] = {
+            **vars(self),
+            "is_draining": False,
+            "machine": dict[str, int](),
+            "started_at": _NOW,
+            "seen_at": _NOW,
+        }
+        row = insert(Node).values(said)
+        await session.execute(row.on_conflict_do_update(index_elements=[Node.id], set_=said))

@@ -15,6 +15,7 @@ import msgspec
 
 from stoker.config import Settings
 from stoker.errors import CapacityError, ConflictError, ModelLoadingError, NotFoundError
+from stoker.ids import Prefix, new_id
 from stoker.runtime.interface import (
     KEEP_ALIVE,
     Call,
@@ -71,7 +72,12 @@ class NodesRuntime:
         secret = ServerSecret(settings.data_dir.resolve(), is_shared=True)
         # Its own connections: a request that waits for one must not hold up where others go.
         self._fleet = Fleet(
-            Database(settings.resolved_database_url, connections=3), secret, self, unfunded
+            Database(
+                settings.resolved_database_url, server_id=new_id(Prefix.SERVER), connections=3
+            ),
+            secret,
+            self,
+            unfunded,
         )
         self.meter = Meter()
         """Nodes write down what their replicas hold: here nothing is."""
