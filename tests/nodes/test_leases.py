@@ -1,0 +1,138 @@
+"""Leases in PostgreSQL, with the clock passed in."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import delete, func, select, update
+
+from stoker.runtime.interface import DeploymentSpec, MachineStats
+from stoker.runtime.nodes import leases
+from stoker.runtime.nodes.leases import GONE_AFTER_S, Held, Registration, SupersededError, Watch
+from stoker.store.db import Database
+from stoker.store.tables.nodes import Lease, Node
+
+SPEC = DeploymentSpec(
+    id="ver_1", deployment_id="dep_1", account_id="acct_1", model="m", pipeline="p", source="s"
+)
+MACHINE = MachineStats(cores=2, total_bytes=10, budget_bytes=8, held_bytes=3)
+
+
+def registration(name: str, certificate: str = "one") -> Registration:
+    return Registration(
+        id=name,
+        name=name,
+        address="127.0.0.1:1",
+        certificate=certificate,
+        pid=1,
+        version="0",
+        python="3",
+    )
+
+
+@pytest.fixture
+async def nodes(database: Database) -> AsyncIterator[list[Registration]]:
+    found = [registration("node_a"), registration("node_b")]
+    for one in found:
+        await one.begin(database)
+    yield found
+    async with database.transaction() as session:
+        await session.execute(delete(Node))
+
+
+def first_free(found: Sequence[Held]) -> str | None:
+    """One lease alone."""
+    return None if found else "node_a"
+
+
+async def test_one_lease_however_many_want_it(
+    database: Database, nodes: list[Registration]
+) -> None:
+    wishes = iter(["node_a", "node_b"] * 10)
+
+    def choose(found: Sequence[Held]) -> str | None:
+        return None if found else next(wishes)
+
+    taken = await asyncio.gather(*(leases.take(database, SPEC, choose) for _ in range(20)))
+    assert len({tuple(one) for one in taken}) == 1
+    [held] = taken[0]
+    assert (held.spec_id, held.deployment_id, held.node_id) == ("ver_1", "dep_1", "node_a")
+
+
+async def test_generations_grow(database: Database, nodes: list[Registration]) -> None:
+    [first] = await leases.take(database, SPEC, first_free)
+    await leases.give_back(database, [first.generation])
+    [second] = await leases.take(database, SPEC, first_free)
+    assert second.generation > first.generation
+    both = await leases.take(database, SPEC, lambda _: "node_b")
+    assert [one.node_id for one in both] == ["node_a", "node_b"]
+    await leases.revoke(database, SPEC.id)
+    async with database.reading() as session:
+        assert await leases.leases_of(session) == []
+
+
+async def test_none_for_a_node_that_has_gone(database: Database, nodes: list[Registration]) -> None:
+    await nodes[0].end(database)
+    assert await leases.take(database, SPEC, first_free) == []
+
+
+async def test_a_node_knows_its_leases(database: Database, nodes: list[Registration]) -> None:
+    [held] = await leases.take(database, SPEC, first_free)
+    other = replace(SPEC, id="ver_2")
+    await leases.take(database, other, lambda found: None if found else "node_b")
+    found = await nodes[0].beat(database, MACHINE, is_draining=False)
+    assert found == {"ver_1": held.generation}
+    async with database.reading() as session:
+        row = await session.get_one(Node, "node_a")
+        assert row.machine["budget_bytes"] == 8
+    # One that starts again has none: what it ran has ended with it.
+    await registration("node_a", "two").begin(database)
+    with pytest.raises(SupersededError):
+        await nodes[0].beat(database, MACHINE, is_draining=False)
+    assert await registration("node_a", "two").beat(database, MACHINE, is_draining=True) == {}
+    # Nor does the one before take it along when it ends.
+    await nodes[0].end(database)
+    async with database.reading() as session:
+        assert (await session.get_one(Node, "node_a")).is_draining
+
+
+async def test_silent_nodes_are_gone_and_their_leases_with_them(
+    database: Database, nodes: list[Registration]
+) -> None:
+    await leases.take(database, SPEC, first_free)
+    now = 1000.0
+    watch = Watch(database, lambda: now)
+    await silence(database, "node_a")
+    found, held = await watch.look()
+    # Who has just come judges nobody.
+    assert ([one.id for one in found], len(held)) == (["node_a", "node_b"], 1)
+    for _ in range(4):
+        now += GONE_AFTER_S / 4
+        found, held = await watch.look()
+    assert ([one.id for one in found], held) == (["node_b"], [])
+    # It comes back, without leases.
+    assert await nodes[0].beat(database, MACHINE, is_draining=False) == {}
+    found, _ = await watch.look()
+    assert [one.id for one in found] == ["node_a", "node_b"]
+
+
+async def test_who_could_not_look_for_a_while_judges_nobody(
+    database: Database, nodes: list[Registration]
+) -> None:
+    now = 1000.0
+    watch = Watch(database, lambda: now)
+    await watch.look()
+    now += 3 * GONE_AFTER_S
+    await silence(database, "node_a")
+    found, _ = await watch.look()
+    assert len(found) == 2
+
+
+async def silence(database: Database, node_id: str) -> None:
+    """Have a node not have been heard of."""
+    ago = func.clock_timestamp() - timedelta(seconds=GONE_AFTER_S + 1)
+    async with database.transaction() as session:
+        await session.execute(update(Node).where(Node.id == node_id).values(seen_at=ago))
+        assert await session.scalar(select(func.count(Lease.generation))) is not None

@@ -1,0 +1,403 @@
+"""A gateway's end and a node's, over real TLS, with a runtime behind that answers as it is told."""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stoker.errors import RateLimitError
+from stoker.media.media import Media
+from stoker.runtime.interface import (
+    Call,
+    DeploymentSpec,
+    DeploymentStats,
+    MachineStats,
+    Readiness,
+    Reason,
+    Served,
+    Status,
+)
+from stoker.runtime.nodes import host as hosts
+from stoker.runtime.nodes import identity, messages
+from stoker.runtime.nodes.host import NodeHost
+from stoker.runtime.nodes.leases import NodeRecord
+from stoker.runtime.nodes.messages import Changed, Hello, Loaded, to_node
+from stoker.runtime.nodes.remote import NodeLostError, RefusedError, Remote
+from stoker.store.secret import ServerSecret
+from stoker.turns import PARTY, Party
+from stoker.wire.framing import framed
+from stoker.wire.generation_request import Generation
+
+SPEC = DeploymentSpec(
+    id="ver_1", deployment_id="dep_1", account_id="acct_1", model="m", pipeline="p", source="s"
+)
+CALL = Call(task="t", items=["a"], parameters={}, single=True)
+TIMES: dict[str, Any] = {"wait_s": 1.0, "timeout_s": 5.0}
+
+
+class Answering:
+    """As much of a `Runtime` as a node asks of one."""
+
+    def __init__(self) -> None:
+        self.applied: list[tuple[DeploymentSpec, bool]] = []
+        self.removed: list[str] = []
+        self.calls: list[tuple[Call | Generation, Party, float]] = []
+        self.cancelled = asyncio.Event()
+        self.host: NodeHost
+
+    def apply(self, spec: DeploymentSpec, *, running: bool) -> None:
+        self.applied.append((spec, running))
+
+    async def remove(self, spec_id: str) -> None:
+        self.removed.append(spec_id)
+
+    async def call(self, spec_id: str, call: Any, **given: Any) -> bytes:
+        self.calls.append((call, PARTY.get(), given["timeout_s"]))
+        match call.task:
+            case "full":
+                raise RateLimitError("Full.", code="queue_full", retry_after_s=3.5)
+            case "fault":
+                raise ZeroDivisionError
+            case "slow":
+                try:
+                    await asyncio.sleep(60)
+                except asyncio.CancelledError:
+                    self.cancelled.set()
+                    self.host.served(served("cancelled"))
+                    raise
+        if given["on_progress"]:
+            given["on_progress"](0.5)
+        self.host.served(served("ok"))
+        return b"".join(
+            bytes(one.content) if isinstance(one, Media) else one.encode() for one in call.items
+        )
+
+    async def stream(self, spec_id: str, call: Any, **given: Any) -> AsyncGenerator[bytes]:
+        for number in range(3):
+            yield f"{number}".encode()
+        if call.task == "slow":
+            try:
+                await asyncio.sleep(60)
+            finally:
+                self.cancelled.set()
+
+    def stats(self, spec_id: str) -> DeploymentStats:
+        return DeploymentStats(status=Status.READY, reason=Reason.LOADED, message="", calls=7)
+
+    def machine(self) -> MachineStats:
+        return MachineStats(cores=3)
+
+    def why_not_ready(self) -> str | None:
+        return None
+
+    async def log_lines(self, deployment_id: str, limit: int) -> list[str]:
+        return [deployment_id, str(limit)]
+
+
+def served(outcome: str) -> Served:
+    return Served(
+        account_id="acct_1",
+        deployment_id="dep_1",
+        model="m",
+        outcome=outcome,
+        waited_s=0.0,
+        seconds=1.0,
+        counts={"images": 2},
+    )
+
+
+@dataclass
+class Heard:
+    """What nodes have told a gateway."""
+
+    served: list[tuple[Served, Party]] = field(default_factory=list)
+    changed: list[Changed] = field(default_factory=list)
+    loaded: list[Loaded] = field(default_factory=list)
+    anything: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def told_connected(self, node: Remote) -> None:
+        self.anything.set()
+
+    def told_observed(self) -> None:
+        self.anything.set()
+
+    def told_changed(self, change: Changed) -> None:
+        self.changed.append(change)
+        self.anything.set()
+
+    def told_loaded(self, loaded: Loaded) -> None:
+        self.loaded.append(loaded)
+
+    def told_served(self, call: Served) -> None:
+        self.served.append((call, PARTY.get()))
+        self.anything.set()
+
+    async def until(self, holds: Any) -> None:
+        async with asyncio.timeout(10):
+            while not holds():
+                self.anything.clear()
+                await self.anything.wait()
+
+
+@dataclass
+class Bench:
+    secret: ServerSecret
+    runtime: Answering
+    host: NodeHost
+    record: NodeRecord
+    adapters: list[str]
+
+    @contextlib.asynccontextmanager
+    async def gateway(self, **changed: Any) -> AsyncIterator[tuple[Remote, Heard]]:
+        heard = Heard()
+        secret = changed.pop("secret", self.secret)
+        node = Remote(replace(self.record, **changed), secret, "srv_1", heard)
+        try:
+            yield node, heard
+        finally:
+            await node.close()
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    secret, runtime, adapters = ServerSecret(tmp_path), Answering(), list[str]()
+
+    async def have_adapter(_spec: DeploymentSpec, name: Any) -> None:
+        adapters.append(name.folder)
+
+    own = identity.new_identity("node_1")
+    token = identity.token(secret, own.certificate)
+    host = runtime.host = NodeHost(
+        runtime,  # type: ignore[arg-type]
+        "node_1",
+        own,
+        token,
+        have_adapter=have_adapter,
+        sources=lambda: ["s"],
+    )
+    port = await host.listen("127.0.0.1", 0)
+    record = NodeRecord(
+        id="node_1",
+        name="n",
+        address=f"127.0.0.1:{port}",
+        certificate=own.certificate,
+        is_draining=False,
+    )
+    yield Bench(secret, runtime, host, record, adapters)
+    await host.close()
+
+
+@contextlib.asynccontextmanager
+async def leased(bench: Bench) -> AsyncIterator[tuple[Remote, Heard]]:
+    """Connected, and told of what it may run."""
+    async with bench.gateway() as (node, heard):
+        await heard.until(lambda: node.is_connected)
+        node.put(SPEC, running=True, generation=5, is_change=True)
+        await heard.until(lambda: "ver_1" in node.stats)
+        yield node, heard
+
+
+async def test_a_call_and_what_it_came_to(bench: Bench) -> None:
+    async with leased(bench) as (node, heard):
+        party = PARTY.set(Party("acct_1", "key_1"))
+        media = Media("image", content=b"\x00pixels")
+        seen: list[float] = []
+        call = replace(CALL, items=["a", media])
+        answer = await node.call(SPEC, 5, call, on_progress=seen.append, **TIMES)
+        PARTY.reset(party)
+        assert answer == b"a\x00pixels"
+        assert seen == [0.5]
+        asked, who, timeout_s = bench.runtime.calls[0]
+        assert (asked.task, who, timeout_s) == ("t", Party("acct_1", "key_1"), 5.0)
+        # In the context of the request, once.
+        [(told, whose)] = heard.served
+        assert (told, whose) == (served("ok"), Party("acct_1", "key_1"))
+        assert (node.machine.cores, node.sources) == (3, frozenset({"s"}))
+        assert await node.tail("dep_1", 9) == ["dep_1", "9"]
+        await node.drop("ver_1")
+        assert bench.runtime.removed == ["ver_1"]
+        await heard.until(lambda: "ver_1" not in node.stats)
+
+
+async def test_errors_arrive_as_they_are(bench: Bench) -> None:
+    async with leased(bench) as (node, _):
+        with pytest.raises(RateLimitError, match="Full") as caught:
+            await node.call(SPEC, 5, replace(CALL, task="full"), **TIMES)
+        assert (caught.value.code, caught.value.retry_after_s) == ("queue_full", 3.5)
+        with pytest.raises(Exception, match="The server failed") as other:
+            await node.call(SPEC, 5, replace(CALL, task="fault"), **TIMES)
+        assert type(other.value).__name__ == "InternalError"
+
+
+async def test_parts_come_in_order(bench: Bench) -> None:
+    async with leased(bench) as (node, _):
+        parts = [part async for part in node.stream(SPEC, 5, CALL, **TIMES)]
+        assert parts == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_who_goes_away_ends_the_work(bench: Bench, is_streamed: bool) -> None:
+    async with leased(bench) as (node, heard):
+        slow = replace(CALL, task="slow")
+
+        async def asked() -> None:
+            if is_streamed:
+                async for _ in node.stream(SPEC, 5, slow, **TIMES):
+                    heard.anything.set()
+            else:
+                await node.call(SPEC, 5, slow, **TIMES)
+
+        task = asyncio.create_task(asked())
+        await heard.until(lambda: node.outstanding["ver_1"] and node.calls("ver_1"))
+        await asyncio.sleep(0.1)
+        task.cancel()
+        async with asyncio.timeout(10):
+            await bench.runtime.cancelled.wait()
+        assert not node.outstanding
+        if not is_streamed:
+            await heard.until(lambda: heard.served)
+            assert heard.served[0][0].outcome == "cancelled"
+
+
+async def test_an_older_lease_is_refused(bench: Bench) -> None:
+    async with leased(bench) as (node, _):
+        with pytest.raises(RefusedError) as older:
+            await node.call(SPEC, 4, CALL, **TIMES)
+        assert older.value.generation == 5
+        with pytest.raises(RefusedError) as unknown:
+            await node.call(replace(SPEC, id="ver_2"), 9, CALL, **TIMES)
+        assert unknown.value.generation == 0
+        # A newer one is taken on trust: it was read where leases are made.
+        assert await node.call(SPEC, 6, CALL, **TIMES) == b"a"
+        with pytest.raises(RefusedError):
+            await node.call(SPEC, 5, CALL, **TIMES)
+
+
+async def test_without_its_lease_a_node_begins_nothing(bench: Bench) -> None:
+    now = 1000.0
+    bench.host._clock = lambda: now
+    async with leased(bench) as (node, _):
+        node.put(replace(SPEC, readiness=Readiness.HOT), running=True, generation=5, is_change=True)
+        await asyncio.sleep(0.1)
+        assert bench.host.learn({"ver_1": 5}) == []
+        now += hosts.SETTLING_S + 1
+        assert bench.host.learn({}) == []
+        spec, running = bench.runtime.applied[-1]
+        assert (spec.readiness, spec.min_replicas, running) == (Readiness.COLD, 0, True)
+        with pytest.raises(RefusedError):
+            await node.call(SPEC, 5, CALL, **TIMES)
+        # It is taken up again by a newer one alone.
+        node.put(SPEC, running=True, generation=5, is_change=False)
+        node.put(SPEC, running=True, generation=7, is_change=False)
+        assert await node.call(SPEC, 7, CALL, **TIMES) == b"a"
+
+
+async def test_what_nobody_calls_is_given_back(bench: Bench) -> None:
+    now = 1000.0
+    bench.host._clock = lambda: now
+    async with leased(bench):
+        bench.runtime.stats = lambda _spec_id: DeploymentStats(  # type: ignore[method-assign]
+            status=Status.IDLE, reason=Reason.CREATED, message=""
+        )
+        # No gateway has told of the second one.
+        assert bench.host.learn({"ver_1": 5, "ver_2": 6}) == []
+        now += hosts.IDLE_S + 1
+        assert bench.host.learn({"ver_1": 5, "ver_2": 6}) == [5, 6]
+
+
+async def test_a_node_that_goes_fails_what_was_under_way(bench: Bench) -> None:
+    async with leased(bench) as (node, heard):
+        task = asyncio.create_task(node.call(SPEC, 5, replace(CALL, task="slow"), **TIMES))
+        await asyncio.sleep(0.1)
+        await bench.host.close()
+        with pytest.raises(NodeLostError) as caught:
+            await task
+        assert caught.value.sent
+        [(told, _)] = heard.served
+        assert (told.outcome, told.status) == ("worker_lost", 503)
+        with pytest.raises(NodeLostError) as again:
+            await node.call(SPEC, 5, CALL, **TIMES)
+        assert not again.value.sent
+
+
+async def test_a_node_that_drains_says_so(bench: Bench) -> None:
+    async with leased(bench) as (node, heard):
+        assert node.takes_work
+        task = asyncio.create_task(node.call(SPEC, 5, replace(CALL, task="slow"), **TIMES))
+        await asyncio.sleep(0.1)
+        draining = asyncio.create_task(bench.host.drain(30))
+        await heard.until(lambda: not node.takes_work)
+        assert not draining.done()
+        task.cancel()
+        await draining
+
+
+async def never_connected(bench: Bench, **changed: Any) -> None:
+    async with bench.gateway(**changed) as (node, _):
+        await asyncio.sleep(0.3)
+        assert not node.is_connected
+
+
+async def test_another_secret_is_nobodys(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    await never_connected(bench, secret=ServerSecret(tmp_path / "other"))
+
+
+async def test_another_certificate_is_another_node(bench: Bench) -> None:
+    await never_connected(bench, certificate=identity.new_identity("node_1").certificate)
+
+
+async def test_no_certificate_at_all(bench: Bench) -> None:
+    await never_connected(bench, certificate="nonsense")
+
+
+async def test_a_gateway_of_another_version_is_told(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, writer = await connected(bench)
+    token = identity.token(bench.secret, bench.record.certificate)
+    writer.writelines(framed(to_node.pack(Hello(messages.VERSION + 1, token, "srv_2"))))
+    assert b"welcome" in await reader.read()
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    "said", [b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 64, b"\x01\x00\x00\x00" + b"\xff" * 8]
+)
+async def test_what_is_no_greeting_ends_it(bench: Bench, said: bytes) -> None:
+    reader, writer = await connected(bench)
+    writer.write(said)
+    with contextlib.suppress(ConnectionError):
+        async with asyncio.timeout(5):
+            assert await reader.read() == b""
+    writer.close()
+
+
+async def test_who_says_nothing_is_cut_off(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosts, "_GREETING_S", 0.2)
+    reader, writer = await connected(bench)
+    async with asyncio.timeout(5):
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+    writer.close()
+
+
+async def test_nothing_is_said_in_the_clear(bench: Bench) -> None:
+    host, _, port = bench.record.address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    token = identity.token(bench.secret, bench.record.certificate)
+    writer.writelines(framed(to_node.pack(Hello(messages.VERSION, token, "srv_2"))))
+    with contextlib.suppress(ConnectionError):
+        assert b"welcome" not in await reader.read()
+    writer.close()
+
+
+async def connected(bench: Bench) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    host, _, port = bench.record.address.rpartition(":")
+    context: ssl.SSLContext = identity.trusting(bench.record.certificate)
+    return await asyncio.open_connection(host, int(port), ssl=context, server_hostname="")

@@ -1,0 +1,81 @@
+"""Which node gets what."""
+
+from hypothesis import given
+from hypothesis import strategies as some
+
+from stoker.runtime.nodes.placing import Load, Place, chosen, least_busy, shares
+
+
+def place(name: str, *, budget: int = 100, claimed: int = 0, leases: int = 0, files: bool = False):
+    return Place(
+        node_id=name,
+        budget_bytes=budget,
+        claimed_bytes=claimed,
+        leases=leases,
+        has_files=files,
+    )
+
+
+def test_the_emptiest_gets_it() -> None:
+    assert chosen(10, [place("a", claimed=50), place("b", claimed=20)]) == "b"
+    # By the part of it that is taken, not by what is left.
+    assert chosen(10, [place("a", budget=1000, claimed=500), place("b", claimed=20)]) == "b"
+
+
+def test_files_are_worth_more_than_room_but_no_eviction() -> None:
+    has, empty = place("a", claimed=60, files=True), place("b")
+    assert chosen(30, [has, empty]) == "a"
+    assert chosen(50, [has, empty]) == "b"
+
+
+def test_where_it_never_fits() -> None:
+    small, large = place("a", budget=10), place("b", claimed=95)
+    assert chosen(20, [small, large]) == "b"
+    assert chosen(101, [small, large]) is None
+    assert chosen(1, []) is None
+    assert chosen(1 << 40, [place("a", budget=0)]) == "a"
+
+
+def test_among_equals_the_one_with_fewer_leases() -> None:
+    assert chosen(0, [place("a", leases=3), place("b", leases=2), place("c", leases=2)]) == "b"
+
+
+def load(name: str, outstanding: int, ready: int = 1) -> Load:
+    return Load(node_id=name, outstanding=outstanding, ready=ready)
+
+
+def test_calls_go_to_the_least_busy() -> None:
+    assert least_busy([load("a", 3), load("b", 2)]) == "b"
+    assert least_busy([load("a", 3, ready=2), load("b", 2)]) == "a"
+    # One that loads has few calls, and answers none.
+    assert least_busy([load("a", 9), load("b", 0, ready=0)]) == "a"
+    assert least_busy([load("b", 0, ready=0)]) == "b"
+
+
+def test_what_begins_alike_goes_to_one_node_until_that_is_busy() -> None:
+    names = [f"node-{number}" for number in range(8)]
+    idle = [load(name, 0) for name in names]
+    first = least_busy(idle, b"a conversation")
+    assert all(least_busy(idle, b"a conversation") == first for _ in range(3))
+    busy = [load(name, 5 if name == first else 0) for name in names]
+    assert least_busy(busy, b"a conversation") != first
+    almost = [load(name, 4 if name == first else 0) for name in names]
+    assert least_busy(almost, b"a conversation") == first
+    # When one goes, what was another's stays.
+    keys = [f"conversation {number}".encode() for number in range(200)]
+    before = {key: least_busy(idle, key) for key in keys}
+    left = [one for one in idle if one.node_id != first]
+    assert all(least_busy(left, key) == node for key, node in before.items() if node != first)
+    # And they are spread: of 200 on 8 none has fewer than 5 or more than 60.
+    counts = [list(before.values()).count(name) for name in names]
+    assert min(counts) >= 5
+    assert max(counts) <= 60
+
+
+@given(some.integers(0, 500), some.integers(1, 50))
+def test_shares(total: int, parts: int) -> None:
+    found = shares(total, parts)
+    assert sum(found) == total
+    assert len(found) == parts
+    assert max(found) - min(found) <= 1
+    assert found == sorted(found, reverse=True)
