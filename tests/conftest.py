@@ -12,6 +12,7 @@ import pytest
 from stoker import sandbox
 from stoker.sandbox.priority import share_cores
 from tests.deployments.support import bert
+from tests.support import on_nodes
 from tests.support.server import NAMES, PAGES, WITHOUT_MODELS, Server, running
 from tests.support.tracing import Collector, collecting
 
@@ -108,6 +109,10 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if on_nodes.IS_ASKED_FOR:
+        for item in items:
+            if item.get_closest_marker("one_machine"):
+                item.add_marker(pytest.mark.skip("it is about a server that runs replicas itself"))
     items.sort(
         key=lambda item: next(
             (at for at, slow in enumerate(SLOW) if item.nodeid.startswith(slow)), len(SLOW)

@@ -210,6 +210,7 @@ def test_after_a_restart(
     assert completed(account, "dora") == before
 
 
+@pytest.mark.one_machine
 def test_a_base_stays_while_it_has_one(
     server: Server, account: httpx.Client, served: dict[str, dict[str, Any]]
 ) -> None:

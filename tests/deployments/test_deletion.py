@@ -29,6 +29,7 @@ def made(account: Account) -> dict[str, Any]:
 
 
 class TestL6:
+    @pytest.mark.one_machine
     def test_links_to_its_files_go_with_the_last_of_a_model(
         self, account: Account, made: dict[str, Any]
     ) -> None:
@@ -47,6 +48,7 @@ class TestL6:
         assert call(account.client, "third").status_code == 200
         delete(account, third)
 
+    @pytest.mark.one_machine
     def test_log_of_a_running_replica_is_bounded_and_goes(
         self, account: Account, made: dict[str, Any]
     ) -> None:

@@ -406,6 +406,7 @@ class TestModels:
 
 
 class TestRestart:
+    @pytest.mark.one_machine
     def test_deployments_and_keys_survive(self, account: Account, tagger: dict[str, Any]):
         server = account.server
         caller_key = key_for(account.client, tagger["id"])

@@ -14,9 +14,8 @@ from stoker.runtime.nodes.leases import GONE_AFTER_S, Held, Registration, Supers
 from stoker.store.db import Database
 from stoker.store.tables.nodes import Lease, Node
 
-SPEC = DeploymentSpec(
-    id="ver_1", deployment_id="dep_1", account_id="acct_1", model="m", pipeline="p", source="s"
-)
+SPEC = DeploymentSpec(id="trial_1", account_id="acct_1", model="m", pipeline="p", source="s")
+"""Of no version: those have to be in the database."""
 MACHINE = MachineStats(cores=2, total_bytes=10, budget_bytes=8, held_bytes=3)
 
 
@@ -42,9 +41,9 @@ async def nodes(database: Database) -> AsyncIterator[list[Registration]]:
         await session.execute(delete(Node))
 
 
-def first_free(found: Sequence[Held]) -> str | None:
+def first_free(found: Sequence[Held]) -> list[str]:
     """One lease alone."""
-    return None if found else "node_a"
+    return [] if found else ["node_a"]
 
 
 async def test_one_lease_however_many_want_it(
@@ -52,13 +51,13 @@ async def test_one_lease_however_many_want_it(
 ) -> None:
     wishes = iter(["node_a", "node_b"] * 10)
 
-    def choose(found: Sequence[Held]) -> str | None:
-        return None if found else next(wishes)
+    def choose(found: Sequence[Held]) -> list[str]:
+        return [] if found else [next(wishes)]
 
     taken = await asyncio.gather(*(leases.take(database, SPEC, choose) for _ in range(20)))
     assert len({tuple(one) for one in taken}) == 1
     [held] = taken[0]
-    assert (held.spec_id, held.deployment_id, held.node_id) == ("ver_1", "dep_1", "node_a")
+    assert (held.spec_id, held.deployment_id, held.node_id) == ("trial_1", "trial_1", "node_a")
 
 
 async def test_generations_grow(database: Database, nodes: list[Registration]) -> None:
@@ -66,7 +65,7 @@ async def test_generations_grow(database: Database, nodes: list[Registration]) -
     await leases.give_back(database, [first.generation])
     [second] = await leases.take(database, SPEC, first_free)
     assert second.generation > first.generation
-    both = await leases.take(database, SPEC, lambda _: "node_b")
+    both = await leases.take(database, SPEC, lambda _: ["node_b"])
     assert [one.node_id for one in both] == ["node_a", "node_b"]
     await leases.revoke(database, SPEC.id)
     async with database.reading() as session:
@@ -78,12 +77,24 @@ async def test_none_for_a_node_that_has_gone(database: Database, nodes: list[Reg
     assert await leases.take(database, SPEC, first_free) == []
 
 
+async def test_several_at_once(database: Database, nodes: list[Registration]) -> None:
+    both = await leases.take(database, SPEC, lambda _: ["node_b", "node_gone", "node_a"])
+    assert [one.node_id for one in both] == ["node_b", "node_a"]
+
+
+async def test_none_for_a_version_that_was_deleted(
+    database: Database, nodes: list[Registration]
+) -> None:
+    version = replace(SPEC, deployment_id="dep_1")
+    assert await leases.take(database, version, first_free) == []
+
+
 async def test_a_node_knows_its_leases(database: Database, nodes: list[Registration]) -> None:
     [held] = await leases.take(database, SPEC, first_free)
-    other = replace(SPEC, id="ver_2")
-    await leases.take(database, other, lambda found: None if found else "node_b")
+    other = replace(SPEC, id="trial_2")
+    await leases.take(database, other, lambda found: [] if found else ["node_b"])
     found = await nodes[0].beat(database, MACHINE, is_draining=False)
-    assert found == {"ver_1": held.generation}
+    assert found == {"trial_1": held.generation}
     async with database.reading() as session:
         row = await session.get_one(Node, "node_a")
         assert row.machine["budget_bytes"] == 8

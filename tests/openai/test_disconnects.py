@@ -99,6 +99,7 @@ class TestDisconnects:
         found = sdk.chat.completions.create(model=model, messages=user(FRANCE))
         assert found.choices[0].message.content == PARIS
 
+    @pytest.mark.one_machine
     def test_the_slot_is_free_at_once(self, account: httpx.Client, model: str):
         body = {
             "model": model,

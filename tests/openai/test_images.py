@@ -293,6 +293,7 @@ class TestStream:
 
 
 class TestCancelling:
+    @pytest.mark.one_machine
     def test_work_ends_with_its_client(self, account: httpx.Client, client: openai.OpenAI) -> None:
         drawn(client)
         body = {"model": "draw", "prompt": PROMPT, "n": 10, "seed": 1, "num_inference_steps": 900}

@@ -226,6 +226,7 @@ def test_a_short_sound_at_another_speed(client: openai.OpenAI, form: str) -> Non
 
 
 class TestStreaming:
+    @pytest.mark.one_machine
     def test_the_first_bytes_leave_while_it_speaks(
         self, client: openai.OpenAI, account: httpx.Client
     ) -> None:

@@ -33,6 +33,7 @@ def test_answers_are_right(sdk: openai.OpenAI, rounded: str, question: str, answ
     assert answer in (completion.choices[0].message.content or "")
 
 
+@pytest.mark.one_machine
 @pytest.mark.usefixtures("rounded")
 def test_it_is_converted_apart(server: Server) -> None:
     sizes = [path.with_suffix(".bin").stat().st_size for path in server.data_dir.rglob(IR)]

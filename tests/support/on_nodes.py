@@ -17,13 +17,15 @@ import asyncpg
 from tests.support import postgres
 from tests.support.server import Server
 
+IS_ASKED_FOR = os.environ.get("STOKER_TEST_RUNTIME") == "nodes"
+
 _numbers = itertools.count(1)
 
 
 def is_asked_for(env: dict[str, str]) -> bool:
     """Whether a server with these settings of its own is to be a gateway."""
     own = ("STOKER_RUNTIME", "STOKER_DATABASE_URL")
-    return os.environ.get("STOKER_TEST_RUNTIME") == "nodes" and not env.keys() & {*own}
+    return IS_ASKED_FOR and not env.keys() & {*own}
 
 
 class NodeHost(Server):

@@ -254,6 +254,7 @@ def test_over_http(bench: Bench, client: httpx.Client) -> None:
     assert compared(other)["compared"] == 6
 
 
+@pytest.mark.one_machine
 def test_kept_across_a_restart_marked_and_billed(tmp_path: Path) -> None:
     with running(tmp_path / "data") as server, server.account("mirrors") as client:
         bench = Bench(client, tmp_path)

@@ -202,17 +202,19 @@ class Fleet:
     async def _take(self, known: Known, wanted: int) -> None:
         spec = known.spec
 
-        def choose(found: Sequence[Held]) -> str | None:
-            if sum(self._is_usable(one) for one in found) >= wanted:
-                return None
-            places = [*self._places(spec, {one.node_id for one in found})]
-            picked = chosen(spec.memory_bytes, places)
+        def choose(found: Sequence[Held]) -> Sequence[str]:
+            taken, picked = {one.node_id for one in found}, list[str]()
             known.problem = ""
-            if picked is None and places:
-                known.problem = (
-                    f"'{spec.model}' needs about {in_words(spec.memory_bytes)} of memory, and the "
-                    f"largest node has {in_words(max(one.budget_bytes for one in places))}."
-                )
+            for _ in range(wanted - sum(self._is_usable(one) for one in found)):
+                places = [*self._places(spec, {*taken, *picked})]
+                best = chosen(spec.memory_bytes, places)
+                if best is not None:
+                    picked.append(best)
+                elif places:
+                    known.problem = (
+                        f"'{spec.model}' needs about {in_words(spec.memory_bytes)} of memory, and "
+                        f"the largest node has {in_words(max(one.budget_bytes for one in places))}."
+                    )
             return picked
 
         try:

@@ -14,6 +14,7 @@ from sqlalchemy.dialects.postgresql import insert
 from stoker.runtime.interface import DeploymentSpec, MachineStats
 from stoker.store import db
 from stoker.store.db import Database, Session
+from stoker.store.tables.deployments import DeploymentVersion
 from stoker.store.tables.nodes import Lease, Node
 
 GONE_AFTER_S = 15.0
@@ -74,11 +75,12 @@ async def leases_of(session: Session, spec_id: str | None = None) -> list[Held]:
 
 
 async def take(
-    database: Database, spec: DeploymentSpec, choose: Callable[[Sequence[Held]], str | None]
+    database: Database, spec: DeploymentSpec, choose: Callable[[Sequence[Held]], Sequence[str]]
 ) -> list[Held]:
-    """The leases of a specification, with one more for the node that `choose` names.
+    """The leases of a specification, with one more for each of the nodes that `choose` names.
 
-    Whoever else wants one at the same time comes before or after, and is shown what there is then.
+    Whoever else wants some at the same time comes before or after, and is shown what there is then.
+    There are none of a version that was deleted, which other servers may not have heard of yet.
 
     Args:
         choose: gets the leases that there are.
@@ -88,23 +90,23 @@ async def take(
             text("SELECT pg_advisory_xact_lock(:kind, hashtext(:spec_id))"),
             {"kind": _LEASING, "spec_id": spec.id},
         )
-        found = await leases_of(session, spec.id)
-        node_id = choose(found)
-        # A node that goes at this moment waits for this, and takes it along.
-        if node_id is None or not await session.get(Node, node_id, with_for_update={"read": True}):
-            return found
-        lease = Lease(
-            spec_id=spec.id, node_id=node_id, deployment_id=spec.deployment, created_at=db.now()
-        )
-        session.add(lease)
-        await session.flush()
-        made = Held(
-            spec_id=spec.id,
-            node_id=node_id,
-            deployment_id=spec.deployment,
-            generation=lease.generation,
-        )
-    return [*found, made]
+        # Whoever deletes either waits for this, and takes the lease along.
+        kept: dict[str, Any] = {"with_for_update": {"read": True}}
+        if spec.version and not await session.get(DeploymentVersion, spec.version, **kept):
+            return []
+        for node_id in choose(await leases_of(session, spec.id)):
+            if await session.get(Node, node_id, **kept):
+                now = db.now()
+                session.add(
+                    Lease(
+                        spec_id=spec.id,
+                        node_id=node_id,
+                        deployment_id=spec.deployment,
+                        created_at=now,
+                    )
+                )
+                await session.flush()
+        return await leases_of(session, spec.id)
 
 
 async def give_back(database: Database, generations: Sequence[int]) -> None:

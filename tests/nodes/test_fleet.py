@@ -1,0 +1,205 @@
+"""Two gateways and two nodes as a caller of either sees them."""
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+import stoker.demo
+from tests.deployments.support import DEPLOYMENTS, TOKENS, bert, call, check_error, deploy
+from tests.nodes.support import Fleet
+from tests.servers.support import SOON_S, until
+from tests.support.deploying import push
+
+CHAT = Path(stoker.demo.__file__).parent / "models" / "tiny-chat"
+PATIENCE_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def clients(fleet_of_two: Fleet) -> Iterator[list[httpx.Client]]:
+    found = fleet_of_two.account()
+    yield found
+    for one in found:
+        one.close()
+
+
+@pytest.fixture(scope="module")
+def artifact_id(clients: list[httpx.Client]) -> str:
+    return push(clients[0], bert())["id"]
+
+
+def known(client: httpx.Client, model: str) -> None:
+    """Wait until a gateway knows a deployment that another one has made."""
+    until(lambda: call(client, model, wait=60).status_code != 404, PATIENCE_S)
+
+
+def workers(client: httpx.Client, deployment: dict[str, Any]) -> list[dict[str, Any]]:
+    found = client.get(f"{DEPLOYMENTS}/{deployment['id']}").raise_for_status().json()
+    return found["workers"]
+
+
+def test_one_replica_for_calls_of_both(clients: list[httpx.Client], artifact_id: str) -> None:
+    """Both ask for a cold deployment at the same moment: it is loaded once, on one node."""
+    made = deploy(clients[0], artifact_id, "once")
+    until(lambda: call(clients[1], "once", wait=0).status_code != 404, PATIENCE_S)
+    answers: list[httpx.Response] = []
+    threads = [
+        threading.Thread(target=lambda one=one: answers.append(call(one, "once", wait=60)))
+        for one in clients * 4
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {one.status_code for one in answers} == {200}
+    assert len({one.text for one in answers}) == 1
+    for client in clients:
+        until(lambda client=client: len(workers(client, made)) == 1)
+    assert workers(clients[0], made)[0]["id"] == workers(clients[1], made)[0]["id"]
+    lines = clients[1].get(f"{DEPLOYMENTS}/{made['id']}/logs").raise_for_status().json()["data"]
+    assert lines
+    clients[1].delete(f"{DEPLOYMENTS}/{made['id']}").raise_for_status()
+    until(lambda: call(clients[0], "once").status_code == 404)
+
+
+def test_stopped_on_one_and_started_on_the_other(
+    clients: list[httpx.Client], artifact_id: str
+) -> None:
+    on_a, on_b = clients
+    made = deploy(on_a, artifact_id, "switched", readiness="warm")
+    own = f"{DEPLOYMENTS}/{made['id']}"
+    known(on_b, "switched")
+    until(lambda: on_b.get(own).json()["status"] == "ready", PATIENCE_S)
+    on_b.post(f"{own}/stop").raise_for_status()
+    check_error(call(on_b, "switched"), 409, "ConflictError", "deployment_stopped")
+    until(lambda: call(on_a, "switched").status_code == 409)
+    until(lambda: on_a.get(own).json()["status"] == "stopped", PATIENCE_S)
+    assert workers(on_a, made) == []
+    on_a.post(f"{own}/start").raise_for_status()
+    assert call(on_a, "switched", wait=60).status_code == 200
+    until(lambda: call(on_b, "switched", wait=60).status_code == 200)
+    on_a.delete(own).raise_for_status()
+
+
+def test_what_stays_loaded_is_spread_over_the_nodes(
+    fleet_of_two: Fleet, clients: list[httpx.Client], artifact_id: str
+) -> None:
+    replicas = {"min": 2, "max": 4}
+    made = deploy(clients[0], artifact_id, "spread", readiness="hot", replicas=replicas)
+    until(lambda: len(workers(clients[0], made)) == 2, PATIENCE_S)
+    until(lambda: all(one["status"] == "ready" for one in workers(clients[0], made)), PATIENCE_S)
+    for node in fleet_of_two.nodes:
+        assert node.log.read_text().count(f'"{made["id"]}", "status": "ready"') == 1
+    clients[0].delete(f"{DEPLOYMENTS}/{made['id']}").raise_for_status()
+
+
+def test_chats_stream_through_either(fleet_of_two: Fleet, clients: list[httpx.Client]) -> None:
+    artifact = push(clients[0], CHAT)
+    made = deploy(clients[0], artifact["id"], "talker")
+    until(lambda: len(clients[1].get("/v1/models").json()["data"]) >= 1, PATIENCE_S)
+    texts = []
+    for gateway, client in zip(fleet_of_two.gateways, clients, strict=True):
+        key = client.headers["authorization"].removeprefix("Bearer ")
+        sdk = openai.OpenAI(base_url=f"{gateway.base_url}/v1", api_key=key, max_retries=0)
+        asked: Any = {
+            "model": "talker",
+            "messages": [{"role": "user", "content": "What is the capital of France?"}],
+            "temperature": 0,
+            "extra_headers": {"prefer": "wait=60"},
+        }
+        chunks = [*sdk.chat.completions.create(**asked, stream=True)]
+        text = "".join(one.choices[0].delta.content or "" for one in chunks if one.choices)
+        whole = sdk.chat.completions.create(**asked)
+        assert whole.choices[0].message.content == text
+        assert len(chunks) > 3
+        texts.append(text)
+    assert texts[0] == texts[1]
+    clients[0].delete(f"{DEPLOYMENTS}/{made['id']}").raise_for_status()
+
+
+def test_a_caller_that_goes_away_ends_the_work_on_its_node(clients: list[httpx.Client]) -> None:
+    artifact = push(clients[0], CHAT)
+    made = deploy(clients[0], artifact["id"], "left")
+    body = {
+        "model": "left",
+        "messages": [{"role": "user", "content": "Count."}],
+        "stream": True,
+        "max_tokens": 900,
+        "ignore_eos": True,
+    }
+    headers = {"prefer": "wait=60"}
+    with clients[0].stream("POST", "/v1/chat/completions", json=body, headers=headers) as answer:
+        assert next(answer.iter_lines()).startswith("data: ")
+    until(lambda: [one["outstanding"] for one in workers(clients[0], made)] == [0])
+    clients[0].delete(f"{DEPLOYMENTS}/{made['id']}").raise_for_status()
+
+
+def test_what_is_deleted_on_one_is_not_begun_again_by_the_other(
+    fleet_of_two: Fleet, clients: list[httpx.Client], artifact_id: str
+) -> None:
+    deleted: list[str] = []
+    for number in range(5):
+        made = deploy(clients[0], artifact_id, f"gone-{number}", readiness="warm")
+        until(lambda made=made: clients[1].get(f"{DEPLOYMENTS}/{made['id']}").status_code == 200)
+        until(lambda made=made: workers(clients[0], made), PATIENCE_S)
+        clients[0].delete(f"{DEPLOYMENTS}/{made['id']}").raise_for_status()
+        deleted.append(made["id"])
+    time.sleep(2 * SOON_S)
+    log = "".join(node.log.read_text() for node in fleet_of_two.nodes)
+    assert [log.count(f'"{one}", "status": "starting"') for one in deleted] == [1] * 5
+
+
+def test_a_full_queue_is_told_as_such(clients: list[httpx.Client], artifact_id: str) -> None:
+    made = deploy(clients[0], artifact_id, "narrow", max_queue=1)
+    assert call(clients[0], "narrow", wait=60).status_code == 200
+    answers: list[httpx.Response] = []
+
+    def ask() -> None:
+        body = {"model": "narrow", "inputs": ["My name is Ada."] * 64}
+        answers.append(clients[0].post(TOKENS, json=body))
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    statuses = {one.status_code for one in answers}
+    assert statuses == {200, 429}, statuses
+    [full] = [one for one in answers if one.status_code == 429][:1]
+    check_error(full, 429, "RateLimitError", "queue_full")
+    assert int(full.headers["retry-after"]) >= 1
+    clients[0].delete(f"{DEPLOYMENTS}/{made['id']}").raise_for_status()
+
+
+def test_bad_input_is_the_callers_fault(clients: list[httpx.Client], artifact_id: str) -> None:
+    made = deploy(clients[0], artifact_id, "strict")
+    assert call(clients[0], "strict", wait=60).status_code == 200
+    long = clients[0].post(
+        TOKENS, json={"model": "strict", "inputs": "x", "aggregation_strategy": "nonsense"}
+    )
+    assert long.status_code == 400
+    clients[0].delete(f"{DEPLOYMENTS}/{made['id']}").raise_for_status()
+
+
+def test_calls_and_memory_are_counted_once(clients: list[httpx.Client], artifact_id: str) -> None:
+    """The gateway counts the call, the node the memory; both stand in one row of usage."""
+    made = deploy(clients[1], artifact_id, "counted")
+    for _ in range(5):
+        assert call(clients[1], "counted", wait=60).status_code == 200
+    until(lambda: call(clients[0], "counted", wait=60).status_code == 200)
+
+    def row() -> dict[str, Any] | None:
+        found = clients[0].get("/v1/usage", params={"group_by": "deployment"}).json()["data"]
+        rows = [one for one in found if one.get("deployment_id") == made["id"]]
+        is_there = rows and rows[0]["requests"] >= 6 and rows[0]["memory_mib_ms"] > 0
+        return rows[0] if is_there else None
+
+    found, _ = until(row, PATIENCE_S)
+    assert (found["requests"], found["errors"]) == (6, 0)
+    time.sleep(SOON_S)
+    clients[0].delete(f"{DEPLOYMENTS}/{made['id']}").raise_for_status()
