@@ -1,0 +1,383 @@
+"""What goes wrong around nodes, with real processes."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+from sqlalchemy import text
+
+import stoker.demo
+from stoker.store.db import Database
+from tests.deployments.support import DEPLOYMENTS, bert, call, check_error, deploy
+from tests.nodes.support import Fleet, fleet
+from tests.servers.support import until
+from tests.support import postgres
+from tests.support.deploying import push
+from tests.support.on_nodes import NodeHost
+
+CHAT = Path(stoker.demo.__file__).parent / "models" / "tiny-chat"
+COUNT = [{"role": "user", "content": "Count."}]
+PATIENCE_S = 90.0
+ANSWER_S = 20.0
+"""Longest that a call may take where a node has just gone: a silent one is cut off after ten."""
+OUTAGE_S = float(os.environ.get("STOKER_TEST_OUTAGE_S", "6"))
+
+
+@pytest.fixture(scope="module")
+def frail(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """One whose parts are killed; what was is started again."""
+    with (
+        postgres.cluster() as cluster,
+        fleet(tmp_path_factory.mktemp("frail"), cluster) as found,
+    ):
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def whole(frail: Fleet) -> None:
+    """All of it is there."""
+    for server in (*frail.nodes, *frail.gateways):
+        if server.process is None or server.process.poll() is not None:
+            server.start()
+    for gateway in frail.gateways:
+        gateway.wait_ready()
+
+
+@pytest.fixture(scope="module")
+def owned(frail: Fleet) -> tuple[str, str]:
+    """An account's key, and its artifact."""
+    with frail.gateways[0].account() as account:
+        artifact = push(account, bert())
+        return account.headers["authorization"].removeprefix("Bearer "), artifact["id"]
+
+
+@pytest.fixture
+def clients(frail: Fleet, owned: tuple[str, str]) -> Iterator[list[httpx.Client]]:
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(one.client(owned[0])) for one in frail.gateways]
+
+
+@pytest.fixture
+def tagger(
+    clients: list[httpx.Client], owned: tuple[str, str], request: pytest.FixtureRequest
+) -> dict[str, Any]:
+    """Loaded on one of the nodes, and known to both gateways."""
+    made = deploy(clients[0], owned[1], f"tagger-{request.node.name[5:25].strip('_')}")
+    for client in clients:
+        until(lambda client=client: call(client, made["model"], wait=60).status_code == 200)
+    return made
+
+
+def asked(url: str, statement: str, **values: Any) -> list[Any]:
+    async def ask() -> list[Any]:
+        database = Database(url)
+        try:
+            async with database.transaction() as session:
+                found = await session.execute(text(statement), values)
+                return [*found.scalars()] if found.returns_rows else []  # type: ignore[attr-defined]
+        finally:
+            await database.close()
+
+    return asyncio.run(ask())
+
+
+def node_of(frail: Fleet, deployment: dict[str, Any]) -> NodeHost:
+    """The one that runs a deployment."""
+    statement = "SELECT node_id FROM leases WHERE deployment_id = :id"
+    [identifier] = asked(frail.cluster.url, statement, id=deployment["id"])
+    [found] = [one for one in frail.nodes if one.id == identifier]
+    return found
+
+
+def answered(client: httpx.Client, model: str) -> float:
+    """How long it takes until a call is answered, of those that are told to come again."""
+    begun = time.monotonic()
+    while True:
+        answer = call(client, model, wait=60)
+        assert time.monotonic() - begun < PATIENCE_S
+        if answer.status_code == 200:
+            return time.monotonic() - begun
+        assert answer.status_code == 503, answer.text
+        assert answer.headers["retry-after"]
+        time.sleep(0.1)
+
+
+class Streaming(threading.Thread):
+    """Reads a long answer to its end, whatever that is."""
+
+    def __init__(self, client: httpx.Client, model: str, tokens: int = 900) -> None:
+        super().__init__()
+        self.begun = threading.Event()
+        self.lines: list[str] = []
+        self.error: Exception | None = None
+        self._client = client
+        self._body = {
+            "model": model,
+            "messages": COUNT,
+            "stream": True,
+            "max_tokens": tokens,
+            "ignore_eos": True,
+        }
+        self.start()
+
+    def run(self) -> None:
+        path, headers = "/v1/chat/completions", {"prefer": "wait=60"}
+        try:
+            with self._client.stream("POST", path, json=self._body, headers=headers) as answer:
+                for line in answer.iter_lines():
+                    self.lines.append(line)
+                    self.begun.set()
+        except httpx.TransportError as error:
+            self.error = error
+        self.begun.set()
+
+    def ended(self) -> list[str]:
+        self.join(PATIENCE_S)
+        assert not self.is_alive()
+        return [line for line in self.lines if line]
+
+
+@pytest.fixture
+def talker(clients: list[httpx.Client], request: pytest.FixtureRequest) -> dict[str, Any]:
+    artifact = push(clients[0], CHAT)
+    made = deploy(clients[0], artifact["id"], f"talker-{request.node.name[5:25].strip('_')}")
+    until(lambda: made["model"] in clients[1].get("/v1/models").text)
+    return made
+
+
+@pytest.mark.fault("n1")
+def test_a_node_host_is_killed(
+    frail: Fleet, clients: list[httpx.Client], tagger: dict[str, Any], talker: dict[str, Any]
+) -> None:
+    streaming = Streaming(clients[0], talker["model"])
+    assert streaming.begun.wait(PATIENCE_S)
+    node = node_of(frail, talker)
+    identifier = node.id
+    assert node.process
+    children = psutil.Process(node.process.pid).children(recursive=True)
+    assert children
+    node.kill()
+    lines = streaming.ended()
+    [last] = [line for line in lines if line.startswith("event: error")] or [lines[-1]]
+    assert "error" in last or '"error"' in lines[-1], lines[-3:]
+    # Nothing is left of it.
+    _, alive = psutil.wait_procs(children, timeout=20)
+    assert alive == []
+    # Both models are called through both gateways, wherever they were.
+    for client in clients:
+        assert answered(client, tagger["model"]) < ANSWER_S
+    second = Streaming(clients[1], talker["model"], tokens=5)
+    assert second.ended()[-1] == "data: [DONE]"
+    node.start()
+    assert node.id == identifier
+    for gateway in frail.gateways:
+        gateway.wait_ready()
+
+
+@pytest.mark.fault("n2")
+def test_a_replica_is_killed(clients: list[httpx.Client], tagger: dict[str, Any]) -> None:
+    own = f"{DEPLOYMENTS}/{tagger['id']}"
+    [worker] = clients[0].get(own).raise_for_status().json()["workers"]
+    os.kill(worker["pid"], signal.SIGKILL)
+    for client in clients:
+        assert answered(client, tagger["model"]) < ANSWER_S
+    [new] = until(lambda: clients[1].get(own).json()["workers"])[0]
+    assert new["id"] != worker["id"]
+
+
+@pytest.mark.fault("n3")
+def test_a_gateway_is_killed(
+    frail: Fleet, clients: list[httpx.Client], talker: dict[str, Any]
+) -> None:
+    streaming = Streaming(clients[0], talker["model"])
+    assert streaming.begun.wait(PATIENCE_S)
+    own = f"{DEPLOYMENTS}/{talker['id']}"
+    frail.gateways[0].kill()
+    streaming.ended()
+    # Its work ends on the node, and the model stays for the other one.
+    outstanding = lambda: [one["outstanding"] for one in clients[1].get(own).json()["workers"]]  # noqa: E731
+    until(lambda: outstanding() == [0])
+    whole = Streaming(clients[1], talker["model"], tokens=5)
+    assert whole.ended()[-1] == "data: [DONE]"
+
+
+@pytest.mark.fault("n4")
+def test_the_database_is_gone_for_a_while(
+    frail: Fleet, clients: list[httpx.Client], tagger: dict[str, Any]
+) -> None:
+    """Calls of what runs go on. Nothing new is begun until it is back."""
+    before = asked(frail.cluster.url, "SELECT generation FROM leases ORDER BY 1")
+    frail.cluster.stop()
+    begun, statuses = time.monotonic(), list[int]()
+    while time.monotonic() - begun < OUTAGE_S:
+        answers = [call(client, tagger["model"]) for client in clients]
+        statuses += [one.status_code for one in answers]
+        assert {one.status_code for one in answers} <= {200, 503}, answers[0].text
+        time.sleep(0.1)
+    # Keys are trusted for some seconds, and so are calls.
+    assert statuses.count(200) >= 4
+    frail.cluster.start()
+    for client in clients:
+        assert answered(client, tagger["model"]) < ANSWER_S
+    # Nobody was taken for gone, and nothing was begun anew.
+    time.sleep(2)
+    after = asked(frail.cluster.url, "SELECT generation FROM leases ORDER BY 1")
+    assert set(before) <= set(after)
+    starts = [
+        node.log.read_text().count(f'"{tagger["id"]}", "status": "starting"')
+        for node in frail.nodes
+    ]
+    assert sum(starts) == 1
+
+
+@pytest.mark.fault("n5")
+def test_a_node_host_stands_still(
+    frail: Fleet, clients: list[httpx.Client], tagger: dict[str, Any]
+) -> None:
+    node = node_of(frail, tagger)
+    assert node.process
+    node.process.send_signal(signal.SIGSTOP)
+    try:
+        for client in clients:
+            assert answered(client, tagger["model"]) < ANSWER_S
+    finally:
+        node.process.send_signal(signal.SIGCONT)
+    for client in clients:
+        assert answered(client, tagger["model"]) < ANSWER_S
+
+
+class Wire:
+    """What passes on between gateways and a node, until it is cut: then nothing comes any more, and
+    nobody is told.
+    """
+
+    def __init__(self, target: tuple[str, int]) -> None:
+        self._target = target
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._is_cut = threading.Event()
+        self._sockets: list[socket.socket] = [self._listener]
+        self._spawn(self._accept)
+
+    def cut(self) -> None:
+        self._is_cut.set()
+
+    def close(self) -> None:
+        for one in self._sockets:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                one, _ = self._listener.accept()
+                other = socket.create_connection(self._target)
+                self._sockets += [one, other]
+                self._spawn(self._pass, one, other)
+                self._spawn(self._pass, other, one)
+
+    def _pass(self, source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65_536):
+                if self._is_cut.is_set():
+                    continue
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+
+    @staticmethod
+    def _spawn(work: Any, *given: Any) -> None:
+        threading.Thread(target=work, args=given, daemon=True).start()
+
+
+@pytest.mark.fault("n6")
+def test_the_network_between_a_gateway_and_a_node_is_cut(
+    frail: Fleet, clients: list[httpx.Client], tagger: dict[str, Any]
+) -> None:
+    node, gateway = node_of(frail, tagger), frail.gateways[0]
+    host, _, port = node.base_url.rpartition(":")
+    wire = Wire((host, int(port)))
+    move = "UPDATE nodes SET address = :address WHERE id = :id"
+    asked(frail.cluster.url, move, address=wire.address, id=node.id)
+    try:
+        # The other one keeps the connection that it has.
+        gateway.stop()
+        gateway.start(port=int(gateway.base_url.rpartition(":")[2]))
+        gateway.wait_ready()
+        assert answered(clients[0], tagger["model"]) < ANSWER_S
+        generations = asked(
+            frail.cluster.url,
+            "SELECT count(*) FROM leases WHERE deployment_id = :id",
+            id=tagger["id"],
+        )
+        assert generations == [1]
+        wire.cut()
+        took = answered(clients[0], tagger["model"])
+        assert took < ANSWER_S, took
+        # By the other node; and the other gateway still calls the first.
+        assert answered(clients[1], tagger["model"]) < ANSWER_S
+        of_it = "SELECT node_id FROM leases WHERE deployment_id = :id"
+        assert len(set(asked(frail.cluster.url, of_it, id=tagger["id"]))) == 2
+    finally:
+        asked(frail.cluster.url, move, address=node.base_url, id=node.id)
+        wire.close()
+    # It is found again where it is.
+    lines = lambda: gateway.log.read_text().rpartition("the connection to a node has ended")[2]  # noqa: E731
+    until(lambda: "connected to a node" in lines(), PATIENCE_S)
+
+
+@pytest.mark.fault("n7")
+def test_a_node_is_asked_to_end(
+    frail: Fleet, clients: list[httpx.Client], tagger: dict[str, Any], talker: dict[str, Any]
+) -> None:
+    """It answers what it has, the others what comes, and nobody notices."""
+    streaming = Streaming(clients[0], talker["model"], tokens=400)
+    assert streaming.begun.wait(PATIENCE_S)
+    node = node_of(frail, talker)
+    assert node.process
+    before = len(node.log.read_text().splitlines())
+    node.process.send_signal(signal.SIGTERM)
+    statuses = list[int]()
+    while node.process.poll() is None:
+        statuses += [call(client, tagger["model"], wait=60).status_code for client in clients]
+    assert streaming.ended()[-1] == "data: [DONE]"
+    assert node.process.wait(PATIENCE_S) == 0
+    assert set(statuses) == {200}
+    there = "SELECT count(*) FROM nodes WHERE id = :id"
+    assert asked(frail.cluster.url, there, id=node.id) == [0]
+    said = node.log.read_text().splitlines()[before:]
+    assert not [line for line in said if json.loads(line)["level"] == "error"]
+
+
+@pytest.mark.fault("n8")
+def test_without_any_node(
+    frail: Fleet, clients: list[httpx.Client], tagger: dict[str, Any]
+) -> None:
+    for node in frail.nodes:
+        assert node.stop() == 0
+    answer = call(clients[0], tagger["model"], wait=1)
+    check_error(answer, 503, "CapacityError", "no_node")
+    assert answer.headers["retry-after"]
+    check_error(call(clients[1], tagger["model"], wait=0), 503, "CapacityError", "no_node")
+    assert clients[0].get("/ready").status_code == 503
+    assert clients[0].get("/health").status_code == 200
+    # Who waits long enough is answered as soon as one comes.
+    answers: list[httpx.Response] = []
+    waiting = threading.Thread(
+        target=lambda: answers.append(call(clients[0], tagger["model"], wait=60))
+    )
+    waiting.start()
+    frail.nodes[1].start()
+    waiting.join(PATIENCE_S)
+    assert [one.status_code for one in answers] == [200], answers[0].text
