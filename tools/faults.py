@@ -78,6 +78,30 @@ FAULTS: dict[str, Fault] = {
         "a server is killed in the middle of an upload to a bucket",
         "another server goes on behind what was acknowledged",
     ),
+    "n1": Fault(
+        "a node host is killed",
+        "its replicas end with it; what was under way gets a 503 or an event `error`, and the next "
+        "call another node",
+    ),
+    "n2": Fault("a replica on a node is killed", _RETRIED),
+    "n3": Fault("a gateway is killed", "its work ends on the nodes; models stay for the others"),
+    "n4": Fault(
+        "the database of a fleet goes and comes back",
+        "calls of what runs go on; nothing is begun anew, nobody is taken for gone",
+    ),
+    "n5": Fault(
+        "a node host stands still (SIGSTOP)",
+        "it is cut off after ten seconds, and another node called",
+    ),
+    "n6": Fault(
+        "the network between a gateway and a node is cut",
+        "that gateway calls another node, the others go on with this one",
+    ),
+    "n7": Fault(
+        "a node host is asked to end",
+        "it answers what it has, others take what comes, and no call fails",
+    ),
+    "n8": Fault("there is no node", "a 503 `no_node`; who waits is answered when one comes"),
 }
 
 
