@@ -126,12 +126,9 @@ class Fleet:
     # --- what is to run ---
 
     def apply(self, spec: DeploymentSpec, *, running: bool) -> None:
-        known = self.known.get(spec.id)
-        if known is None:
-            known = self.known[spec.id] = Known(spec, running)
-        elif (known.spec, known.running) == (spec, running):
-            return
+        known = self.known.setdefault(spec.id, Known(spec, running))
         known.spec, known.running, known.problem = spec, running, ""
+        # Also where nothing is new: what has failed is tried again then.
         for held in self.held(spec.id):
             self.put(held, is_change=True)
         self._keep_leased(known)
@@ -168,9 +165,8 @@ class Fleet:
     def wanted(self, known: Known) -> int:
         """On how many nodes it is to stay loaded."""
         spec = known.spec
-        if not known.running or spec.account_id in self._unfunded():
-            return 0
-        return max(spec.min_replicas, 1 if spec.readiness.stays_loaded else 0)
+        least = max(spec.min_replicas, 1 if spec.readiness.stays_loaded else 0)
+        return least if known.running and least and spec.account_id not in self._unfunded() else 0
 
     # --- leases ---
 
