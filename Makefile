@@ -18,9 +18,10 @@ export PYTHONDONTWRITEBYTECODE :=
 demo: install
 	$(BIN)/stoker demo
 
+PYTEST ?= $(BIN)/pytest
 test: system-packages install-dev install-alone install-bucket frontend/node_modules
 	# Many tests wait for servers to start: one process more than cores keeps both busy.
-	$(BIN)/pytest -n 3 --no-loadscope-reorder
+	$(PYTEST) -n 3 --no-loadscope-reorder
 
 # The contract of the language models on vLLM, in the interpreter that STOKER_VLLM_PYTHON names or
 # in an environment that is made here: some minutes and 2 GB.
