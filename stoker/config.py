@@ -8,6 +8,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from stoker.media.media_limits import MediaLimits
 from stoker.origins import Origin
+from stoker.store import secret_key
 
 MIB = 1024 * 1024
 MOST_UID = (1 << 32) - 1
@@ -26,13 +27,28 @@ def _range(value: str) -> str:
 class Settings(BaseSettings):
     """Everything an operator can set. docs/settings.md lists them; a test keeps it complete."""
 
-    model_config = SettingsConfigDict(env_prefix="STOKER_", env_file=".env", extra="ignore")
+    model_config = SettingsConfigDict(
+        env_prefix="STOKER_",
+        env_file=".env",
+        extra="ignore",
+        # A secret that is wrong is one all the same.
+        hide_input_in_errors=True,
+    )
 
     data_dir: Path = Field(
         default=Path(".data"), description="Database, artifacts, logs and caches."
     )
     database_url: str | None = Field(
         default=None, description="SQLAlchemy async URL. Default: SQLite in the data folder."
+    )
+    secret: Annotated[SecretStr, AfterValidator(secret_key.checked)] | None = Field(
+        default=None,
+        description="What answers, runs and tokens are sealed and links are signed with: 32 random "
+        "bytes in URL-safe base64, the same for all servers of one database. Default: the first "
+        "server makes it, and keeps it in the data folder, or in a PostgreSQL.",
+    )
+    secret_file: Path | None = Field(
+        default=None, description="A file that has it, in the place of `STOKER_SECRET`."
     )
     blob_url: str | None = Field(
         default=None,
@@ -470,6 +486,21 @@ class Settings(BaseSettings):
         le=60,
         description="How long a checked key is trusted without the database, seconds.",
     )
+
+    @field_validator("secret_file")
+    @classmethod
+    def _one_secret(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        if value is not None:
+            if info.data.get("secret") is not None:
+                raise ValueError("STOKER_SECRET is set, too: set one of them")
+            secret_key.read(value)
+        return value
+
+    @property
+    def given_secret(self) -> bytes | None:
+        """The secret that is set. Raises `ValueError` where its file has become another's."""
+        found = secret_key.read(self.secret_file) if self.secret_file else self.secret
+        return found.get_secret_value().encode() if found else None
 
     @property
     def replica_users(self) -> range:

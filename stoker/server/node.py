@@ -75,7 +75,7 @@ class _Host:
         build: choose.Builder = choose.builder("local")
         self._runtime: Runtime = build(settings, self._folders, self._credits.exhausted)
         self._folders.copies.runs = self._has_replicas
-        self._secret = ServerSecret(data_dir, is_shared=True)
+        self._secret = ServerSecret(data_dir, given=settings.given_secret, waits=True)
         self._background = Background()
         self._placed: set[str] = set()
         self._is_draining = False
@@ -86,7 +86,7 @@ class _Host:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._ended.set)
         await self._database.migrate()
-        await self._secret.share(self._database)
+        await self._secret.agree(self._database)
         await self._sweep()
         identity = new_identity(self._id)
         host = NodeHost(

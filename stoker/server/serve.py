@@ -33,11 +33,16 @@ async def _nothing(_platform: Platform, _base_url: str) -> None:
 
 
 def run(settings: Settings, started: Started = _nothing) -> None:
-    """Serve until SIGTERM or SIGINT. `started` runs once requests are answered."""
+    """Serve until SIGTERM or SIGINT. `started` runs once requests are answered.
+
+    Raises `SystemExit` where the server could not start; its log says why.
+    """
     logs.configure(settings.log_level, settings.log_format)
     sandbox.keep_to_itself()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_serve(settings, started))
+        has_started = runner.run(_serve(settings, started))
+    if not has_started:
+        raise SystemExit(1)
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -116,7 +121,8 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-async def _serve(settings: Settings, started: Started) -> None:
+async def _serve(settings: Settings, started: Started) -> bool:
+    """Whether it had started, once it has ended."""
     # Until it serves: going through ten thousand deployments again and again takes longer than
     # making them.
     gc.disable()
@@ -161,3 +167,4 @@ async def _serve(settings: Settings, started: Started) -> None:
         announcing.result()
     else:
         announcing.cancel()
+    return server.started

@@ -165,7 +165,7 @@ def build_services(settings: Settings) -> Services:
         quotas=quotas,
         database=database,
         blobs=blobs,
-        secret=ServerSecret(data_dir, is_shared=not database.is_sqlite),
+        secret=ServerSecret(data_dir, given=settings.given_secret, waits=True),
         media=_media(settings),
         inspectors=Inspectors(
             memory_bytes=settings.inspection_memory_mib * MIB,
@@ -309,8 +309,7 @@ async def running(services: Services) -> AsyncGenerator[None]:
     """The services at work: schema up to date, replicas wanted started, janitor sweeping."""
     platform = services.platform
     await platform.database.migrate()
-    if not platform.database.is_sqlite:
-        await platform.secret.share(platform.database)
+    await platform.secret.agree(platform.database)
     await services.servers.open()
     await artifacts.recover(platform.database, platform.blobs)
     events = EventLog(platform.database)

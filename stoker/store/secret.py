@@ -1,29 +1,30 @@
-"""The server's own secret, made at the first start: a file in the data folder, or, where several
-servers have one database, a row of it.
+"""The server's own secret. It is given by a setting, or made at the first start: a file in the data
+folder, or, where several servers have one database, a row of it.
 """
 
 import hashlib
 import hmac
-import logging
 import os
 from pathlib import Path
 
 from cryptography.fernet import Fernet, InvalidToken
-from sqlalchemy import text
+from sqlalchemy import delete, text
 from sqlalchemy.dialects.postgresql import insert
 
 from stoker.store.db import Database, Session
 from stoker.store.tables.servers import SharedSecret
 
-log = logging.getLogger(__name__)
-
 FILE = "server-secret"
+"""Its name in the data folder, and that of its row."""
+CHECK = "server-secret-check"
+"""The row by which a secret that is given is known again, and cannot be found."""
 _LOCK = 0x73746F6B02
 """PostgreSQL's advisory lock, for this alone."""
+_SET = "STOKER_SECRET or STOKER_SECRET_FILE"
 
 
 class OtherSecretError(Exception):
-    """This server's file has another secret than the servers of its database."""
+    """What this server is given, or has in its file, is not what its database was sealed with."""
 
 
 class ServerSecret:
@@ -32,40 +33,80 @@ class ServerSecret:
     _fernet: Fernet
     _signing: bytes
 
-    def __init__(self, data_dir: Path, *, is_shared: bool = False) -> None:
+    def __init__(self, data_dir: Path, *, given: bytes | None = None, waits: bool = False) -> None:
         """
         Args:
-            is_shared: it is the database's: nothing can be done with it before `share`.
+            given: a Fernet key, which then is written nowhere.
+            waits: for what the database says: nothing can be done with it before `agree`.
         """
         self._path = data_dir / FILE
-        if not is_shared:
-            self._use(_load_or_create(self._path))
+        self._given = given
+        if not waits:
+            self._use(given or _load_or_create(self._path))
 
     def _use(self, key: bytes) -> None:
         self._fernet = Fernet(key)
-        # A key of its own for each use: HKDF's expand step (RFC 5869) for one block.
-        self._signing = hmac.digest(key, b"stoker signed links\x01", hashlib.sha256)
+        self._signing = _derived(key, b"stoker signed links")
 
-    async def share(self, database: Database) -> None:
-        """Have the secret that all servers of a database have, made by the first of them; a file
-        that is there is the one, where the database has none yet.
+    async def agree(self, database: Database) -> None:
+        """Have the secret that all servers of a database have. One that is given or lies in a file
+        is theirs where they have none yet; else the first of them makes one.
 
-        Raises `OtherSecretError` where the file is another one.
+        Where it is given, nothing of it stays in the database but what tells it from others.
+
+        Raises `OtherSecretError` where they have another one, or are given one and this is not.
         """
-        own = self._path.read_bytes().strip() if self._path.exists() else None
+        own = self._own()
         async with database.transaction() as session:
-            await lock_secrets(session)
-            known = await shared(session, FILE)
-            if known is None:
-                known = own or Fernet.generate_key()
+            if not database.is_sqlite:
+                await lock_secrets(session)
+            check, row = await shared(session, CHECK), await shared(session, FILE)
+            if check is not None and (own is None or _check(own) != check):
+                raise OtherSecretError(self._why_not_given(own))
+            if own is not None and row not in (None, own):
+                raise OtherSecretError(self._why_not_theirs())
+            known = own or row
+            if self._given:
+                await _keep_check_alone(session, self._given, is_kept=check is not None)
+            elif row is None and check is None and not database.is_sqlite:
+                known = known or Fernet.generate_key()
                 await keep_shared(session, FILE, known)
-        if own is not None and own != known:
+        self._use(known or _load_or_create(self._path))
+
+    def _own(self) -> bytes | None:
+        """What this server brings."""
+        file = self._path.read_bytes().strip() if self._path.exists() else None
+        if self._given and file not in (None, self._given):
             raise OtherSecretError(
-                f"{self._path} is another secret than the one that the servers of this database "
-                "have. What was sealed with it cannot be read by them: move the file away to go on "
-                "with theirs."
+                f"{self._path} is another secret than the one that is set ({_SET}), which cannot "
+                "open what was sealed with it: set the one of the file, or move the file away if "
+                "nothing is lost with it."
             )
-        self._use(known)
+        return self._given or file
+
+    def _why_not_given(self, own: bytes | None) -> str:
+        if own is None:
+            return f"The servers of this database are given their secret: set it here, by {_SET}."
+        return (
+            f"{self._source} is another secret than the one that the servers of this database are "
+            f"given, which sealed what is in it: set theirs here, by {_SET}."
+        )
+
+    def _why_not_theirs(self) -> str:
+        theirs = f"the row '{FILE}' of its table {SharedSecret.__tablename__}"
+        what_to_do = (
+            f"set theirs, {theirs}, or none, to go on with it"
+            if self._given
+            else "move the file away to go on with theirs"
+        )
+        return (
+            f"{self._source} is another secret than the one that the servers of this database "
+            f"have, and cannot open what they have sealed: {what_to_do}."
+        )
+
+    @property
+    def _source(self) -> str:
+        return "What is set" if self._given else str(self._path)
 
     def sign(self, text: str) -> str:
         """HMAC-SHA256 of a text, 64 hexadecimal digits."""
@@ -104,11 +145,26 @@ async def keep_shared(session: Session, name: str, value: bytes) -> None:
     )
 
 
+async def _keep_check_alone(session: Session, secret: bytes, *, is_kept: bool) -> None:
+    if not is_kept:
+        session.add(SharedSecret(name=CHECK, value=_check(secret)))
+    await session.execute(delete(SharedSecret).where(SharedSecret.name == FILE))
+
+
+def _check(secret: bytes) -> bytes:
+    return _derived(secret, b"stoker secret check")
+
+
+def _derived(secret: bytes, use: bytes) -> bytes:
+    """A key for one use alone: HKDF's expand step (RFC 5869) for one block."""
+    return hmac.digest(secret, use + b"\x01", hashlib.sha256)
+
+
 def _load_or_create(path: Path) -> bytes:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        return path.read_bytes()
+        return path.read_bytes().strip()
     key = Fernet.generate_key()
     with os.fdopen(descriptor, "wb") as file:
         file.write(key)

@@ -89,8 +89,8 @@ class TestFirstStarts:
 
 class TestSecrets:
     async def test_made_once(self, databases: list[Database], tmp_path: Path) -> None:
-        made = [ServerSecret(tmp_path, is_shared=True) for _ in range(6)]
-        await asyncio.gather(*(one.share(databases[at % 2]) for at, one in enumerate(made)))
+        made = [ServerSecret(tmp_path, waits=True) for _ in range(6)]
+        await asyncio.gather(*(one.agree(databases[at % 2]) for at, one in enumerate(made)))
         sealed = made[0].seal(b"text")
         assert {one.unseal(sealed) for one in made} == {b"text"}
         assert len({one.sign("text") for one in made}) == 1
@@ -99,19 +99,19 @@ class TestSecrets:
         (tmp_path / "a").mkdir()
         before = ServerSecret(tmp_path / "a")
         after, other = (
-            ServerSecret(tmp_path / "a", is_shared=True),
-            ServerSecret(tmp_path, is_shared=True),
+            ServerSecret(tmp_path / "a", waits=True),
+            ServerSecret(tmp_path, waits=True),
         )
-        await after.share(databases[0])
-        await other.share(databases[1])
+        await after.agree(databases[0])
+        await other.agree(databases[1])
         assert other.unseal(before.seal(b"text")) == after.unseal(before.seal(b"text")) == b"text"
 
     async def test_another_file_is_refused(self, databases: list[Database], tmp_path: Path) -> None:
         (tmp_path / "a").mkdir()
         ServerSecret(tmp_path / "a")
-        await ServerSecret(tmp_path, is_shared=True).share(databases[0])
+        await ServerSecret(tmp_path, waits=True).agree(databases[0])
         with pytest.raises(OtherSecretError):
-            await ServerSecret(tmp_path / "a", is_shared=True).share(databases[1])
+            await ServerSecret(tmp_path / "a", waits=True).agree(databases[1])
 
     async def test_operator_key(self, tmp_path: Path, postgres_url: str) -> None:
         """A key that is good is left; one that was revoked gives way to the servers'."""

@@ -75,6 +75,11 @@ class Cluster:
             timeout=_TIMEOUT_S,
         )
 
+    @property
+    def folder(self) -> Path:
+        """Where all of its files are, those of its log among them."""
+        return self._root
+
     def start(self) -> None:
         with (self._root / "log").open("ab") as log:
             self._process = subprocess.Popen(

@@ -75,7 +75,7 @@ class Fleet:
 
     async def start(self) -> None:
         """Waits a moment for connections to the nodes that are there."""
-        await self._secret.share(self._database)
+        await self._secret.agree(self._database)
         await self.look()
         self._spawn(repeated(self.look, LOOK_S, "reading what nodes there are"))
         loop = asyncio.get_running_loop()

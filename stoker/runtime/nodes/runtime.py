@@ -69,7 +69,7 @@ class NodesRuntime:
         """
         self._settings = settings
         self._listeners = Listeners()
-        secret = ServerSecret(settings.data_dir.resolve(), is_shared=True)
+        secret = ServerSecret(settings.data_dir.resolve(), given=settings.given_secret, waits=True)
         # Its own connections: a request that waits for one must not hold up where others go.
         self._fleet = Fleet(
             Database(

@@ -1,0 +1,126 @@
+"""The compose file, read as its specification has it."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from stoker.config import Settings
+from tests.packaging.conftest import MISSING, ROOT, asked
+
+COMPOSE = ROOT / "compose.yaml"
+SECRET = "A" * 43 + "="
+VARIABLES = {"POSTGRES_PASSWORD": "one", "S3_ACCESS_KEY": "two", "S3_SECRET_KEY": "three"}
+PROBE = """
+import json, sys
+from compose_spec import PyCompose
+try:
+    compose = PyCompose.from_json(sys.stdin.read())
+    compose.validate()
+    print(json.dumps(list(compose.services)))
+except ValueError as error:
+    print(json.dumps(str(error)))
+"""
+
+
+def interpolated(text: str, given: dict[str, str]) -> str:
+    """The forms of the specification that the file uses: `${NAME:-default}`, `${NAME:?why}`."""
+
+    def value(match: re.Match[str]) -> str:
+        name, kind, rest = match.groups()
+        if name not in given and kind == ":?":
+            raise KeyError(f"{name}: {rest}")
+        return given.get(name, rest)
+
+    return re.sub(r"\$\{(\w+)(:[-?])([^}]*)\}", value, text)
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    text = interpolated(COMPOSE.read_text(), VARIABLES)
+    assert "$" not in text
+    return yaml.safe_load(text)
+
+
+@pytest.fixture(scope="module")
+def gateways(compose: dict[str, Any]) -> list[dict[str, Any]]:
+    return [one for name, one in compose["services"].items() if name.startswith("gateway-")]
+
+
+@MISSING
+def test_is_as_the_specification_has_it(compose: dict[str, Any]) -> None:
+    """Whatever is named in a service is there, too: networks, volumes, configs, secrets."""
+    given = {name: one for name, one in compose.items() if not name.startswith("x-")}
+    assert set(asked(PROBE, given)) == set(compose["services"])
+    # It would tell.
+    s3 = {**compose["services"]["s3"], "configs": ["other"]}
+    wrong = {**given, "services": {**compose["services"], "s3": s3}}
+    assert "config `other` (used in the `s3` service) is not defined" in asked(PROBE, wrong)
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+def test_no_password_is_ours(name: str) -> None:
+    given = {one: value for one, value in VARIABLES.items() if one != name}
+    with pytest.raises(KeyError, match=r"see docs/containers\.md"):
+        interpolated(COMPOSE.read_text(), given)
+    page = (ROOT / "docs" / "containers.md").read_text()
+    assert f"{name}=$(openssl rand" in page
+
+
+def test_environment_is_settings(gateways: list[dict[str, Any]], tmp_path: Path) -> None:
+    assert len(gateways) == 2
+    for one in gateways:
+        given = {
+            name.removeprefix("STOKER_").lower(): value
+            for name, value in one["environment"].items()
+            if name.startswith("STOKER_")
+        }
+        assert set(given) <= set(Settings.model_fields)
+        assert given["secret_file"] == f"/run/secrets/{one['secrets'][0]}"
+        (tmp_path / "secret").write_text(SECRET)
+        given["secret_file"] = str(tmp_path / "secret")
+        settings = Settings(_env_file=None, **given)  # type: ignore[arg-type]
+        assert settings.given_secret == SECRET.encode()
+        assert settings.resolved_database_url == "postgresql+asyncpg://stoker:one@postgres/stoker"
+        # The server is given none of it but by its file.
+        assert SECRET not in str(one)
+
+
+def test_servers_share_all_but_their_folder(gateways: list[dict[str, Any]]) -> None:
+    a, b = gateways
+    differing = {name for name in a if a[name] != b[name]}
+    assert differing == {"ports", "volumes"}
+    for one in gateways:
+        assert all(port.startswith("127.0.0.1:") for port in one["ports"])
+        assert one["read_only"] is True
+        assert one["cap_drop"] == ["ALL"]
+
+
+def test_the_bucket_is_the_one_that_is_made(compose: dict[str, Any]) -> None:
+    services, (gateway, *_) = compose["services"], compose["services"].values()
+    bucket = gateway["environment"]["STOKER_BLOB_URL"].removeprefix("s3://")
+    assert f's3.bucket.create -name {bucket}"' in services["bucket"]["command"][0]
+    (identity,) = yaml.safe_load(compose["configs"]["s3"]["content"])["identities"]
+    (keys,) = identity["credentials"]
+    environment = gateway["environment"]
+    assert keys == {
+        "accessKey": environment["AWS_ACCESS_KEY_ID"],
+        "secretKey": environment["AWS_SECRET_ACCESS_KEY"],
+    }
+    port = environment["AWS_ENDPOINT_URL"].rpartition(":")[2]
+    assert f"-s3.port={port}" in services["s3"]["command"]
+
+
+def test_versions_are_pinned(compose: dict[str, Any]) -> None:
+    images = {one["image"] for one in compose["services"].values()} - {"stoker"}
+    assert len(images) == 2
+    for image in images:
+        assert re.fullmatch(r"docker\.io/[\w./-]+:\d[\w.-]*", image), image
+
+
+def test_the_image_is_built_of_what_the_recipe_takes(gateways: list[dict[str, Any]]) -> None:
+    build = gateways[0]["build"]
+    recipe = (ROOT / build["dockerfile"]).read_text()
+    assert all(f"ARG {name}=" in recipe for name in build["args"])

@@ -1,0 +1,139 @@
+"""The server's secret on SQLite, where it is a file unless it is given."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from cryptography.fernet import Fernet
+from pydantic import ValidationError
+from sqlalchemy import select
+
+from stoker.cli.settings import read_settings
+from stoker.client.errors import WrongUseError
+from stoker.config import Settings
+from stoker.store.db import Database
+from stoker.store.secret import CHECK, FILE, OtherSecretError, ServerSecret
+from stoker.store.tables.servers import SharedSecret
+from tests.support.app import serving
+
+ONE, OTHER = (Fernet.generate_key() for _ in range(2))
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    database = Database(f"sqlite+aiosqlite:///{tmp_path}/stoker.db")
+    await database.migrate()
+    yield database
+    await database.close()
+
+
+async def agreed(folder: Path, database: Database, given: bytes | None = None) -> ServerSecret:
+    secret = ServerSecret(folder, given=given, waits=True)
+    await secret.agree(database)
+    return secret
+
+
+class TestAgree:
+    async def test_makes_a_file_once(self, tmp_path: Path, database: Database) -> None:
+        before = await agreed(tmp_path, database)
+        assert (tmp_path / FILE).stat().st_mode & 0o077 == 0
+        after = await agreed(tmp_path, database)
+        assert after.unseal(before.seal(b"text")) == b"text"
+        async with database.reading() as session:
+            assert (await session.scalars(select(SharedSecret))).all() == []
+
+    async def test_makes_none_where_one_is_given(self, tmp_path: Path, database: Database) -> None:
+        before, after = [await agreed(tmp_path, database, ONE) for _ in range(2)]
+        assert after.unseal(before.seal(b"text")) == b"text"
+        assert Fernet(ONE).decrypt(before.seal(b"text")) == b"text"
+        assert not (tmp_path / FILE).exists()
+        async with database.reading() as session:
+            (kept,) = (await session.scalars(select(SharedSecret))).all()
+        assert kept.name == CHECK
+        assert ONE not in kept.value
+
+    async def test_takes_the_one_of_the_file(self, tmp_path: Path, database: Database) -> None:
+        """Which may then go, or stay and be enough without the setting."""
+        sealed = (await agreed(tmp_path, database)).seal(b"text")
+        given = (tmp_path / FILE).read_bytes()
+        assert (await agreed(tmp_path, database, given)).unseal(sealed) == b"text"
+        assert (await agreed(tmp_path, database)).unseal(sealed) == b"text"
+        (tmp_path / FILE).unlink()
+        assert (await agreed(tmp_path, database, given)).unseal(sealed) == b"text"
+
+    async def test_refuses_another_file(self, tmp_path: Path, database: Database) -> None:
+        await agreed(tmp_path, database)
+        kept = (tmp_path / FILE).read_bytes()
+        with pytest.raises(OtherSecretError, match=f"{FILE} is another secret .* set the one of"):
+            await agreed(tmp_path, database, ONE)
+        assert (tmp_path / FILE).read_bytes() == kept
+
+    @pytest.mark.parametrize(
+        ("given", "why"), [(None, "are given their secret: set it"), (OTHER, "set theirs here")]
+    )
+    async def test_refuses_to_go_on_without(
+        self, given: bytes | None, why: str, tmp_path: Path, database: Database
+    ) -> None:
+        """And makes no file that the right one would then be refused for."""
+        await agreed(tmp_path, database, ONE)
+        with pytest.raises(OtherSecretError, match=why):
+            await agreed(tmp_path, database, given)
+        assert not (tmp_path / FILE).exists()
+        await agreed(tmp_path, database, ONE)
+
+
+async def test_the_server_uses_what_is_set(tmp_path: Path) -> None:
+    async with serving(tmp_path / "data", secret=ONE.decode()) as app:
+        secret = app.services.platform.secret
+        assert Fernet(ONE).decrypt(secret.seal(b"text")) == b"text"
+    assert not (tmp_path / "data" / FILE).exists()
+
+
+class TestSetting:
+    def test_is_the_secret(self) -> None:
+        assert Settings(secret=ONE.decode()).given_secret == ONE
+        assert Settings(_env_file=None).given_secret is None  # type: ignore[call-arg]
+
+    def test_is_a_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        file = tmp_path / "secret"
+        file.write_bytes(ONE + b"\n")
+        monkeypatch.setenv("STOKER_SECRET_FILE", str(file))
+        assert read_settings().given_secret == ONE
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            "",
+            "secret",
+            ONE.decode()[:-1],
+            ONE.decode() + "\n",
+            # The last character has two bits that stand for nothing.
+            "A" * 42 + "B=",
+            "+" * 43 + "=",
+            "é" * 44,
+        ],
+    )
+    def test_says_how_to_make_one(self, wrong: str, tmp_path: Path) -> None:
+        file = tmp_path / "secret"
+        file.write_text(wrong.strip())
+        with pytest.raises(WrongUseError, match=r"STOKER_SECRET: .*openssl rand -base64 32"):
+            read_settings(secret=wrong)
+        if wrong.strip() == wrong:
+            with pytest.raises(WrongUseError, match=r"STOKER_SECRET_FILE: .*openssl"):
+                read_settings(secret_file=file)
+
+    def test_tells_nobody_what_was_wrong(self) -> None:
+        with pytest.raises(ValidationError) as error:
+            Settings(secret="my secret")
+        assert "my secret" not in str(error.value)
+        assert ONE.decode() not in repr(Settings(secret=ONE.decode()))
+
+    def test_is_one_of_the_two(self, tmp_path: Path) -> None:
+        file = tmp_path / "secret"
+        file.write_bytes(ONE)
+        with pytest.raises(WrongUseError, match="STOKER_SECRET is set, too"):
+            read_settings(secret=ONE.decode(), secret_file=file)
+
+    def test_file_has_to_be_there(self, tmp_path: Path) -> None:
+        with pytest.raises(WrongUseError, match=r"STOKER_SECRET_FILE: .*none cannot be read"):
+            read_settings(secret_file=tmp_path / "none")
