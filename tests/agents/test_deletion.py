@@ -97,6 +97,7 @@ def one(client: httpx.Client, agent: str, number: int) -> tuple[str, int]:
     return run["id"], asked_for_tool
 
 
+@pytest.mark.one_machine
 @pytest.mark.fault("e4")
 def test_deleting_while_executing(
     traced_server: Server, client: httpx.Client, agent: str, chat: str
@@ -151,6 +152,7 @@ def test_the_engine_is_idle_after_each(client: httpx.Client, agent: str, chat: s
     assert at_work > DELETIONS // 8, "it was hardly ever at work"
 
 
+@pytest.mark.one_machine
 def test_no_table_keeps_what_was_said(
     traced_server: Server, client: httpx.Client, agent: str
 ) -> None:

@@ -14,6 +14,7 @@ KEYS = "/v1/api-keys"
 TRACE = "c" * 32
 
 
+@pytest.mark.one_machine
 @pytest.mark.case(12, 16)
 def test_canary_keys_are_nowhere(traced_server: Server, collector: Collector) -> None:
     with traced_server.account("canary") as account:

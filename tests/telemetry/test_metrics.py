@@ -218,6 +218,7 @@ class TestDeployments:
         evicted = {"reason": "idle_timeout", **which}
         assert after.get("stoker_evictions_total", **evicted) == 1
 
+    @pytest.mark.one_machine
     def test_failed_starts_are_told(
         self, server: Server, operator: httpx.Client, account: httpx.Client
     ):

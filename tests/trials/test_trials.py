@@ -65,6 +65,7 @@ def workers(client: httpx.Client, deployment: dict[str, Any]) -> set[str]:
     return {worker["id"] for worker in found["workers"]}
 
 
+@pytest.mark.one_machine
 def test_rows_say_what_the_deployment_will_do(
     server: Server, client: httpx.Client, tagger: dict[str, Any], tmp_path: Path
 ) -> None:

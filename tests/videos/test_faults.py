@@ -73,6 +73,7 @@ def states(client: Any, ids: list[str]) -> dict[str, dict[str, Any]]:
     return {one: client.get(f"/v1/videos/{one}").raise_for_status().json() for one in ids}
 
 
+@pytest.mark.one_machine
 @pytest.mark.fault("b3")
 async def test_every_video_ends_once(server: Server, folders: dict[str, Path]) -> None:
     rng = random.Random(SEED)

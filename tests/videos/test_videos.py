@@ -330,6 +330,7 @@ class TestScope:
 
 
 class TestExpiry:
+    @pytest.mark.one_machine
     async def test_content_goes_and_says_so(self, client: Any, video_server: Server) -> None:
         found = ended(client, create(client, **QUICK)["id"])
         platform = build_services(Settings(data_dir=video_server.data_dir)).platform
@@ -357,6 +358,7 @@ class TestExpiry:
             await platform.media.close()
             await platform.database.close()
 
+    @pytest.mark.one_machine
     async def test_nothing_is_left_behind(self, client: Any, video_server: Server) -> None:
         """Last: once all is deleted, no row and no byte remains."""
         while found := client.get(VIDEOS, params={"limit": 100}).json()["data"]:
