@@ -66,7 +66,8 @@ class _Host:
         data_dir = settings.data_dir.resolve()
         data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._id = _node_id(data_dir)
-        self._database = Database(settings.resolved_database_url, server_id=self._id)
+        url = settings.resolved_database_url
+        self._database = Database(url, server_id=self._id, connections=5)
         # Its own connection: a node that waits for one of many would be taken for gone.
         self._own = Database(self._database.url, connections=1)
         blobs = open_blobs(settings.blob_url, data_dir, timeout_s=settings.blob_timeout_s)

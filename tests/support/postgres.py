@@ -87,6 +87,8 @@ class Cluster:
                     self._postgres,
                     *("-D", str(self._data), "-p", str(self._port), "-k", str(self._root)),
                     *("-c", "listen_addresses=127.0.0.1", "-c", "fsync=off"),
+                    # Of many servers at once.
+                    *("-c", "max_connections=400"),
                 ),
                 stdout=log,
                 stderr=log,
