@@ -20,9 +20,9 @@ from tests.agents.support import (
     parsed,
     spoken,
 )
-from tests.agents.tools import Tools
 from tests.deployments.support import check_error
 from tests.support.server import Server
+from tools.stand_ins.tool_servers import Tools
 
 RUNS, TOKENS = 100, 120
 

@@ -18,9 +18,9 @@ from tests.agents.support import (
     data,
     mcp,
 )
-from tests.agents.tools import Tools
 from tests.support.deploying import deployment, wait_for
 from tests.support.server import Server
+from tools.stand_ins.tool_servers import Tools
 
 TOKENS = 600
 

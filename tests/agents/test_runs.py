@@ -19,9 +19,9 @@ from tests.agents.support import (
     mcp,
     spoken,
 )
-from tests.agents.tools import Tools
 from tests.deployments.support import check_error
 from tests.support.server import Server
+from tools.stand_ins.tool_servers import Tools
 
 ABOUT_ANNA = "Describe Anna, who is 31 and lives in Berlin, as JSON."
 PERSON = {

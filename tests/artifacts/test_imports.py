@@ -25,8 +25,8 @@ from tests.cli.support import Cli
 from tests.conftest import WITHOUT_MODELS, running
 from tests.deployments.support import TEXT, TOKENS, bert
 from tests.support.deploying import deploy
-from tests.support.model_hub import Misbehaviour, ModelHub, model_hub
 from tests.support.server import Server
+from tools.stand_ins.model_hub import Misbehaviour, ModelHub, model_hub
 
 REPO = "tests/tiny"
 TOKEN = "hf_" + "s3cret" * 5
