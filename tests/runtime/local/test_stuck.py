@@ -60,7 +60,7 @@ class Owner:
     def event(self, words: str) -> dict[str, Any]:
         """The latest event that says so: they are written a moment after what they tell of."""
         path = f"/v1/deployments/{self.id}/events?limit=100"
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while True:
             data = self.client.get(path).raise_for_status().json()["data"]
             if found := [one for one in data if words in one["message"]]:
