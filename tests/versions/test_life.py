@@ -162,21 +162,24 @@ class Killed:
     def __init__(self, server: Server, client: httpx.Client, chance: random.Random) -> None:
         self.server, self.client, self.chance = server, client, chance
 
-    def during(self, step: Callable[[], httpx.Response]) -> None:
-        """Begin a step, and kill the server at some moment of it, or right behind it."""
+    def during(self, *steps: Callable[[], httpx.Response]) -> None:
+        """Begin steps, and kill the server at some moment of them, or right behind them. It is
+        asked again once it listens: what needs a model waits until there may be one.
+        """
 
-        def begin() -> None:
+        def begin(step: Callable[[], httpx.Response]) -> None:
             # That it is cut off is what is wanted.
             with contextlib.suppress(httpx.TransportError):
                 step()
 
-        thread = threading.Thread(target=begin)
-        thread.start()
-        time.sleep(self.chance.choice((0.0, 0.01, 0.03, 0.1, 0.3)))
+        threads = [threading.Thread(target=begin, args=(step,)) for step in steps]
+        for thread in threads:
+            thread.start()
+            time.sleep(self.chance.choice((0.0, 0.01, 0.03, 0.1, 0.3)))
         self.server.kill()
-        thread.join()
+        for thread in threads:
+            thread.join()
         self.server.restart()
-        self.server.wait_ready()
 
     @property
     def path(self) -> str:
@@ -211,7 +214,7 @@ def test_killed_at_each_step(hub: ModelHub, tmp_path: Path, seed: int) -> None:
     settings = {"STOKER_HUB_ENDPOINT": hub.endpoint, "STOKER_JOB_LEASE_S": "2"}
     with running(tmp_path / "data", **settings) as server, server.account() as client:
         killed = Killed(server, client, random.Random(seed))
-        artifacts = [imported(killed, revision) for revision in ("main", "next")]
+        artifacts = imported(killed, "main", "next")
 
         def deploy() -> httpx.Response:
             body = {"model": MODEL, "artifact_id": artifacts[0], "readiness": "warm"}
@@ -251,22 +254,28 @@ def test_killed_at_each_step(hub: ModelHub, tmp_path: Path, seed: int) -> None:
         assert [one["status"] for one in killed.versions().values()] == ["retired", "live"]
 
 
-def imported(killed: Killed, revision: str) -> str:
-    """The id of an artifact whose import the server was killed in."""
-    body = {"display_name": revision}
-    made = killed.client.post("/v1/model-artifacts", json=body).raise_for_status().json()
-    path = f"/v1/model-artifacts/{made['id']}"
-    asked = {"repo_id": REPO, "revision": revision}
+def imported(killed: Killed, *revisions: str) -> list[str]:
+    """The ids of artifacts whose imports the server was killed in."""
+    client = killed.client
+    made = [
+        client.post("/v1/model-artifacts", json={"display_name": one}).raise_for_status().json()
+        for one in revisions
+    ]
+    paths = [f"/v1/model-artifacts/{one['id']}" for one in made]
 
-    def begin() -> httpx.Response:
-        return killed.client.post(f"{path}/imports", json=asked)
+    def beginning(path: str, revision: str) -> Callable[[], httpx.Response]:
+        body = {"repo_id": REPO, "revision": revision}
+        return lambda: client.post(f"{path}/imports", json=body)
 
-    def found() -> dict[str, Any]:
-        return killed.client.get(path).raise_for_status().json()
+    def found(path: str) -> dict[str, Any]:
+        return client.get(path).raise_for_status().json()
 
-    killed.during(begin)
-    if found()["status"] == "created":
-        begin().raise_for_status()
-    assert eventually(lambda: found()["status"] in ("ready", "failed"))
-    assert found()["status"] == "ready", found()
-    return made["id"]
+    steps = [beginning(*one) for one in zip(paths, revisions, strict=True)]
+    killed.during(*steps)
+    for path, begin in zip(paths, steps, strict=True):
+        if found(path)["status"] == "created":
+            begin().raise_for_status()
+    for path in paths:
+        assert eventually(lambda path=path: found(path)["status"] in ("ready", "failed"))
+        assert found(path)["status"] == "ready", found(path)
+    return [one["id"] for one in made]

@@ -446,18 +446,22 @@ def test_where_both_do_not_fit(tmp_path: Path) -> None:
 
 
 def test_a_killed_server_goes_on(tmp_path: Path) -> None:
+    """Each time with four versions on their way, of which each has come as far as it has."""
     settings = {"STOKER_JOB_LEASE_S": "2"}
     with running(tmp_path / "data", **settings) as server, server.account() as client:
-        bench = Bench(client, tmp_path, readiness="hot")
-        bench.label()
-        for number in range(5):
-            name = ("two", "one")[number % 2]
-            begun = bench.begun(name)
-            time.sleep(0.15 * number)
+        benches = [Bench(client, tmp_path / name, readiness="hot") for name in "abcd"]
+        for bench in benches:
+            bench.label()
+        for name in ("two", "one"):
+            begun: list[dict[str, Any]] = []
+            for number, bench in enumerate(benches):
+                time.sleep(0.15 * number)
+                begun.append(bench.begun(name))
             server.kill()
             server.restart()
             server.wait_ready()
-            assert bench.settled(bench.version(begun["id"]))["status"] == "live"
-            assert bench.label() == name
-            live = [one["id"] for one in bench.versions() if one["status"] == "live"]
-            assert live == [begun["id"]] == [bench.found()["version_id"]]
+            for bench, version in zip(benches, begun, strict=True):
+                assert bench.settled(bench.version(version["id"]))["status"] == "live"
+                assert bench.label() == name
+                live = [one["id"] for one in bench.versions() if one["status"] == "live"]
+                assert live == [version["id"]] == [bench.found()["version_id"]]
