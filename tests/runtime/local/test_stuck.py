@@ -164,7 +164,7 @@ class TestH4Stopping:
             # It may have ended by now.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGSTOP)
-        wait_for(world.one.client, world.one.id, "stopped", 20)
+        wait_for(world.one.client, world.one.id, "stopped")
         assert not psutil.pid_exists(pid)
 
 
