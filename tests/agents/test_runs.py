@@ -448,7 +448,7 @@ class TestKeys:
     def test_step_waits_for_its_turn(
         self, agent_server: Server, account: Account, plain: str
     ) -> None:
-        # One of ten comes every six seconds: long before is all that there is taken.
+        # One comes back every six seconds: a slow machine, too, has used up all ten by then.
         made = self.key(account, requests_per_minute=10)
         with agent_server.client(made["key"]) as client:
             for _ in range(9):
