@@ -12,7 +12,7 @@ import stoker.demo
 from bench.client import Connection
 from bench.common import Plan, Report, at_most, progress, scratch
 from bench.service import Service, serving
-from tests.agents.tools import serving as tool_servers
+from tools.stand_ins.tool_servers import serving as tool_servers
 
 MODEL = Path(stoker.demo.__file__).parent / "models" / "tiny-chat"
 PAIRS = 40

@@ -63,7 +63,7 @@ def run(plan: Plan) -> Report:
 def _hub(folder: Path) -> Generator[str]:
     """The address of a hub that has the folder as a repository."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.model_hub", REPO, folder],
+        [sys.executable, "-m", "tools.stand_ins.model_hub", REPO, folder],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -2,10 +2,12 @@
 
 import contextlib
 import json
+import string
 import threading
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import Any
 
 from bench import dtypes
 from bench.client import Connection
@@ -20,6 +22,8 @@ PIPELINE = "text-to-image"
 PATH = "/v1/images/generations"
 PROMPTS = [f"a {color} {shape}" for color in ("red", "blue") for shape in ("circle", "square")]
 STEPS = 10
+TEXT_WIDTH = 32
+"""Of the model, whose prompts say little."""
 CLIENTS = {1: 6, 8: 2}
 """Clients → images of each, a round."""
 AIMS = {1: 0.95, 8: 1.3}
@@ -137,9 +141,64 @@ def _served(connect: Callable[[str], Connection], model: str, clients: int, each
 
 def _pipeline() -> Path:
     """A Stable Diffusion of a few million parameters for 64 by 64 pixels, made once."""
-    from tests.support import diffusion
-
     folder = CACHE / "stable-diffusion-4m"
     if not (folder / "model_index.json").exists():
-        diffusion.made(diffusion.larger_stable_diffusion, folder)
+        _save_pipeline(folder)
     return folder
+
+
+def _save_pipeline(folder: Path) -> None:
+    import diffusers
+    import torch
+
+    torch.manual_seed(0)
+    unet = diffusers.UNet2DConditionModel(
+        sample_size=16,
+        layers_per_block=1,
+        block_out_channels=(64, 128),
+        down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
+        up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
+        cross_attention_dim=TEXT_WIDTH,
+        attention_head_dim=8,
+    )
+    vae = diffusers.AutoencoderKL(
+        block_out_channels=(16, 16, 32),
+        down_block_types=("DownEncoderBlock2D",) * 3,
+        up_block_types=("UpDecoderBlock2D",) * 3,
+        latent_channels=4,
+        norm_num_groups=8,
+        sample_size=64,
+    )
+    tokenizer, text_encoder = _texts()
+    diffusers.StableDiffusionPipeline(
+        vae=vae,
+        text_encoder=text_encoder,
+        tokenizer=tokenizer,
+        unet=unet,
+        scheduler=diffusers.DDIMScheduler(steps_offset=1, clip_sample=False),
+        safety_checker=None,
+        feature_extractor=None,
+        requires_safety_checker=False,
+    ).save_pretrained(folder)
+
+
+def _texts() -> tuple[Any, Any]:
+    """A tokenizer that spells prompts by letters, with CLIP's 77 tokens, and a small encoder."""
+    import transformers
+
+    signs = [*string.ascii_lowercase, *string.digits, ",", "."]
+    words = ["<|startoftext|>", "<|endoftext|>", *signs, *(f"{sign}</w>" for sign in signs)]
+    vocabulary = {word: number for number, word in enumerate(words)}
+    config = transformers.CLIPTextConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=TEXT_WIDTH,
+        intermediate_size=37,
+        num_attention_heads=2,
+        num_hidden_layers=2,
+        projection_dim=TEXT_WIDTH,
+        bos_token_id=0,
+        eos_token_id=1,
+        pad_token_id=1,
+    )
+    tokenizer = transformers.CLIPTokenizer(vocab=vocabulary, merges=[], model_max_length=77)
+    return tokenizer, transformers.CLIPTextModel(config)

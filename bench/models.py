@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.common import CACHE
-from tests.support.models import word_pieces
+from tools.stand_ins.word_pieces import word_pieces
 
 SEED = 20
 MEAN_WORDS = 20

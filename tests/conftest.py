@@ -8,11 +8,13 @@ from typing import Any
 
 import httpx
 import pytest
+from hypothesis import HealthCheck, settings
 
 from stoker import sandbox
 from stoker.sandbox.priority import share_cores
 from tests.deployments.support import bert
 from tests.support import on_nodes
+from tests.support.examples import ALWAYS_THE_SAME
 from tests.support.server import NAMES, PAGES, WITHOUT_MODELS, Server, running
 from tests.support.tracing import Collector, collecting
 
@@ -23,6 +25,14 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 sandbox.tell_nobody()
 # Whoever starts the tests may be in real time.
 share_cores()
+# What is tried is the same each time, and a machine that others use may be slow at making it up.
+settings.register_profile(
+    "tests",
+    deadline=None,
+    derandomize=ALWAYS_THE_SAME,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("tests")
 
 
 DEMO, OPENAI = "tests/demo/", "tests/openai/"

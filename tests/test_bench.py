@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -77,11 +78,19 @@ def test_our_server_is_started_as_its_user_would(report: Report, tmp_path: Path)
     assert report.settings["ours"]["versions"]["torch"]
 
 
-def test_no_benchmark_starts_the_server_as_the_tests_do() -> None:
+def test_benchmarks_use_nothing_of_the_tests() -> None:
+    """Above all not how they start the server."""
     for path in BENCH.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom):
-                assert node.module != "tests.support.server", path
+            names: list[object] = []
+            if isinstance(node, ast.Import):
+                names = [one.name for one in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [node.module]
+            elif isinstance(node, ast.Constant):
+                # Of a module that is run.
+                names = [node.value]
+            assert not any(re.match(r"tests(\.\w+)*$", str(name)) for name in names), path
 
 
 def test_settings_are_told_with_their_defaults_where_they_differ() -> None:
@@ -232,16 +241,18 @@ def test_wrk_posts_all_bodies_in_turn_and_tells_refusals_apart(
     except wrk.MissingError:
         pytest.skip("wrk is not installed")
     url, seen = asked
+    began = time.monotonic()
     found = wrk.run(f"{url}/v1", "secret", [b'{"n": %d}' % number for number in range(5)], 2, 1)
+    took_s = time.monotonic() - began
     assert {key for _, key in seen} == {"Bearer secret"}
     turn = [json.loads(body)["n"] for body, _ in seen]
-    # Two clients may overtake each other by one.
-    assert all(turn.count(number) - turn.count(0) in (-1, 0, 1) for number in range(5))
+    # Two clients may overtake each other by one, and that one's last may not have been read.
+    assert all(abs(turn.count(number) - turn.count(0)) <= 2 for number in range(5))
     assert found.failure == '503: {"n": 3}'
     assert 0 <= len(seen) - found.answered - found.failed <= 2
     assert found.failed == pytest.approx(len(seen) / 5, abs=2)
     assert 0 < found.p50_ms <= found.p99_ms
-    assert 0 < found.seconds < 1.5
+    assert 0 < found.seconds < took_s
     assert found.cpu_seconds > 0
 
 

@@ -1,5 +1,6 @@
 """Replicas, hosts and clients that die or hang: every request ends cleanly, the next one works."""
 
+import contextlib
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ import psutil
 import pytest
 
 from stoker.wire import flight
+from tests.artifacts.support import eventually
 from tests.support.deploying import deploy, deployment, wait_for
 from tests.support.server import Server, running
 
@@ -61,6 +63,18 @@ def wait_outstanding(client: Any, count: int) -> None:
     raise AssertionError(f"never {count} requests outstanding")
 
 
+def computed_s(process: psutil.Process) -> float:
+    """Processor time that a process has taken."""
+    times = process.cpu_times()
+    return times.user + times.system
+
+
+def entries(server: Server) -> list[dict[str, Any]]:
+    """The lines of its log that are whole."""
+    whole, _, _ = server.log.read_text().rpartition("\n")
+    return [json.loads(line) for line in whole.splitlines()]
+
+
 def freeze_at_work(victim: dict[str, Any]) -> None:
     """Stop the worker at a moment when its flight record says that it works on a request."""
     record = next(Path(tempfile.gettempdir()).glob(f"stoker-*/{victim['id']}/flight"))
@@ -82,7 +96,9 @@ class TestKilledReplica:
         with ThreadPoolExecutor(1) as pool:
             asking = pool.submit(client.post, PATH, json={"inputs": "hello"})
             wait_outstanding(client, 1)
-            os.kill(victim["pid"], signal.SIGKILL)
+            # On a busy machine it may have been taken for one that hangs by now.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(victim["pid"], signal.SIGKILL)
             assert asking.result(60).status_code == 200
         assert worker(client)["pid"] != victim["pid"]
 
@@ -146,17 +162,21 @@ class TestKilledHost:
 class TestGoneClient:
     @pytest.mark.fault("d3")
     def test_cancels_its_work(self, server: Server, client: Any) -> None:
-        worker(client)
+        replica = psutil.Process(worker(client)["pid"])
+        before = computed_s(replica)
+        client.post(PATH, json={"inputs": LONG["inputs"][:8]}).raise_for_status()
+        eighth = computed_s(replica) - before
         with pytest.raises(httpx.ReadTimeout):
-            client.post(PATH, json=LONG, timeout=0.5)
+            client.post(PATH, json=LONG, timeout=httpx.Timeout(60, read=0.5))
+        # Of a request that has come to its replica, if it had not yet.
+        assert eventually(lambda: any(one.get("status") == 499 for one in entries(server)))
         wait_outstanding(client, 0)
-        entries = [json.loads(line) for line in server.log.read_text().splitlines()]
-        assert [one for one in entries if one["level"] == "error" and "ASGI" in one["event"]] == []
-        assert any(one.get("status") == 499 for one in entries)
-        started = time.monotonic()
+        errors = [one for one in entries(server) if one["level"] == "error"]
+        assert [one for one in errors if "ASGI" in one["event"]] == []
+        before = computed_s(replica)
         client.post(PATH, json={"inputs": "hello"}).raise_for_status()
-        # The rest of the abandoned list would have taken much longer than one batch.
-        assert time.monotonic() - started < 15
+        # The rest of the abandoned list would have taken much more than one batch.
+        assert computed_s(replica) - before < 4 * eighth
 
 
 class TestKilledServer:

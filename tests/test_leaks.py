@@ -149,9 +149,20 @@ async def film(app: App, client: httpx.AsyncClient, deployment: str) -> None:
     await deleted(client, f"/v1/files/{file.id}")
 
 
+async def at_rest(app: App) -> Sight:
+    """Once what goes on behind answers is done: nothing has changed for a moment."""
+    last = await Sight.of(app)
+    while True:
+        await asyncio.sleep(0.1)
+        found = await Sight.of(app)
+        if (found.files, found.tasks) == (last.files, last.tasks):
+            return found
+        last = found
+
+
 async def settled(app: App, before: Sight) -> Sight:
     """Once what goes on behind answers is done, or it never will be."""
-    for _ in range(40):
+    for _ in range(400):
         after = await Sight.of(app)
         if after.tasks <= before.tasks and after.files == before.files:
             break
@@ -163,7 +174,7 @@ async def test_l6_nothing_is_left(app: App) -> None:
     async with await app.account() as client:
         # What is made once, such as connections and tables of what is known, is there then.
         await asyncio.gather(*(live_and_die(app, client, f"first-{one}") for one in range(3)))
-        before = await Sight.of(app)
+        before = await at_rest(app)
         await asyncio.gather(*(live_and_die(app, client, f"more-{one}") for one in range(MANY)))
         after = await settled(app, before)
     grown = {

@@ -2,7 +2,15 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from stoker.deployments import adapters, listing, repository, service, versions
+from stoker.deployments import (
+    adapters,
+    creating,
+    describing,
+    listing,
+    repository,
+    service,
+    versions,
+)
 from stoker.deployments.context import ContextDep
 from stoker.deployments.schemas import (
     Deployment,
@@ -45,11 +53,11 @@ async def create_deployment(
     if (body.source or body.adapter_of) and (known := await idempotent.known(201)):
         return known
     base = await adapters.examined(context, account_id, body)
-    folder = await service.folder_of(context, body)
+    folder = await creating.folder_of(context, body)
 
     async def created() -> Deployment:
-        row = await service.create(session, context, account_id, body, folder=folder, base=base)
-        return service.response(context, row)
+        row = await creating.create(session, context, account_id, body, folder=folder, base=base)
+        return describing.response(context, row)
 
     async with context.database.transaction() as session:
         return await idempotent.run(session, created)
@@ -75,7 +83,7 @@ async def list_deployments(
 ) -> ListResponse[Deployment]:
     """List the account's deployments."""
     page = await listing.page(session, context, account_id, paging, search=search, status=status)
-    return page.response(lambda row: service.response(context, row))
+    return page.response(lambda row: describing.response(context, row))
 
 
 @router.get("/{deployment_id}", responses=responses(NotFoundError))
@@ -83,7 +91,7 @@ async def get_deployment(
     deployment_id: str, account_id: AccountId, session: ReadSession, context: ContextDep
 ) -> Deployment:
     """Get a deployment with its observed state."""
-    return service.response(context, await service.get(session, account_id, deployment_id))
+    return describing.response(context, await service.get(session, account_id, deployment_id))
 
 
 @router.patch("/{deployment_id}", responses=responses(NotFoundError, ConflictError, CapacityError))
@@ -98,7 +106,7 @@ async def update_deployment(
     folder = await service.folder_again(context, account_id, deployment_id, body)
     async with context.database.transaction() as session:
         row = await service.update(session, context, account_id, deployment_id, body, folder=folder)
-    return service.response(context, row)
+    return describing.response(context, row)
 
 
 @router.delete("/{deployment_id}", responses=responses(NotFoundError, ConflictError))
@@ -122,7 +130,7 @@ async def start_deployment(
 ) -> Deployment:
     """Let a stopped deployment take calls again."""
     row = await service.set_desired(session, context, account_id, deployment_id, Desired.RUNNING)
-    return service.response(context, row)
+    return describing.response(context, row)
 
 
 @router.post("/{deployment_id}/stop", responses=responses(NotFoundError))
@@ -131,7 +139,7 @@ async def stop_deployment(
 ) -> Deployment:
     """End a deployment's replicas and refuse calls until it is started."""
     row = await service.set_desired(session, context, account_id, deployment_id, Desired.STOPPED)
-    return service.response(context, row)
+    return describing.response(context, row)
 
 
 @router.get("/{deployment_id}/logs", responses=responses(NotFoundError))

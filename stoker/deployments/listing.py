@@ -2,7 +2,7 @@
 
 import asyncio
 
-from stoker.deployments import repository, service
+from stoker.deployments import describing, repository
 from stoker.deployments.context import DeploymentContext
 from stoker.runtime.interface import Status
 from stoker.store.db import Session
@@ -29,7 +29,7 @@ async def page(
     for number, one in enumerate(await repository.wanted(session, account_id, query, search)):
         if number % TURN == 0:
             await asyncio.sleep(0)
-        if service.observed(context, one).status is status:
+        if describing.observed(context, one).status is status:
             found.append(one.id)
         if len(found) > query.limit:
             break

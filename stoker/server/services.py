@@ -17,7 +17,7 @@ from stoker.config import MIB, Settings
 from stoker.console.attempts import Attempts
 from stoker.console.built import Pages
 from stoker.console.context import ConsoleContext
-from stoker.deployments import service as deployments
+from stoker.deployments import restoring
 from stoker.deployments.context import DeploymentContext
 from stoker.deployments.directory import Directory
 from stoker.deployments.events import EventLog
@@ -318,7 +318,7 @@ async def running(services: Services) -> AsyncGenerator[None]:
     following = Following(services.deployments)
     if not platform.database.is_sqlite:
         await following.open()
-    await deployments.restore(services.deployments)
+    await restoring.restore(services.deployments)
     _start(services, events, following)
     try:
         yield

@@ -1,7 +1,7 @@
 from fastapi import APIRouter, Depends, Response
 
+from stoker.deployments import describing, versions
 from stoker.deployments import service as deployments
-from stoker.deployments import versions
 from stoker.deployments.schemas import Deployment, Traffic
 from stoker.errors import (
     CapacityError,
@@ -150,4 +150,4 @@ async def put_traffic(
 ) -> Deployment:
     """Share a deployment's calls out between versions."""
     row = await service.direct(session, context, account_id, deployment_id, body)
-    return deployments.response(context, row)
+    return describing.response(context, row)

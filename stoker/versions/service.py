@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from stoker.deployments import adapters, engines, estimates, versions
+from stoker.deployments import adapters, engines, estimates, servable, versions
 from stoker.deployments import service as deployments
 from stoker.deployments.estimates import SourceFolder
 from stoker.deployments.schemas import Memory, Traffic
@@ -89,7 +89,7 @@ async def create(
     changed = deployments.changed_variant(row, body)
     adapters.check_base(row, changed)
     if body.artifact_id is not None:
-        artifact = await deployments.artifact_for(session, row, body.artifact_id)
+        artifact = await servable.artifact_for(session, row, body.artifact_id)
         changed.artifact_id, changed.upload_id = artifact.id, artifact.live_upload_id
         changed.source = None
     elif body.source is not None and folder is not None:

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from stoker.agents.work import usage
 from stoker.artifacts import service as artifacts
-from stoker.deployments import service as deployments
+from stoker.deployments import describing
 from stoker.deployments.context import DeploymentContext
 from stoker.store.changes import Change
 from stoker.store.db import Session
@@ -131,7 +131,7 @@ async def _deployments(
 ) -> Sequence[Message]:
     context = contexts.deployments
     return [
-        _message(DEPLOYMENT, row.account_id, deployments.response(context, row))
+        _message(DEPLOYMENT, row.account_id, describing.response(context, row))
         for row in await repository.deployments(session, ids)
     ]
 

@@ -9,10 +9,10 @@ import pytest
 import stoker.demo
 from tests.agents.lab import lab
 from tests.agents.support import Account
-from tests.agents.tools import Tools, serving
 from tests.support.databases import migrated, postgres_url
 from tests.support.deploying import deploy, wait_for
 from tests.support.server import Server
+from tools.stand_ins.tool_servers import Tools, serving
 
 __all__ = ["lab", "migrated", "postgres_url"]
 

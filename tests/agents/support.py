@@ -5,7 +5,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +33,10 @@ COUNT = "Count from 1 to 100."
 """Some four hundred tokens."""
 ENDED = ("completed", "failed", "cancelled")
 WAIT_S = 60
+IDLE_S = 6
+"""How long a model that is slowed may go on with what nobody wants, on a machine that others use;
+with the whole count it would for twice as long.
+"""
 
 
 def mcp(url: str, label: str = "weather", **fields: Any) -> dict[str, Any]:
@@ -101,33 +105,25 @@ class Account:
         return sum(one["outstanding"] for one in found["workers"])
 
     @contextmanager
-    def halted(self) -> Iterator[None]:
-        """The chat model stands still, so that on no machine it ends before what a test does."""
-        pids = self._workers()
-        _signal(pids, signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            _signal(pids, signal.SIGCONT)
-
-    @contextmanager
-    def slowed(self) -> Iterator[None]:
+    def slowed(self) -> Iterator[Callable[[], None]]:
         """The chat model runs for a tenth of the time, so that on no machine a run has ended
-        before a test has seen it begin.
+        before a test has seen it begin; once what is given is called, it stands still.
         """
-        pids, over = self._workers(), threading.Event()
+        pids, over, still = self._workers(), threading.Event(), threading.Event()
 
         def pace() -> None:
             while not over.is_set():
                 _signal(pids, signal.SIGSTOP)
-                over.wait(0.045)
-                _signal(pids, signal.SIGCONT)
-                over.wait(0.005)
+                over.wait(None if still.is_set() else 0.045)
+                if not still.is_set():
+                    _signal(pids, signal.SIGCONT)
+                    over.wait(0.005)
+            _signal(pids, signal.SIGCONT)
 
         pacing = threading.Thread(target=pace)
         pacing.start()
         try:
-            yield
+            yield still.set
         finally:
             over.set()
             pacing.join()

@@ -5,7 +5,7 @@ import random
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,9 @@ import httpx
 import pytest
 
 from tests.agents.conftest import MODEL
-from tests.agents.support import ASKED, COUNT, WEATHER, Account
-from tests.support.deploying import deploy, deployment
+from tests.agents.support import ASKED, COUNT, ENDED, IDLE_S, WAIT_S, WEATHER, Account
+from tests.artifacts.support import eventually
+from tests.support.deploying import deploy
 from tests.support.server import Server
 from tests.support.tracing import Collector
 
@@ -65,36 +66,29 @@ def sealed(folder: Path) -> dict[str, list[bytes]]:
     return found
 
 
-def one(client: httpx.Client, agent: str, number: int) -> tuple[str, int]:
+def one(account: Account, agent: str, number: int, seen: Mapping[str, Any]) -> tuple[str, bool]:
     """Begin a run, bring it as far as chance will have it, delete it; its id and whether it had
     asked for its tool.
+
+    Half of them are let come so far, however slow the machine is, and were seen by then.
     """
-    chance = random.Random(number)
-    asked = f"What is the weather in Paris? {canary('prompt', number)}"
-    run = client.post(f"{agent}/runs", json={"input": asked}).raise_for_status().json()
-    place = f"{agent}/runs/{run['id']}"
-    asked_for_tool = 0
-    until = time.monotonic() + chance.uniform(0, 1.6)
-    while time.monotonic() < until:
-        state = client.get(place).raise_for_status().json()
-        if state["status"] == "requires_action":
-            asked_for_tool = 1
-            outputs = [
-                {
-                    "tool_call_id": call["id"],
-                    "output": f'{{"condition": "{canary("tool", number)}"}}',
-                }
-                for call in state["required_action"]["tool_calls"]
-            ]
-            client.post(f"{place}/tool-outputs", json={"tool_outputs": outputs}).raise_for_status()
-        time.sleep(chance.uniform(0, 0.05))
+    client, chance = account.client, random.Random(number)
+    place = account.run(agent, f"What is the weather in Paris? {canary('prompt', number)}")
+    run = place.rpartition("/")[2]
+    has_asked = False
+    if chance.random() < 0.5:
+        found = account.until(place, "requires_action", *ENDED)
+        assert eventually(lambda: run in seen)
+        if has_asked := found["status"] == "requires_action":
+            account.answer(place, f'{{"condition": "{canary("tool", number)}"}}')
+    time.sleep(chance.uniform(0, 0.8))
     gone = client.delete(place)
     assert gone.status_code == 200, gone.text
-    assert gone.json() == {"id": run["id"], "object": "agent.run.deleted", "deleted": True}
+    assert gone.json() == {"id": run, "object": "agent.run.deleted", "deleted": True}
     for answer in (client.get(place), client.get(f"{place}/events"), client.delete(place)):
         assert answer.status_code == 404
         assert answer.json()["error"]["message"] == "Run not found"
-    return run["id"], asked_for_tool
+    return run, has_asked
 
 
 @pytest.mark.one_machine
@@ -112,15 +106,18 @@ def test_deleting_while_executing(
 
     looking = threading.Thread(target=look)
     looking.start()
-    with ThreadPoolExecutor(AT_ONCE) as threads:
-        ended = list(threads.map(lambda number: one(client, agent, number), range(DELETIONS)))
-    busy.set()
-    looking.join()
-    idle_within(client, chat, 1.0)
+    account = Account(client, chat)
+    try:
+        with ThreadPoolExecutor(AT_ONCE) as threads:
+            ended = dict(threads.map(lambda at: one(account, agent, at, seen), range(DELETIONS)))
+    finally:
+        busy.set()
+        looking.join()
+    account.wait_idle(WAIT_S)
 
-    assert sum(asked for _, asked in ended) >= DELETIONS / 20, "hardly any came so far"
-    assert len(seen) > DELETIONS / 4, "hardly any was seen while it was there"
-    assert not sealed(traced_server.data_dir).keys() & {run for run, _ in ended}
+    assert sum(ended.values()) >= DELETIONS / 20, "hardly any came so far"
+    assert len(seen.keys() & ended) > DELETIONS / 4, "hardly any was seen while it was there"
+    assert not sealed(traced_server.data_dir).keys() & ended
     words = [b"canaryprompt", b"canarytool"]
     parts = {part for some in seen.values() for part in some}
     for path, content in everything(traced_server.data_dir):
@@ -128,27 +125,20 @@ def test_deleting_while_executing(
         assert [part for part in parts if part in content] == [], path
 
 
-def outstanding(client: httpx.Client, chat: str) -> list[int]:
-    return [one["outstanding"] for one in deployment(client, chat)["workers"]]
-
-
-def idle_within(client: httpx.Client, chat: str, seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while outstanding(client, chat) != [0]:
-        assert time.monotonic() < deadline, deployment(client, chat)
-        time.sleep(0.01)
-
-
 def test_the_engine_is_idle_after_each(client: httpx.Client, agent: str, chat: str) -> None:
     """Nobody else asks it for anything: it is this run that it stops working on."""
-    chance = random.Random(0)
+    account, chance = Account(client, chat), random.Random(0)
     at_work = 0
-    for _ in range(DELETIONS // 4):
-        run = client.post(f"{agent}/runs", json={"input": COUNT}).raise_for_status().json()
-        time.sleep(chance.uniform(0, 0.3))
-        at_work += outstanding(client, chat) != [0]
-        client.delete(f"{agent}/runs/{run['id']}").raise_for_status()
-        idle_within(client, chat, 1.0)
+    with account.slowed():
+        for _ in range(DELETIONS // 4):
+            run = account.run(agent, COUNT)
+            # Some are deleted before they have come to the engine.
+            if chance.random() < 0.75:
+                assert eventually(lambda: account.outstanding() > 0)
+            time.sleep(chance.uniform(0, 0.3))
+            at_work += account.outstanding() > 0
+            client.delete(run).raise_for_status()
+            account.wait_idle(IDLE_S)
     assert at_work > DELETIONS // 8, "it was hardly ever at work"
 
 
@@ -225,4 +215,4 @@ def test_an_agent_takes_its_runs_with_it(client: httpx.Client, chat: str) -> Non
     }
     assert client.get(agent).status_code == 404
     assert [client.get(f"{agent}/runs/{run}").status_code for run in runs] == [404] * 5
-    idle_within(client, chat, 1.0)
+    Account(client, chat).wait_idle(WAIT_S)

@@ -12,7 +12,9 @@ from tests.agents.support import (
     ANSWERED,
     COUNT,
     FRANCE,
+    IDLE_S,
     PARIS,
+    WAIT_S,
     WEATHER,
     Account,
     check_sequence,
@@ -20,9 +22,9 @@ from tests.agents.support import (
     parsed,
     spoken,
 )
-from tests.agents.tools import Tools
 from tests.deployments.support import check_error
 from tests.support.server import Server
+from tools.stand_ins.tool_servers import Tools
 
 RUNS, TOKENS = 100, 120
 
@@ -118,7 +120,8 @@ class TestStream:
     def test_of_an_ended_run_ends(self, account: Account, ended: str) -> None:
         began = time.monotonic()
         assert [*account.stream(ended)] == account.events(ended)
-        assert time.monotonic() - began < 10
+        # One that goes on is kept alive.
+        assert time.monotonic() - began < 30
 
     def test_goes_on_after_any_event(self, account: Account, ended: str) -> None:
         events = account.events(ended)
@@ -156,20 +159,23 @@ class TestStream:
     @pytest.mark.fault("e4")
     def test_deletion_ends_it(self, account: Account, weather_tools: Tools) -> None:
         waiting = account.run(account.agent(tools=[WEATHER]))
-        speaking = account.run(account.agent(), COUNT)
-        for run, until in ((waiting, "run.requires_action"), (speaking, "message.delta")):
-            stream = account.stream(run)
-            assert any(one["type"] == until for one in stream)
-            deleted = account.client.delete(run)
-            assert deleted.json() == {
-                "id": run.rpartition("/")[2],
-                "object": "agent.run.deleted",
-                "deleted": True,
-            }
-            assert [one["type"] for one in stream][-1] == "run.deleted"
-            answer = account.client.get(f"{run}/events", headers={"accept": "text/event-stream"})
-            check_error(answer, 404, "NotFoundError", "run_not_found")
-        account.wait_idle(1)
+        account.until(waiting, "requires_action")
+        with account.slowed():
+            speaking = account.run(account.agent(), COUNT)
+            for run, until in ((waiting, "run.requires_action"), (speaking, "message.delta")):
+                stream = account.stream(run)
+                assert any(one["type"] == until for one in stream)
+                deleted = account.client.delete(run)
+                assert deleted.json() == {
+                    "id": run.rpartition("/")[2],
+                    "object": "agent.run.deleted",
+                    "deleted": True,
+                }
+                assert [one["type"] for one in stream][-1] == "run.deleted"
+                headers = {"accept": "text/event-stream"}
+                answer = account.client.get(f"{run}/events", headers=headers)
+                check_error(answer, 404, "NotFoundError", "run_not_found")
+            account.wait_idle(IDLE_S)
 
     def test_slow_reader_misses_nothing(self, account: Account) -> None:
         """More bytes than sockets hold."""
@@ -219,4 +225,4 @@ class TestManyAtOnce:
             verify=False,
         ) as client:
             await asyncio.gather(*(self.follow(client, agent, FRANCE) for _ in range(RUNS)))
-        account.wait_idle(5)
+        account.wait_idle(WAIT_S)

@@ -165,7 +165,7 @@ class TestWriting:
         odd, writer = lab.writer(bad), lab.writer(good)
         odd.add(STEP_STARTED, {"text": "\ud800"})
         writer.add(STEP_STARTED, {"step": 1})
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             wrong, fine = await asyncio.gather(
                 odd.commit(), writer.commit(), return_exceptions=True
             )

@@ -18,9 +18,9 @@ from tests.agents.support import (
     data,
     mcp,
 )
-from tests.agents.tools import Tools
 from tests.support.deploying import deployment, wait_for
 from tests.support.server import Server
+from tools.stand_ins.tool_servers import Tools
 
 TOKENS = 600
 
@@ -79,10 +79,10 @@ def test_killed(
     called = len(weather_tools.cities("slow"))
     tool = account.run(account.agent(tools=[mcp(weather_tools.slow_url)]))
     begun(account, tool, "tool_call.started")
-    with account.slowed():
+    with account.slowed() as halt:
         speaking = account.run(counting, COUNT)
         seen = begun(account, speaking, "message.delta")
-    with account.halted():
+        halt()
         agent_server.kill()
     weather_tools.release.set()
     again(agent_server, account)
@@ -128,8 +128,8 @@ def test_worker_lost(account: Account, counted: str, counting: str) -> None:
     with account.slowed():
         run = account.run(counting, COUNT)
         seen = begun(account, run, "message.delta")
-    (worker,) = deployment(account.client, account.deployment_id)["workers"]
-    os.kill(worker["pid"], signal.SIGKILL)
+        (worker,) = deployment(account.client, account.deployment_id)["workers"]
+        os.kill(worker["pid"], signal.SIGKILL)
     check_resumed(account, run, seen, counted)
 
 
@@ -163,15 +163,15 @@ def test_stopped(agent_server: Server, account: Account, counted: str, counting:
     before = [next(stream)]
     while before[-1]["type"] != "run.requires_action":
         before.append(next(stream))
-    with account.slowed():
+    with account.slowed() as halt:
         run = account.run(counting, COUNT)
         seen = begun(account, run, "message.delta")
-    began = time.monotonic()
-    with account.halted():
+        halt()
+        began = time.monotonic()
         agent_server.process.send_signal(signal.SIGTERM)
         assert [*stream] == []
     assert agent_server.process.wait(WAIT_S) == 0
-    assert time.monotonic() - began < 10, "whoever follows a run holds up the end"
+    assert time.monotonic() - began < 30, "whoever follows a run holds up the end"
     again(agent_server, account)
     check_resumed(account, run, seen, counted)
     account.answer(waiting)

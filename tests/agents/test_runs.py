@@ -11,6 +11,7 @@ from tests.agents.support import (
     ASKED,
     COUNT,
     FRANCE,
+    IDLE_S,
     PARIS,
     SUNNY,
     WEATHER,
@@ -19,9 +20,9 @@ from tests.agents.support import (
     mcp,
     spoken,
 )
-from tests.agents.tools import Tools
 from tests.deployments.support import check_error
 from tests.support.server import Server
+from tools.stand_ins.tool_servers import Tools
 
 ABOUT_ANNA = "Describe Anna, who is 31 and lives in Berlin, as JSON."
 PERSON = {
@@ -352,17 +353,20 @@ class TestLimits:
         assert found["usage"]["microcredits"] >= 1
 
     def test_time(self, account: Account) -> None:
-        run = account.run(account.agent(config={"timeout_s": 0.05}), COUNT)
-        found = account.until(run)
+        agent = account.agent(config={"timeout_s": 0.05})
+        with account.slowed():
+            run = account.run(agent, COUNT)
+            found = account.until(run)
+            account.wait_idle(IDLE_S)
         assert (found["status"], found["error"]["code"]) == ("failed", "time_limit_exceeded")
         assert found["usage"]["seconds"] >= 0.05
-        assert found["usage"]["seconds"] < 10
-        account.wait_idle(1)
+        assert "message.completed" not in [one["type"] for one in account.events(run)]
 
     def test_waiting_is_no_time_at_work(self, account: Account) -> None:
-        run = account.run(account.agent(tools=[WEATHER], config={"timeout_s": 3}))
+        # Twice as long as the two steps take on a machine that others use.
+        run = account.run(account.agent(tools=[WEATHER], config={"timeout_s": 6}))
         account.until(run, "requires_action")
-        time.sleep(3.1)
+        time.sleep(6.1)
         account.answer(run)
         assert account.until(run)["output"] == ANSWERED
 
@@ -373,24 +377,27 @@ class TestLimits:
         found = account.until(account.run(agent))
         weather_tools.release.set()
         assert found["error"]["code"] == "time_limit_exceeded"
-        assert time.monotonic() - began < 15
+        # The tool goes on for a minute.
+        assert time.monotonic() - began < 30
 
 
 class TestCancel:
     def test_at_once(self, account: Account, plain: str) -> None:
-        run = account.run(plain, COUNT)
-        found = account.post(f"{run}/cancel", 200)
-        assert (found["status"], found["output"]) == ("cancelled", None)
-        account.wait_idle(1)
+        with account.slowed():
+            run = account.run(plain, COUNT)
+            found = account.post(f"{run}/cancel", 200)
+            assert (found["status"], found["output"]) == ("cancelled", None)
+            account.wait_idle(IDLE_S)
         assert account.events(run)[-1]["type"] == "run.cancelled"
 
     def test_while_it_speaks(self, account: Account, plain: str) -> None:
-        run = account.run(plain, COUNT)
-        stream = account.stream(run)
-        assert any(one["type"] == "message.delta" for one in stream)
-        found = account.post(f"{run}/cancel", 200)
-        assert found["status"] == "cancelled"
-        account.wait_idle(1)
+        with account.slowed():
+            run = account.run(plain, COUNT)
+            stream = account.stream(run)
+            assert any(one["type"] == "message.delta" for one in stream)
+            found = account.post(f"{run}/cancel", 200)
+            assert found["status"] == "cancelled"
+            account.wait_idle(IDLE_S)
         assert [one["type"] for one in stream][-1] == "run.cancelled"
         before = account.events(run)
         assert "message.completed" not in [one["type"] for one in before]
@@ -441,15 +448,14 @@ class TestKeys:
     def test_step_waits_for_its_turn(
         self, agent_server: Server, account: Account, plain: str
     ) -> None:
-        made = self.key(account, requests_per_minute=20)
+        # One comes back every six seconds: a slow machine, too, has used up all ten by then.
+        made = self.key(account, requests_per_minute=10)
         with agent_server.client(made["key"]) as client:
-            for _ in range(19):
+            for _ in range(9):
                 client.get("/v1/models").raise_for_status()
             run = Account(client, account.deployment_id).run(plain, FRANCE)
-            began = time.monotonic()
         found = account.until(run)
         assert (found["status"], found["output"]) == ("completed", PARIS)
-        assert 1 < time.monotonic() - began < 20
         assert found["usage"]["seconds"] > 1
 
     def test_account_without_credit(self, agent_server: Server, other: Account) -> None:

@@ -17,8 +17,8 @@ from stoker.agents.transcript import McpServer
 from stoker.errors import CapacityError, InvalidRequestError, StokerError
 from tests.agents.hostile import CANARY, TEXT, Hostile
 from tests.agents.support import ANSWERED, FRANCE, PARIS, Account, data, mcp
-from tests.agents.tools import Tools, listening
 from tests.support.server import Server
+from tools.stand_ins.tool_servers import Tools, listening
 
 TIMEOUT_S = 2.0
 LONGEST_S = TIMEOUT_S + 10.0

@@ -16,7 +16,7 @@ from stoker.store import db
 from stoker.store.tables.agents import Run
 from stoker.store.tables.usage import Price
 from tests.agents.support import FRANCE, SUNNY, WEATHER
-from tests.agents.tools import Tools
+from tools.stand_ins.tool_servers import Tools
 
 NOWHERE = "http://127.0.0.1:1/mcp"
 LISTED = {

@@ -25,8 +25,8 @@ from tests.cli.support import Cli
 from tests.conftest import WITHOUT_MODELS, running
 from tests.deployments.support import TEXT, TOKENS, bert
 from tests.support.deploying import deploy
-from tests.support.model_hub import Misbehaviour, ModelHub, model_hub
 from tests.support.server import Server
+from tools.stand_ins.model_hub import Misbehaviour, ModelHub, model_hub
 
 REPO = "tests/tiny"
 TOKEN = "hf_" + "s3cret" * 5
@@ -204,6 +204,8 @@ class TestImport:
         first, second = (client.post(path, json=body, headers=headers) for _ in range(2))
         assert first.status_code == second.status_code == 202
         assert first.json() == second.json()
+        # Nothing of it asks the hub while another test looks at what was asked.
+        ended(client, artifact_id)
 
     def test_answers_as_the_pushed_model(self, hub: ModelHub, bert: Path, tmp_path: Path) -> None:
         settings = {"STOKER_HUB_ENDPOINT": hub.endpoint}
@@ -279,7 +281,9 @@ class TestRefused:
         told = error(begin(client, new_artifact(client)), 400, "invalid_request")
         assert told["param"] == "gguf"
         assert "Q4_K_M" in told["message"]
-        begun(client, new_artifact(client), gguf="q4_k")
+        artifact_id = new_artifact(client)
+        begun(client, artifact_id, gguf="q4_k")
+        ended(client, artifact_id)
 
     def test_too_large(self, client: httpx.Client, hub: ModelHub) -> None:
         """Before a byte of it is fetched."""

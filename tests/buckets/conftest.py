@@ -13,8 +13,10 @@ from tests.support.app import App, serving
 from tests.support.bucket import BUCKET, Proxy, faulty, moto
 from tests.support.models import tiny_bert
 
-TIMEOUT_S = 2
-"""How long the server asks a bucket again; faults that are to pass take less, others for ever."""
+TIMEOUT_S = 4
+"""How long the server asks a bucket again, and half of it each time: faults that are to pass take
+less, on a busy machine too, others for ever.
+"""
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "tests",
     "AWS_SECRET_ACCESS_KEY": "only-of-tests",

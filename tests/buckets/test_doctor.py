@@ -13,7 +13,6 @@ from tests.support.bucket import Proxy
 def settings(url: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("STOKER_BLOB_URL", url)
     monkeypatch.setenv("STOKER_DATA_DIR", str(tmp_path))
-    monkeypatch.setattr(doctor, "STORE_TIMEOUT_S", 1)
 
 
 @pytest.mark.usefixtures("settings")

@@ -16,7 +16,7 @@ from tests.buckets.conftest import TIMEOUT_S, keys
 from tests.buckets.support import ARTIFACTS
 from tests.support.app import App, serving
 from tests.support.bucket import Proxy
-from tests.support.model_hub import ModelHub, model_hub
+from tools.stand_ins.model_hub import ModelHub, model_hub
 
 REPO = "tests/tiny"
 README = random.Random(7).randbytes(1_300_000).hex().encode()

@@ -5,6 +5,7 @@ other.
 import os
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -48,23 +49,27 @@ def clients(servers: tuple[Server, Server]) -> Iterator[tuple[httpx.Client, http
             yield client, at_other
 
 
+@pytest.fixture
+def uploads(
+    servers: tuple[Server, Server], clients: tuple[httpx.Client, httpx.Client]
+) -> tuple[Uploading, Uploading]:
+    """One that was begun at the first server, by way of each."""
+    begun = Uploading.open(servers[0], clients[0])
+    return begun, replace(begun, server=servers[1], client=clients[1])
+
+
 @pytest.mark.fault("f2")
 def test_an_upload_goes_on_at_another_server(
-    servers: tuple[Server, Server],
-    clients: tuple[httpx.Client, httpx.Client],
-    bert: Path,
-    behind: S3Store,
+    uploads: tuple[Uploading, Uploading], bert: Path
 ) -> None:
-    (one, other), (client, at_other) = servers, clients
-    upload = Uploading.open(one, client)
-    beside = Uploading(other, at_other, upload.artifact_id, upload.upload_id, upload.part_size)
+    upload, beside = uploads
     files = sorted(bert.iterdir())
     for number, path in enumerate(files):
-        where = (upload, beside)[number % 2]
+        where = uploads[number % 2]
         where.put(path.name, path.read_bytes()).raise_for_status()
     parts = [CONTENT[start : start + MIB] for start in range(0, len(CONTENT), MIB)]
     for number, part in reversed([*enumerate(parts, 1)]):
-        where = (upload, beside)[number % 2]
+        where = uploads[number % 2]
         where.put_part("README.md", number, part, **digest(part)).raise_for_status()
     # Each knows what the other has received.
     assert upload.offset("README.md") == beside.offset("README.md") == len(CONTENT)
@@ -74,29 +79,24 @@ def test_an_upload_goes_on_at_another_server(
     assert beside.complete().json()["artifact"]["status"] == "ready"
     # Completed once, at whichever it is asked.
     assert upload.complete().json()["artifact"]["status"] == "ready"
-    card = client.get(f"/v1/model-artifacts/{upload.artifact_id}/card").raise_for_status()
-    assert card.content == CONTENT[:MIB]
+    card = upload.client.get(f"/v1/model-artifacts/{upload.artifact_id}/card")
+    assert card.raise_for_status().content == CONTENT[:MIB]
     error(beside.put("more.txt", b"late"), 409, "upload_closed")
 
 
 @pytest.mark.fault("g4")
 def test_a_server_that_is_killed_loses_nothing(
-    servers: tuple[Server, Server],
-    clients: tuple[httpx.Client, httpx.Client],
-    bert: Path,
-    behind: S3Store,
+    uploads: tuple[Uploading, Uploading], bert: Path, behind: S3Store
 ) -> None:
     """What one has acknowledged, the other goes on with; what it had half received is not there."""
-    (one, other), (client, at_other) = servers, clients
-    upload = Uploading.open(one, client)
-    beside = Uploading(other, at_other, upload.artifact_id, upload.upload_id, upload.part_size)
+    upload, beside = uploads
     for path in bert.iterdir():
         upload.put(path.name, path.read_bytes()).raise_for_status()
     upload.put_part("notes.txt", 1, CONTENT[:MIB]).raise_for_status()
     with upload.beginning("notes.txt/parts/2", MIB, CONTENT[MIB : MIB + 5000]):
-        one.kill()
+        upload.server.kill()
     # Its part in flight was a file without a name.
-    assert not [*(one.data_dir / "spool").iterdir()]
+    assert not [*(upload.server.data_dir / "spool").iterdir()]
     assert beside.offset("notes.txt") == MIB
     beside.put_part("notes.txt", 2, CONTENT[MIB : MIB + 7]).raise_for_status()
     assert beside.complete().json()["artifact"]["status"] == "ready"

@@ -15,6 +15,8 @@ import stoker.demo
 from stoker.cli.deployments import added
 from tests.cli.support import Cli
 from tests.support.deploying import deploy
+from tests.support.scraping import scrape, scrape_until
+from tests.support.server import Server
 
 MODEL = Path(stoker.demo.__file__).parent / "models" / "tiny-sentiment"
 
@@ -62,17 +64,21 @@ class TestTop:
 
 
 class TestLogs:
-    def test_are_followed(self, cli: Cli) -> None:
+    def test_are_followed(self, cli: Cli, server: Server) -> None:
         deployed(cli, "followed")
-        process = cli.popen("logs", "-f", "followed", "--tail", "5")
-        try:
-            time.sleep(4)
-            assert process.poll() is None
-            process.send_signal(signal.SIGINT)
-            _, err = process.communicate(timeout=20)
-        finally:
-            process.kill()
-            process.wait()
+        asked = {"route": "/v1/deployments/{deployment_id}/logs"}
+        with server.client(server.operator_key) as operator:
+            before = scrape(operator).get("stoker_http_requests_total", **asked)
+            process = cli.popen("logs", "-f", "followed", "--tail", "5")
+            try:
+                # The last lines, all of them, and what is new.
+                scrape_until(operator, "stoker_http_requests_total", before + 3, **asked)
+                assert process.poll() is None
+                process.send_signal(signal.SIGINT)
+                _, err = process.communicate(timeout=60)
+            finally:
+                process.kill()
+                process.wait()
         assert process.returncode == 0, err
 
     def test_what_is_new(self) -> None:

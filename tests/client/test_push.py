@@ -2,6 +2,9 @@ import hashlib
 import json
 import shutil
 import signal
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +17,14 @@ from tests.cli.support import (
     until,
     write_safetensors,
 )
+from tests.support.bucket import CUT, Proxy, faulty
 from tests.support.server import Server
 
 MIB = 1 << 20
 WEIGHTS_MIB = 40
+PARTS = 8
+"""Of a MiB each, that come through before the gate is opened."""
+WAIT_S = 120
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +41,48 @@ def large(tagger: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def own(mortal_gateway: Server) -> Server:
     return mortal_gateway
+
+
+class Gate:
+    """Lets some parts through to the server, so that no push has ended before a test has seen it
+    begin; then all, or none of those that wait there.
+    """
+
+    def __init__(self, proxy: Proxy) -> None:
+        self.base_url = proxy.address
+        self._left = PARTS
+        self._lock = threading.Lock()
+        self._opened = threading.Event()
+        self._verdict: int | None = None
+        proxy.fault = self._fault
+
+    def cli(self, server: Server) -> Cli:
+        """The command with the key of a new account, by way of here."""
+        return replace(account_cli(server, "push"), base_url=self.base_url)
+
+    def open(self) -> None:
+        self._opened.set()
+
+    def drop(self) -> None:
+        """Break off what waits; what comes from now on is let through."""
+        self._verdict = CUT
+        self._opened.set()
+
+    def _fault(self, method: str, path: str) -> int | None:
+        with self._lock:
+            self._left -= method == "PUT" and "/parts/" in path
+            if self._left >= 0 or self._opened.is_set():
+                return None
+        self._opened.wait(WAIT_S)
+        return self._verdict
+
+
+@pytest.fixture
+def gate(own: Server) -> Iterator[Gate]:
+    with faulty(own.base_url) as proxy:
+        gate = Gate(proxy)
+        yield gate
+        gate.drop()
 
 
 def opened_upload(cli: Cli, server: Server) -> tuple[str, str]:
@@ -65,12 +114,13 @@ def expected(folder: Path) -> dict[str, Any]:
 
 
 class TestPush:
-    def test_whole_and_identical(self, own: Server, large: Path) -> None:
-        cli = account_cli(own, "push")
+    def test_whole_and_identical(self, own: Server, gate: Gate, large: Path) -> None:
+        cli = gate.cli(own)
         process = cli.popen("artifacts", "push", str(large), "--json")
         until(lambda: held_bytes(cli, "large", own) > 0)
         ids = opened_upload(cli, own)
-        out, err = process.communicate(timeout=120)
+        gate.open()
+        out, err = process.communicate(timeout=WAIT_S)
         assert process.returncode == 0, err
         artifact = json.loads(out)
         assert artifact["status"] == "ready"
@@ -78,12 +128,13 @@ class TestPush:
         assert artifact["push"]["sent_bytes"] == artifact["push"]["bytes"]
         assert received(cli, own, *ids) == expected(large)
 
-    def test_resumes_after_ctrl_c(self, own: Server, large: Path) -> None:
-        cli = account_cli(own, "push")
+    def test_resumes_after_ctrl_c(self, own: Server, gate: Gate, large: Path) -> None:
+        cli = gate.cli(own)
         process = cli.popen("artifacts", "push", str(large), "--parallel", "2")
         until(lambda: held_bytes(cli, "large", own) > 4 * MIB)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=WAIT_S)
+        gate.drop()
         assert process.returncode == 130
         assert "same command again" in err
         assert "Traceback" not in err
@@ -100,27 +151,29 @@ class TestPush:
         assert received(cli, own, *ids) == expected(large)
 
     @pytest.mark.fault("b1")
-    def test_survives_the_death_of_the_server(self, own: Server, large: Path) -> None:
-        cli = account_cli(own, "push")
+    def test_survives_the_death_of_the_server(self, own: Server, gate: Gate, large: Path) -> None:
+        cli = gate.cli(own)
         process = cli.popen("artifacts", "push", str(large), "--json")
         until(lambda: held_bytes(cli, "large", own) > 4 * MIB)
         own.kill()
+        gate.drop()
         own.restart()
         ids = opened_upload(cli, own)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=WAIT_S)
         assert process.returncode == 0, err
         assert "trying again" in err
         assert json.loads(out)["status"] == "ready"
         assert received(cli, own, *ids) == expected(large)
 
     @pytest.mark.fault("b1")
-    def test_resumes_after_both_died(self, own: Server, large: Path) -> None:
-        cli = account_cli(own, "push")
+    def test_resumes_after_both_died(self, own: Server, gate: Gate, large: Path) -> None:
+        cli = gate.cli(own)
         process = cli.popen("artifacts", "push", str(large))
         until(lambda: held_bytes(cli, "large", own) > 4 * MIB)
         own.kill()
         process.kill()
         process.communicate()
+        gate.drop()
         own.restart()
         ids = opened_upload(cli, own)
         artifact = cli.json("artifacts", "push", str(large), "--artifact", ids[0])
@@ -129,15 +182,16 @@ class TestPush:
         assert received(cli, own, *ids) == expected(large)
 
     def test_starts_anew_when_a_file_has_changed(
-        self, own: Server, large: Path, tmp_path: Path
+        self, own: Server, gate: Gate, large: Path, tmp_path: Path
     ) -> None:
-        cli = account_cli(own, "push")
+        cli = gate.cli(own)
         folder = tmp_path / "large"
         shutil.copytree(large, folder)
         process = cli.popen("artifacts", "push", str(folder))
         until(lambda: held_bytes(cli, "large", own) > 4 * MIB)
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=20)
+        process.communicate(timeout=WAIT_S)
+        gate.drop()
         write_safetensors(folder / "model.safetensors", WEIGHTS_MIB * MIB, seed=1)
 
         artifact = cli.json("artifacts", "push", str(folder))

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.deployments.support import bert
-from tests.support.model_hub import ModelHub, model_hub
 from tests.support.server import USERS, WITHOUT_MODELS, Server, running
+from tools.stand_ins.model_hub import ModelHub, model_hub
 
 HUB_MODEL = "tests/tagger"
 

@@ -19,8 +19,8 @@ from tests.deployments.support import bert
 from tests.support import contract
 from tests.support.contract import Operation, operations
 from tests.support.deploying import push
-from tests.support.model_hub import ModelHub
 from tests.support.server import Server
+from tools.stand_ins.model_hub import ModelHub
 
 MEDIA = ROOT / "stoker" / "demo" / "media"
 READABLE = {"cache-control", "content-length", "content-type", "last-modified"}

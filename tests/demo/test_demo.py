@@ -14,6 +14,7 @@ import pytest
 from stoker.demo.examples import EXAMPLES, MEDIA, MEDIA_CALLS, SHOWN
 from stoker.demo.setup import MODELS
 from stoker.tasks.registry import PIPELINES, TASKS
+from tests.artifacts.support import eventually
 from tests.demo.conftest import HUB_MODEL
 from tests.demo.sentences import FILL, NER, SENTIMENT, SIMILAR
 from tests.support.server import USERS, Server
@@ -269,6 +270,7 @@ def test_second_start_keeps_everything(first_state: Any, state: Any, demo: Serve
 
 def test_printed_calls_work(demo: Server) -> None:
     """What `stoker demo` prints can be copied."""
+    assert eventually(lambda: "Ctrl-C ends it." in demo.log.read_text())
     printed = demo.log.read_text().rpartition("In a second terminal:")[2]
     exports = "\n".join(re.findall(r"^export .*$", printed, re.MULTILINE))
     commands = re.findall(r"^curl (?:.*\\\n)*.*$", printed, re.MULTILINE)

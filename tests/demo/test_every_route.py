@@ -16,8 +16,8 @@ from tests.deployments.routes import INFERENCE
 from tests.deployments.support import bert
 from tests.support import contract
 from tests.support.contract import Operation, operations
-from tests.support.model_hub import ModelHub
 from tests.support.server import Server
+from tools.stand_ins.model_hub import ModelHub
 
 FILES = "/v1/model-artifacts/{artifact_id}/uploads/{upload_id}/files/{path}"
 WITHOUT_COMMAND = {

@@ -37,7 +37,7 @@ def get(client: httpx.Client, deployment: dict[str, Any]) -> dict[str, Any]:
 
 
 def reaches(client: httpx.Client, deployment: dict[str, Any], status: str) -> bool:
-    return eventually(lambda: get(client, deployment)["status"] == status, timeout=30)
+    return eventually(lambda: get(client, deployment)["status"] == status)
 
 
 class TestCreate:
@@ -244,7 +244,7 @@ class TestMemory:
         estimate = {"bytes": tagger["memory"]["bytes"], "is_measured": False}
         assert tagger["memory"] == estimate
         assert call(client, tagger["model"]).status_code == 200
-        assert eventually(lambda: get(client, tagger)["memory"]["is_measured"], timeout=20)
+        assert eventually(lambda: get(client, tagger)["memory"]["is_measured"])
         assert get(client, tagger)["memory"]["bytes"] != estimate["bytes"]
         url = f"{DEPLOYMENTS}/{tagger['id']}"
         (old,) = get(client, tagger)["workers"]
@@ -258,9 +258,9 @@ class TestMemory:
             workers = get(client, tagger)["workers"]
             return old["id"] not in [one["id"] for one in workers] and bool(workers)
 
-        assert eventually(swapped, timeout=30)
+        assert eventually(swapped)
         assert call(client, tagger["model"]).status_code == 200
-        assert eventually(lambda: get(client, tagger)["memory"]["is_measured"], timeout=20)
+        assert eventually(lambda: get(client, tagger)["memory"]["is_measured"])
 
     def test_that_cannot_be_estimated_stays_as_it_is(self, client: httpx.Client, sources: Path):
         shutil.copytree(sources / "tagger", folder := sources / "leaves")

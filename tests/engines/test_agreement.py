@@ -8,6 +8,11 @@ import torch
 from stoker.engines.agreement import Agreement
 
 
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(0)
+
+
 def agreement(name: str, ours: torch.Tensor, theirs: torch.Tensor) -> Agreement:
     found = Agreement()
     found.add({name: ours}, {name: theirs})

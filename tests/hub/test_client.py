@@ -7,7 +7,7 @@ import pytest
 from stoker.errors import CapacityError, HubError
 from stoker.hub.client import Hub, HubFile
 from tests.media.test_fetch import certificates
-from tests.support.model_hub import ModelHub
+from tools.stand_ins.model_hub import ModelHub
 
 REPO = "tests/tiny"
 

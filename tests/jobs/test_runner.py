@@ -443,7 +443,7 @@ class TestLease:
             await asyncio.sleep(0.02)
             one.wake()
             task.cancel()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 await asyncio.gather(task, return_exceptions=True)
             assert task.cancelled()
 

@@ -69,7 +69,8 @@ def made_video(client: httpx.Client) -> dict[str, str]:
 def bad_headers(server: Server) -> dict[str, list[tuple[bytes, bytes]]]:
     """Authorization headers that no route may accept."""
     with server.account("bad") as client:
-        soon = datetime.now(UTC) + timedelta(seconds=1)
+        # Long enough to be made meanwhile on a machine that others use.
+        soon = datetime.now(UTC) + timedelta(seconds=3)
         expiring, revoked, good = (
             client.post("/v1/api-keys", json={"scope": "account", **more}).json()
             for more in ({"expires_at": soon.isoformat()}, {}, {})

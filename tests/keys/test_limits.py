@@ -1,6 +1,5 @@
 """What a key may do in a minute: on a clock that the test holds, then over HTTP."""
 
-import math
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -197,7 +196,8 @@ class TestOverHttp:
                 refused = call(client, "tagger")
             check_error(refused, 429, "RateLimitError", "rate_limited")
             assert remaining(refused.headers) == 0
-            assert int(refused.headers["retry-after"]) == 3, "one of twenty comes every 3 s"
+            # One of twenty comes every 3 s; how much of it is there already, nobody knows.
+            assert 1 <= int(refused.headers["retry-after"]) <= 3
             assert call(account, "tagger").status_code == 200, "other keys go on"
             time.sleep(int(refused.headers["retry-after"]))
             assert call(client, "tagger").status_code == 200
@@ -221,7 +221,7 @@ class TestOverHttp:
         with server.client(rotated["key"]) as client:
             refused = client.get("/v1/models")
         assert refused.status_code == 429
-        assert math.isclose(int(refused.headers["retry-after"]), 60, abs_tol=2)
+        assert 30 < int(refused.headers["retry-after"]) <= 60
 
     def test_the_sdk_raises_its_own_error(self, server: Server, account: httpx.Client):
         key = limited(account, requests_per_minute=1)["key"]

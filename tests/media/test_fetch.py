@@ -507,11 +507,15 @@ class TestBodies:
 
     async def test_concurrency(self, site: Site) -> None:
         busy = most = 0
+        two = asyncio.Event()
 
         async def answer(_: bytes, writer: asyncio.StreamWriter) -> None:
             nonlocal busy, most
             busy += 1
             most = max(most, busy)
+            if busy == 2:
+                two.set()
+            await two.wait()
             await asyncio.sleep(0.01)
             busy -= 1
             writer.write(OK)
@@ -519,7 +523,7 @@ class TestBodies:
 
         site.answers["/"] = answer
         async with fetching(concurrency=2) as fetcher:
-            fetches = [fetcher.fetch(site.url(), limit_bytes=9, timeout_s=5) for _ in range(6)]
+            fetches = [fetcher.fetch(site.url(), limit_bytes=9, timeout_s=30) for _ in range(6)]
             assert await asyncio.gather(*fetches) == [b"hello"] * 6
         assert most == 2
 

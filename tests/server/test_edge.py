@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import socket
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -188,14 +189,21 @@ class TestReaderThatNeverReads:
 
 
 class TestPlaces:
-    def hold(self, server: Server, source: str = "") -> socket.socket:
-        """A connection with a request under way: its body is awaited."""
-        connection = connect(server, source)
+    @contextlib.contextmanager
+    def held(self, server: Server, *sources: str) -> Iterator[None]:
+        """Connections with a request under way each: its body is awaited, for some seconds. All
+        are asked for before one is waited for, so that on no machine the first has ended by then.
+        """
         key = server.operator_key.encode()
         head = POST + b"authorization: Bearer " + key + b"\r\nexpect: 100-continue\r\n"
-        connection.sendall(head + b"content-length: 90000\r\n\r\n")
-        assert connection.recv(100).startswith(b"HTTP/1.1 100")
-        return connection
+        with contextlib.ExitStack() as stack:
+            connections: list[socket.socket] = []
+            for source in sources:
+                connections.append(stack.enter_context(connect(server, source)))
+                connections[-1].sendall(head + b"content-length: 90000\r\n\r\n")
+            for one in connections:
+                assert one.recv(100).startswith(b"HTTP/1.1 100")
+            yield
 
     def refused(self, server: Server, source: str = "") -> Answer:
         with connect(server, source) as connection:
@@ -207,9 +215,7 @@ class TestPlaces:
 
     def test_m9_of_one_address(self, hasty: Server, operator: httpx.Client) -> None:
         operator.get("/health")
-        with contextlib.ExitStack() as stack:
-            for _ in range(PER_ADDRESS):
-                stack.enter_context(self.hold(hasty, "127.0.0.2"))
+        with self.held(hasty, *["127.0.0.2"] * PER_ADDRESS):
             before = scrape(operator).get("stoker_connections_refused_total", reason="address")
             assert "from this address" in self.refused(hasty, "127.0.0.2").error["message"]
             others_are_answered(hasty)
@@ -219,9 +225,7 @@ class TestPlaces:
 
     def test_m9_in_all(self, hasty: Server, operator: httpx.Client) -> None:
         operator.get("/health")
-        with contextlib.ExitStack() as stack:
-            for at in range(CONNECTIONS):
-                stack.enter_context(self.hold(hasty, f"127.0.0.{2 + at % 2}"))
+        with self.held(hasty, *(f"127.0.0.{2 + at % 2}" for at in range(CONNECTIONS))):
             assert "to this server" in self.refused(hasty, "127.0.0.4").error["message"]
         until(operator, "stoker_connections_open", 1)
         assert scrape(operator).get("stoker_connections_refused_total", reason="server") >= 1
@@ -236,8 +240,7 @@ class TestPlaces:
             for one in idle:
                 one.sendall(GET + b"\r\n")
                 assert read_one(one).status == 200
-            for _ in range(PER_ADDRESS - 2):
-                stack.enter_context(self.hold(hasty, "127.0.0.2"))
+            stack.enter_context(self.held(hasty, *["127.0.0.2"] * (PER_ADDRESS - 2)))
             late = stack.enter_context(connect(hasty, "127.0.0.2"))
             late.sendall(GET + b"\r\n")
             assert read_one(late).status == 200

@@ -18,7 +18,7 @@ T = TypeVar("T")
 PATIENCE_S = 30.0
 SOON_S = 2.0
 """How long another server may take to follow."""
-SLACK_S = 3.0
+SLACK_S = 6.0
 """And how much longer a machine may that others use."""
 
 

@@ -50,6 +50,6 @@ def test_endless_words_are_cut() -> None:
 
 @pytest.mark.parametrize("text", ["." * 4096, ". " * 2048, "a\n" * 2048, "\n" * 4096, ".'" * 2048])
 def test_hostile_texts_take_no_time(text: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     assert all(len(piece) <= LONGEST for piece in pieces(text))
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1

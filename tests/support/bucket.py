@@ -112,9 +112,11 @@ def faulty(upstream: str) -> Iterator[Proxy]:
             body = self.rfile.read(int(self.headers.get("content-length") or 0))
             status = proxy.fault(self.command, self.path)
             if status is None:
-                # Who has asked may be gone by now.
-                with contextlib.suppress(ConnectionError):
+                try:
                     self._pass_on(body)
+                except ConnectionError:
+                    # Who has asked is gone, or who would answer.
+                    self.close_connection = True
             elif status == CUT:
                 self.close_connection = True
             else:

@@ -93,38 +93,6 @@ def stable_diffusion(
     ).save_pretrained(folder)
 
 
-def larger_stable_diffusion(folder: Path) -> None:
-    """Some four million parameters, for images of 64 by 64 pixels: to measure with."""
-    tokenizer = clip_tokenizer()
-    unet = diffusers.UNet2DConditionModel(
-        sample_size=16,
-        layers_per_block=1,
-        block_out_channels=(64, 128),
-        down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
-        up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
-        cross_attention_dim=WIDTH,
-        attention_head_dim=8,
-    )
-    vae = diffusers.AutoencoderKL(
-        block_out_channels=(16, 16, 32),
-        down_block_types=("DownEncoderBlock2D",) * 3,
-        up_block_types=("UpDecoderBlock2D",) * 3,
-        latent_channels=4,
-        norm_num_groups=8,
-        sample_size=64,
-    )
-    diffusers.StableDiffusionPipeline(
-        vae=vae,
-        text_encoder=_clip(tokenizer),
-        tokenizer=tokenizer,
-        unet=unet,
-        scheduler=diffusers.DDIMScheduler(steps_offset=1, clip_sample=False),
-        safety_checker=None,
-        feature_extractor=None,
-        requires_safety_checker=False,
-    ).save_pretrained(folder)
-
-
 def _checker() -> dict[str, Any]:
     from diffusers.pipelines.stable_diffusion import StableDiffusionSafetyChecker
 

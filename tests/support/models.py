@@ -1,12 +1,11 @@
 """Tiny real models: made by transformers itself, with random weights."""
 
-import string
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from tools.stand_ins.word_pieces import word_pieces
+
 TEXT = "the a model team keeps hot my name is Clara and I live in Berkeley California"
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
 def tiny_bert(path: Path, head: str = "ForTokenClassification", positions: int = 128) -> Path:
@@ -52,28 +51,3 @@ def tiny_vit(path: Path) -> Path:
 def word_tokenizer() -> Any:
     """A WordPiece tokenizer of letters and a few words, made like BERT's."""
     return word_pieces(TEXT.lower().split(), 128)
-
-
-def word_pieces(words: Iterable[str], max_tokens: int) -> Any:
-    """A lower-case WordPiece tokenizer of BERT's kind that knows these words, and all letters."""
-    import transformers
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-
-    letters = string.ascii_lowercase
-    known = [*SPECIAL, *words, *letters, *(f"##{letter}" for letter in letters)]
-    vocabulary = {word: number for number, word in enumerate(dict.fromkeys(known))}
-    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.post_processor = processors.BertProcessing(
-        ("[SEP]", vocabulary["[SEP]"]), ("[CLS]", vocabulary["[CLS]"])
-    )
-    return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        mask_token="[MASK]",
-        model_max_length=max_tokens,
-    )

@@ -58,7 +58,7 @@ def scrape(client: httpx.Client, headers: Mapping[str, str] = OPENMETRICS) -> Sc
 
 def scrape_until(client: httpx.Client, name: str, value: float, **labels: str) -> Scrape:
     """A scrape in which a metric has come so far: replicas tell of some once a second."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while (found := scrape(client)).get(name, **labels) < value:
         assert time.monotonic() < deadline, (name, labels, found.get(name, **labels), value)
         time.sleep(0.05)

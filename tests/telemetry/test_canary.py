@@ -34,7 +34,7 @@ def test_canary_keys_are_nowhere(traced_server: Server, collector: Collector) ->
         metrics = operator.get("/metrics").text
     assert "stoker_requests_total" in metrics
     collector.wait_for(TRACE, "POST /v1/classifications/token")
-    assert eventually(lambda: bool(collector.bodies), timeout=10)
+    assert eventually(lambda: bool(collector.bodies))
     exported = b"".join(collector.bodies)
     for secret in secrets:
         assert secret not in metrics

@@ -14,6 +14,7 @@ import pytest
 from transformers import AutoTokenizer
 
 import stoker.demo
+from tests.artifacts.support import eventually
 from tests.deployments.support import bert, call
 from tests.support.deploying import deploy, deployment, wait_for
 from tests.support.scraping import OPENMETRICS, Scrape, scrape, scrape_until
@@ -110,10 +111,13 @@ class TestDeployments:
         assert after.get("stoker_replicas", status="ready", **which) == 1
         assert after.get("stoker_requests_outstanding", **which) == 0
         held = after.get("stoker_memory_held_mib_ms_total", **which)
-        memory = scrape_until_memory(operator, which)
-        assert memory == pytest.approx(
-            deployment(account, identifier)["workers"][0]["memory_bytes"]
-        )
+
+        def told_alike() -> bool:
+            memory = scrape(operator).get("stoker_replica_memory_bytes", **which)
+            return memory == deployment(account, identifier)["workers"][0]["memory_bytes"]
+
+        # Once it was weighed, and not between two weighings.
+        assert eventually(told_alike)
         assert scrape(operator).get("stoker_memory_held_mib_ms_total", **which) >= held
 
     def test_tokens_are_those_of_the_tokenizer(self, operator: httpx.Client, account: httpx.Client):
@@ -272,14 +276,6 @@ class TestHttp:
 
 def total(found: Scrape) -> float:
     return found.get("stoker_deployments")
-
-
-def scrape_until_memory(operator: httpx.Client, which: dict[str, str]) -> float:
-    """What a replica holds, once it was weighed."""
-    for _ in range(400):
-        if held := scrape(operator).get("stoker_replica_memory_bytes", **which):
-            return held
-    raise AssertionError("the replica was never weighed")
 
 
 def test_the_endpoint_is_described(server: Server) -> None:

@@ -28,7 +28,7 @@ STARTING = 1_000_000_000_000
 """Micro-credits."""
 COUNTED = ("requests", "errors", "input_tokens", "output_tokens", "images", "audio_ms", "video_ms")
 HELD = ("memory_mib_ms", "memory_microcredits", "storage_mib_ms", "storage_microcredits")
-FLUSH_S = 30
+FLUSH_S = 120
 
 
 def listed(client: httpx.Client, path: str, **params: Any) -> list[dict[str, Any]]:

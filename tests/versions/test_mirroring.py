@@ -93,11 +93,24 @@ class Making:
 
 
 async def settled(mirrors: Mirrors) -> None:
+    """Have all copies made that wait, and what came of them counted."""
+    ended, repeat = asyncio.Semaphore(0), mirrors._repeat
+
+    async def repeated(copy: Any) -> None:
+        try:
+            await repeat(copy)
+        finally:
+            ended.release()
+
+    mirrors._repeat = repeated
+    waiting = mirrors._queue.qsize()
     task = asyncio.create_task(mirrors.run())
-    while not mirrors._queue.empty():
-        await asyncio.sleep(0.01)
-    await asyncio.sleep(0.1)
+    async with asyncio.timeout(60):
+        for _ in range(waiting):
+            await ended.acquire()
     task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    mirrors._repeat = repeat
 
 
 async def test_as_often_as_is_wanted(made: Making) -> None:

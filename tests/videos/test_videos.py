@@ -298,7 +298,7 @@ class TestRunning:
         assert client.get(f"{VIDEOS}/{slow['id']}").status_code == 404
         assert client.delete(f"{VIDEOS}/{slow['id']}").status_code == 404
         # Its turn comes only when the model has let go of the first.
-        assert ended(client, waiting["id"], timeout=20)["status"] == "completed"
+        assert ended(client, waiting["id"])["status"] == "completed"
 
     def test_queue_is_bounded(self, client: Any, slow: dict[str, Any]) -> None:
         made = [create(client, **QUICK)["id"] for _ in range(LIMIT - 1)]

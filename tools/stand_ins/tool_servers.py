@@ -53,7 +53,8 @@ def listening(app: Any, port: int = 0) -> Iterator[str]:
     thread.start()
     deadline = time.monotonic() + 30
     while not server.started:
-        assert time.monotonic() < deadline and thread.is_alive(), "it does not serve"
+        if time.monotonic() > deadline or not thread.is_alive():
+            raise RuntimeError("it does not serve")
         time.sleep(0.01)
     port = server.servers[0].sockets[0].getsockname()[1]
     try:

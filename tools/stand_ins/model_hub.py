@@ -261,7 +261,8 @@ def main(repo_id: str, folder: str) -> None:
     """Serve a folder as a repository until standard input ends; prints the address."""
     with model_hub() as hub:
         hub.put(repo_id, Path(folder))
-        print(hub.endpoint, flush=True)
+        sys.stdout.write(f"{hub.endpoint}\n")
+        sys.stdout.flush()
         sys.stdin.read()
 
 
