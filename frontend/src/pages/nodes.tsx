@@ -56,6 +56,9 @@ function One({ node }: { node: Node }) {
   const rows = node.leases.flatMap(rowsOf);
   return (
     <Card title={plain(node.name, 64)} actions={<Status value={node.status} />}>
+      <p class="note">
+        {node.id}, at {plain(node.address, 300)}
+      </p>
       <Share value={held / Math.max(1, budget)} kind="tall" />
       <p>
         {bytes(held)} of {bytes(budget)} are held, {bytes(reserved)} are kept for hot models; the machine has{" "}
@@ -63,8 +66,6 @@ function One({ node }: { node: Node }) {
       </p>
       {node.waiting.length > 0 && <Waiting waiting={node.waiting} />}
       <dl class="facts">
-        <Fact name="Id" value={node.id} />
-        <Fact name="Address" value={node.address} />
         <Fact name="Processor" value={`${node.processor || "–"}, ${node.cores} cores`} />
         <Fact name="Stoker" value={node.version} />
         <Fact name="Python" value={node.python} />
@@ -81,14 +82,14 @@ function One({ node }: { node: Node }) {
           keyOf={(row) => `${row.lease.generation} ${row.replica?.id ?? ""}`}
           columns={[
             { name: "Model", cell: (row) => <Leased lease={row.lease} /> },
-            { name: "Account", cell: (row) => row.lease.account_id ?? "–" },
-            { name: "Lease", isNumber: true, cell: (row) => row.lease.generation },
             { name: "Replica", cell: ({ replica }) => (replica ? <Status value={replica.status} /> : "none") },
             { name: "Engine", cell: ({ replica }) => plain(replica?.engine || "–", 40) },
-            { name: "Calls", isNumber: true, cell: ({ replica }) => replica?.outstanding ?? "–" },
             { name: "Memory", isNumber: true, cell: ({ replica }) => bytes(replica?.memory_bytes) },
-            { name: "Process", isNumber: true, cell: ({ replica }) => replica?.pid ?? "–" },
+            { name: "Calls", isNumber: true, cell: ({ replica }) => replica?.outstanding ?? "–" },
             { name: "Started", cell: ({ replica }) => (replica ? ago(replica.started_at) : "–") },
+            { name: "Process", isNumber: true, cell: ({ replica }) => replica?.pid ?? "–" },
+            { name: "Lease", isNumber: true, cell: ({ lease }) => lease.generation },
+            { name: "Account", cell: ({ lease }) => lease.account_id ?? "–" },
           ]}
         />
       )}
