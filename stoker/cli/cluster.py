@@ -18,11 +18,9 @@ NODE: Columns = {
     "id": lambda n: n["id"],
     "status": lambda n: n["status"],
     "address": lambda n: n["address"],
-    "cores": lambda n: n["cores"],
     "memory held": lambda n: _held(n["memory"]),
     "leases": lambda n: len(n["leases"]),
     "replicas": lambda n: sum(len(one["replicas"]) for one in n["leases"]),
-    "version": lambda n: n["version"],
     "last seen": lambda n: output.moment(n["seen_at"]),
 }
 LEASE: Columns = {
