@@ -8,9 +8,11 @@ import { chosenAccount, hasAccount, isOperator, look, session, signIn, endedBeca
 import { shown } from "./api/errors";
 import { Overview } from "./pages/overview";
 import { SignIn } from "./pages/sign-in";
+import { lookForNodes, nodes } from "./state/nodes";
 import { clear } from "./state/store";
 import { connection, follow } from "./state/events";
 import { deferred } from "./ui/deferred";
+import { useEvery } from "./ui/hooks";
 import { Shell } from "./shell";
 import { Button, Empty, PageHead, Skeleton } from "./ui/parts";
 
@@ -26,8 +28,11 @@ const Agents = deferred(() => import("./pages/agents"));
 const AgentPage = deferred(() => import("./pages/agent"));
 const RunPage = deferred(() => import("./pages/run"));
 const Machine = deferred(() => import("./pages/machine"));
+const Nodes = deferred(() => import("./pages/nodes"));
 const Accounts = deferred(() => import("./pages/accounts"));
 
+/** How often operators learn whether there are nodes. */
+const NODES_MS = 30_000;
 const LINK = /^#link=([A-Za-z0-9._~-]{1,512})$/;
 
 /** A link that signs in, once: it is not left in the address. */
@@ -133,6 +138,7 @@ function Pages() {
       <Route path={`${CONSOLE}/agents/:id`} component={OwnedAgent} />
       <Route path={`${CONSOLE}/agents/:id/runs/:run`} component={OwnedRun} />
       <Route path={`${CONSOLE}/machine`} component={Machine} />
+      <Route path={`${CONSOLE}/nodes`} component={Nodes} />
       <Route path={`${CONSOLE}/accounts`} component={Accounts} />
       <Route default component={Missing} />
     </Router>
@@ -142,6 +148,13 @@ function Pages() {
 function SignedIn() {
   const account = chosenAccount.value;
   const isOwned = hasAccount.value;
+  const isOverAll = isOperator.value;
+  const look = () => void lookForNodes().catch(() => undefined);
+  useEffect(() => {
+    nodes.value = undefined;
+    if (isOverAll) look();
+  }, [isOverAll]);
+  useEvery(NODES_MS, look, isOverAll);
   useEffect(() => {
     clear();
     return isOwned ? follow() : undefined;

@@ -1,6 +1,7 @@
 /** Where one can go, by what the key may see. */
 
 import { hasAccount, isOperator, session } from "./api/session";
+import { areThere as areThereNodes } from "./state/nodes";
 
 export interface Place {
   path: string;
@@ -22,6 +23,7 @@ export function places(): Place[] {
     );
   }
   found.push({ path: "keys", name: "Keys" }, { path: "machine", name: "Machine" });
+  if (isOperator.value && areThereNodes.value) found.push({ path: "nodes", name: "Nodes" });
   if (isOperator.value) found.push({ path: "accounts", name: "Accounts" });
   return found;
 }

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
@@ -181,7 +182,7 @@ class ReplicaStats:
     id: str
     status: Status
     pid: int | None
-    """Of its process on the gateway's machine; None: it has none there, or not yet."""
+    """Of its process on the machine that runs it; None: it has none of its own, or not yet."""
     outstanding: int
     """Calls sent to it and not yet answered."""
     memory_bytes: int | None
@@ -241,6 +242,56 @@ class MachineStats:
     """What is kept for `hot` deployments, loaded or not."""
     waiting: Sequence[WaitingForMemory] = ()
     """In their turn."""
+
+
+class NodeStatus(StrEnum):
+    """How one server finds a node of its fleet."""
+
+    READY = "ready"
+    STARTING = "starting"
+    """Its engine host still imports: replicas would wait for it."""
+    DRAINING = "draining"
+    """It is about to end, and gets nothing new."""
+    UNREACHABLE = "unreachable"
+    """This server has no connection to it; others may have."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeaseStats:
+    """A node's leave to run one specification, and what it makes of it."""
+
+    spec_id: str
+    deployment_id: str
+    """A trial's id, of a specification that is tried and is no deployment's."""
+    account_id: str | None
+    model: str | None
+    """None, both: this server does not know it, as the trials of others."""
+    generation: int
+    """Grows with each lease there ever was: the newer one has the higher."""
+    replicas: Sequence[ReplicaStats] = ()
+    """With process ids of the node's machine. None, of a node that is unreachable."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeStats:
+    """A machine that runs replicas for the servers of a fleet."""
+
+    id: str
+    name: str
+    address: str
+    """`host:port`, where servers reach it."""
+    status: NodeStatus
+    pid: int
+    """Of its host, on its machine."""
+    version: str
+    """Of Stoker."""
+    python: str
+    started_at: datetime
+    seen_at: datetime
+    """Its last sign of life, by the database's clock."""
+    machine: MachineStats
+    leases: Sequence[LeaseStats] = ()
+    """The oldest first."""
 
 
 OnProgress = Callable[[float], None]
@@ -420,6 +471,13 @@ class Runtime(Protocol):
 
     def machine(self) -> MachineStats:
         """What replicas run on, as of now; cheap enough to be asked every second."""
+        ...
+
+    def nodes(self) -> Sequence[NodeStats]:
+        """The machines that run replicas, in the order of their ids.
+
+        Empty where this server runs them itself: `machine` tells of it.
+        """
         ...
 
     def at_work(self, besides: str) -> bool:

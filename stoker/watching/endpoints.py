@@ -3,21 +3,22 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query, Request, Response
 
 import stoker
 from stoker.deployments import service as deployments
 from stoker.errors import InvalidAPIKeyError, InvalidRequestError, NotFoundError, responses
 from stoker.inference.convention import EVENTS, Streamed, streamed
-from stoker.keys.auth import AccountId, ActingFor, Caller, KeyedRoute, Manager
+from stoker.keys.auth import AccountId, ActingFor, Caller, KeyedRoute, Manager, Operator
 from stoker.keys.auth import authenticate_again as again
 from stoker.runtime.interface import KEEP_ALIVE
 from stoker.store.db import NO_CONTROL
-from stoker.watching import machine, schemas
+from stoker.watching import machine, nodes, schemas
 from stoker.watching.context import ContextDep, WatchContext
 from stoker.watching.messages import Reach, told
 from stoker.watching.series import COARSE_S, COLUMNS, FINE_KEPT, FINE_S
 from stoker.web.context import ReadSession
+from stoker.web.lists import ListResponse
 from stoker.web.principal import Principal, Scope
 
 CHECK_S = 1.0
@@ -166,3 +167,11 @@ async def get_machine(
         raise InvalidAPIKeyError
     reach = Reach(None if account_id is None else frozenset({account_id}))
     return await machine.machine(context.settings, context.runtime, context.directory, reach)
+
+
+@router.get("/nodes", response_model=ListResponse[schemas.Node], responses=responses())
+async def list_nodes(_operator: Operator, context: ContextDep) -> Response:
+    """The machines that run replicas, each with its memory and what it runs, as this server finds
+    them. Empty where servers run replicas themselves.
+    """
+    return await nodes.listed(context.runtime.nodes())

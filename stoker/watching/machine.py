@@ -28,16 +28,20 @@ async def machine(
     return schemas.Machine(
         cores=found.cores,
         processor=found.processor,
-        memory=schemas.MachineMemory(
-            total_bytes=found.total_bytes,
-            budget_bytes=found.budget_bytes,
-            held_bytes=found.held_bytes,
-            reserved_bytes=found.reserved_bytes,
-        ),
+        memory=memory(found),
         # Looks at files.
         engines=await asyncio.to_thread(_engines, settings),
         replicas=await _replicas(runtime, directory, reach),
         waiting=waiting(found, reach),
+    )
+
+
+def memory(found: MachineStats) -> schemas.MachineMemory:
+    return schemas.MachineMemory(
+        total_bytes=found.total_bytes,
+        budget_bytes=found.budget_bytes,
+        held_bytes=found.held_bytes,
+        reserved_bytes=found.reserved_bytes,
     )
 
 

@@ -3,7 +3,7 @@ from typing import Literal
 from pydantic import Field
 
 from stoker.agents.schemas import RunError, RunUsage
-from stoker.runtime.interface import Status
+from stoker.runtime.interface import NodeStatus, Status
 from stoker.store.tables.agents import RunStatus
 from stoker.web.schemas import ResponseModel, UtcString
 
@@ -80,6 +80,55 @@ class Machine(ResponseModel):
     engines: list[Engine]
     replicas: list[MachineReplica]
     waiting: list[Waiting] = Field(description="What waits for memory, in turn.")
+
+
+class NodeReplica(ResponseModel):
+    id: str
+    status: Status
+    engine: str = Field(description="What runs the model now; empty before it is loaded.")
+    pid: int | None = Field(description="Of its process, on the node's machine.")
+    outstanding: int = Field(description="Calls sent to it and not yet answered.")
+    memory_bytes: int | None
+    started_at: UtcString | None
+
+
+class Lease(ResponseModel):
+    """A node's leave to run one version of a deployment."""
+
+    spec_id: str = Field(
+        description="The version's id; of a deployment without versions, and of a trial, its own."
+    )
+    deployment_id: str = Field(description="Or the trial's id.")
+    account_id: str | None = Field(
+        description="null, as is `model`: this server does not know it, as the trials of others."
+    )
+    model: str | None
+    generation: int = Field(description="Grows with each lease there ever was.")
+    replicas: list[NodeReplica] = Field(description="Empty while the node is unreachable.")
+
+
+class Node(ResponseModel):
+    """A machine that runs replicas for servers."""
+
+    id: str
+    object: Literal["node"] = "node"
+    name: str
+    address: str = Field(description="`host:port`, where servers reach it.")
+    status: NodeStatus = Field(
+        description="`starting`: its engines' libraries are being imported; `draining`: it is "
+        "about to end and gets nothing new; `unreachable`: the server that was asked has no "
+        "connection to it."
+    )
+    pid: int = Field(description="Of `stoker node host`, on its machine.")
+    version: str = Field(description="Of Stoker.")
+    python: str
+    started_at: UtcString
+    seen_at: UtcString = Field(description="Its last sign of life, by the database's clock.")
+    cores: int
+    processor: str
+    memory: MachineMemory
+    leases: list[Lease] = Field(description="What it may run, the oldest lease first.")
+    waiting: list[Waiting] = Field(description="What waits for its memory, in turn.")
 
 
 class RunState(ResponseModel):

@@ -278,6 +278,7 @@ def report(client: httpx.Client, operator: httpx.Client) -> None:
     good(client.get("/v1/prices"))
     prices = {"memory_microcredits_per_gib_hour": 1, "storage_microcredits_per_gib_month": 1}
     good(operator.post("/v1/prices", json=prices))
+    good(operator.get("/v1/nodes"))
     for path in ("/health", "/ready", "/metrics"):
         operator.get(path).raise_for_status()
 

@@ -274,6 +274,7 @@ def money(owner: Cli, operator: Cli) -> None:
     assert owner.json("usage")["total"]["requests"] > 0
     assert owner.json("credits")["balance"]
     assert "opening" in {one["kind"] for one in owner.json("credits", "transfers")}
+    assert operator.json("cluster", "status") is not None
     assert operator.json("prices", "set", "1", "1")["version"]
     assert owner.json("prices")
 

@@ -27,6 +27,7 @@ OPERATORS = {
     "/v1/accounts",
     "/v1/accounts/{account_id}",
     "/v1/accounts/{account_id}/credits",
+    "/v1/nodes",
     "/metrics",
 }
 INFERENCE = {

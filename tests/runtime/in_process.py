@@ -24,6 +24,7 @@ from stoker.runtime.interface import (
     LoadError,
     MachineStats,
     ModelLocator,
+    NodeStats,
     OnProgress,
     Readiness,
     Reason,
@@ -156,6 +157,9 @@ class InProcessRuntime:
 
     def machine(self) -> MachineStats:
         return MachineStats()
+
+    def nodes(self) -> Sequence[NodeStats]:
+        return ()
 
     def at_work(self, besides: str) -> bool:
         return any(one.calls and one.spec.id != besides for one in self._deployments.values())

@@ -26,7 +26,7 @@ def test_one_that_is_installed_beside_the_server():
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("ray", "There is no runtime 'ray'. There are: local; one of your own"),
+        ("ray", "There is no runtime 'ray'. There are: local, nodes; one of your own"),
         ("no_such_module:Runtime", "cannot be imported: No module named 'no_such_module'"),
         ("stoker.config:Runtime", "cannot be imported: module 'stoker.config' has no attribute"),
         ("no module:Runtime", "cannot be imported: invalid format"),

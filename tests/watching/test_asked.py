@@ -125,6 +125,18 @@ class TestMachine:
         assert (await app.client(key).get("/v1/machine")).status_code == 401
 
 
+class TestNodes:
+    async def test_none_where_the_server_runs_replicas_itself(self, app: App) -> None:
+        async with app.client(app.operator_key) as operator:
+            found = (await operator.get("/v1/nodes")).raise_for_status().json()
+        empty = {"data": [], "first_id": None, "last_id": None, "has_more": False}
+        assert found == {"object": "list", **empty}
+
+    async def test_for_operators_alone(self, app: App) -> None:
+        client = await app.account()
+        assert (await client.get("/v1/nodes")).status_code == 401
+
+
 async def with_card(app: App, client: httpx.AsyncClient, name: str, content: bytes) -> str:
     """An artifact whose live files are this one."""
     made = await client.post("/v1/model-artifacts", json={"display_name": name})

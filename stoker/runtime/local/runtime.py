@@ -18,6 +18,7 @@ from stoker.runtime.interface import (
     Listeners,
     MachineStats,
     ModelLocator,
+    NodeStats,
     OnProgress,
     Readiness,
     Reason,
@@ -256,6 +257,9 @@ class LocalRuntime:
             reserved_bytes=self._memory.reserved,
             waiting=waiting,
         )
+
+    def nodes(self) -> Sequence[NodeStats]:
+        return ()
 
     def at_work(self, besides: str) -> bool:
         return any(pool.calls and pool.spec.id != besides for pool in self._pools)

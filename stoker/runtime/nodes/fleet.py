@@ -1,14 +1,16 @@
 """What one gateway knows of the fleet: what is to run, which nodes there are, and the leases."""
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from stoker.runtime.interface import DeploymentSpec, Readiness
+from stoker.runtime.interface import DeploymentSpec, NodeStats, Readiness
 from stoker.runtime.nodes import leases
 from stoker.runtime.nodes.leases import Held, Watch
+from stoker.runtime.nodes.observing import node_of
 from stoker.runtime.nodes.placing import Place, chosen, shares
 from stoker.runtime.nodes.remote import Hearer, Remote
 from stoker.runtime.pool.amounts import in_words
@@ -173,6 +175,19 @@ class Fleet:
     def held(self, spec_id: str) -> list[Held]:
         """The leases of a specification, the oldest first."""
         return self._leases.get(spec_id, [])
+
+    def observed(self) -> list[NodeStats]:
+        """The nodes and what they have leases for, as this gateway finds them."""
+        found: dict[str, list[Held]] = {node_id: [] for node_id in sorted(self.nodes)}
+        for held in itertools.chain.from_iterable(self._leases.values()):
+            # One of a node that has come since is told of by the next reading.
+            if held.node_id in found:
+                found[held.node_id].append(held)
+        specs = {spec_id: known.spec for spec_id, known in self.known.items()}
+        return [
+            node_of(self.nodes[node_id], sorted(held, key=lambda one: one.generation), specs)
+            for node_id, held in found.items()
+        ]
 
     def usable(self, spec_id: str) -> list[tuple[Remote, Held]]:
         """The nodes that may run it, where this gateway reaches them."""

@@ -3,9 +3,9 @@
 import asyncio
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import delete, func, select, text, update
@@ -30,7 +30,14 @@ class NodeRecord:
     name: str
     address: str
     certificate: str
+    pid: int
+    version: str
+    python: str
     is_draining: bool
+    machine: MachineStats
+    """As of `seen_at`, without what waits there."""
+    started_at: datetime
+    seen_at: datetime
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,10 +59,27 @@ async def nodes_of(session: Session) -> list[NodeRecord]:
             name=row.name,
             address=row.address,
             certificate=row.certificate,
+            pid=row.pid,
+            version=row.version,
+            python=row.python,
             is_draining=row.is_draining,
+            machine=_machine_of(row.machine),
+            started_at=row.started_at,
+            seen_at=row.seen_at,
         )
         for row in rows
     ]
+
+
+def _machine_of(said: Mapping[str, int]) -> MachineStats:
+    """What a node has told of its machine; nothing, before its first heartbeat."""
+    return MachineStats(
+        cores=said.get("cores", 0),
+        total_bytes=said.get("total_bytes", 0),
+        budget_bytes=said.get("budget_bytes", 0),
+        held_bytes=said.get("held_bytes", 0),
+        reserved_bytes=said.get("reserved_bytes", 0),
+    )
 
 
 async def leases_of(session: Session, spec_id: str | None = None) -> list[Held]:

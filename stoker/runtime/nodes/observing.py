@@ -1,15 +1,21 @@
 """What several nodes tell, as one."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 
 from stoker.runtime.interface import (
     DeploymentSpec,
     DeploymentStats,
+    LeaseStats,
     MachineStats,
+    NodeStats,
+    NodeStatus,
     Reason,
     Status,
 )
+from stoker.runtime.nodes.leases import Held
+from stoker.runtime.nodes.remote import Remote
 from stoker.wire.protocol import Batches
 
 _BEST_FIRST = (
@@ -78,4 +84,49 @@ def machine_of(machines: Sequence[MachineStats]) -> MachineStats:
         held_bytes=sum(one.held_bytes for one in machines),
         reserved_bytes=sum(one.reserved_bytes for one in machines),
         waiting=[*chain.from_iterable(one.waiting for one in machines)],
+    )
+
+
+def node_of(node: Remote, held: Sequence[Held], specs: Mapping[str, DeploymentSpec]) -> NodeStats:
+    """One of them, as this gateway finds it.
+
+    Args:
+        held: its leases.
+        specs: by id, those that this gateway knows.
+    """
+    record = node.record
+    # What the database says of it stays true where this gateway hears nothing.
+    machine = replace(record.machine, processor=node.machine.processor)
+    return NodeStats(
+        id=record.id,
+        name=record.name,
+        address=record.address,
+        status=_status_of(node),
+        pid=record.pid,
+        version=record.version,
+        python=record.python,
+        started_at=record.started_at,
+        seen_at=record.seen_at,
+        machine=node.machine if node.is_connected else machine,
+        leases=[_lease_of(node, one, specs.get(one.spec_id)) for one in held],
+    )
+
+
+def _status_of(node: Remote) -> NodeStatus:
+    if not node.is_connected:
+        return NodeStatus.UNREACHABLE
+    if node.is_draining:
+        return NodeStatus.DRAINING
+    return NodeStatus.READY if node.is_ready else NodeStatus.STARTING
+
+
+def _lease_of(node: Remote, held: Held, spec: DeploymentSpec | None) -> LeaseStats:
+    stats = node.stats.get(held.spec_id)
+    return LeaseStats(
+        spec_id=held.spec_id,
+        deployment_id=held.deployment_id,
+        account_id=spec.account_id if spec else None,
+        model=spec.model if spec else None,
+        generation=held.generation,
+        replicas=stats.replicas if stats else (),
     )

@@ -168,7 +168,11 @@ class Remote:
 
     @property
     def takes_work(self) -> bool:
-        return self.is_connected and not (self._is_draining or self.record.is_draining)
+        return self.is_connected and not self.is_draining
+
+    @property
+    def is_draining(self) -> bool:
+        return self._is_draining or self.record.is_draining
 
     def calls(self, spec_id: str) -> int:
         """Calls that wait there or are worked on, of all gateways, as far as is known."""

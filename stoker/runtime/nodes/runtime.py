@@ -24,6 +24,7 @@ from stoker.runtime.interface import (
     Listeners,
     MachineStats,
     ModelLocator,
+    NodeStats,
     OnProgress,
     Readiness,
     RuntimeListener,
@@ -310,6 +311,9 @@ class NodesRuntime:
 
     def machine(self) -> MachineStats:
         return machine_of([one.machine for one in self._connected()])
+
+    def nodes(self) -> Sequence[NodeStats]:
+        return self._fleet.observed()
 
     def at_work(self, besides: str) -> bool:
         return any(

@@ -1,0 +1,135 @@
+/** For operators: the machines of a fleet, their memory, and which of them runs what. */
+
+import { page } from "../api/base";
+import { choose, isOperator } from "../api/session";
+import type { Lease, Node, NodeReplica } from "../api/types";
+import { ago, bytes, plain } from "../lib/format";
+import { lookForNodes } from "../state/nodes";
+import { useEvery, useLoaded } from "../ui/hooks";
+import { Waiting } from "../ui/memory";
+import { Card, Empty, ErrorNote, Name, PageHead, Share, Skeleton } from "../ui/parts";
+import { Status } from "../ui/status";
+import { Table } from "../ui/table";
+
+const LOOK_MS = 3_000;
+/** Rows that a node has at most. */
+const MOST = 200;
+
+export default function Nodes() {
+  const loaded = useLoaded(lookForNodes, []);
+  useEvery(LOOK_MS, loaded.reload, isOperator.value);
+  if (!isOperator.value) {
+    return (
+      <>
+        <PageHead title="Nodes" />
+        <Empty title="This page is for operators." />
+      </>
+    );
+  }
+  const found = loaded.value;
+  return (
+    <>
+      <PageHead title="Nodes" note={found?.length ? together(found) : undefined} />
+      <ErrorNote error={loaded.error} />
+      {!found && !loaded.error && <Skeleton rows={6} />}
+      {found?.length === 0 && (
+        <Empty title="There are no nodes: this server runs replicas itself.">
+          <a class="button" href={page("machine")}>
+            To the machine
+          </a>
+        </Empty>
+      )}
+      {found?.map((one) => <One key={one.id} node={one} />)}
+    </>
+  );
+}
+
+function together(found: readonly Node[]): string {
+  const sum = (of: (one: Node) => number) => found.reduce((total, one) => total + of(one), 0);
+  const held = bytes(sum((one) => one.memory.held_bytes));
+  const budget = bytes(sum((one) => one.memory.budget_bytes));
+  return `${found.length === 1 ? "One node" : `${found.length} nodes`}, ${held} of ${budget} are held`;
+}
+
+function One({ node }: { node: Node }) {
+  const { held_bytes: held, budget_bytes: budget, reserved_bytes: reserved } = node.memory;
+  const rows = node.leases.flatMap(rowsOf);
+  return (
+    <Card title={plain(node.name, 64)} actions={<Status value={node.status} />}>
+      <p class="note">
+        {node.id}, at {plain(node.address, 300)}
+      </p>
+      <Share value={held / Math.max(1, budget)} kind="tall" />
+      <p>
+        {bytes(held)} of {bytes(budget)} are held, {bytes(reserved)} are kept for hot models; the machine has{" "}
+        {bytes(node.memory.total_bytes)}.
+      </p>
+      {node.waiting.length > 0 && <Waiting waiting={node.waiting} />}
+      <dl class="facts">
+        <Fact name="Processor" value={`${node.processor || "–"}, ${node.cores} cores`} />
+        <Fact name="Stoker" value={node.version} />
+        <Fact name="Python" value={node.python} />
+        <Fact name="Process" value={String(node.pid)} />
+        <Fact name="Started" value={ago(node.started_at)} />
+        <Fact name="Last seen" value={ago(node.seen_at)} />
+      </dl>
+      {rows.length === 0 ? (
+        <p class="note">It has no leases now.</p>
+      ) : (
+        <Table
+          label={`Leases of ${plain(node.name, 64)}`}
+          rows={rows.slice(0, MOST)}
+          keyOf={(row) => `${row.lease.generation} ${row.replica?.id ?? ""}`}
+          columns={[
+            { name: "Model", cell: (row) => <Leased lease={row.lease} /> },
+            { name: "Replica", cell: ({ replica }) => (replica ? <Status value={replica.status} /> : "none") },
+            { name: "Engine", cell: ({ replica }) => plain(replica?.engine || "–", 40) },
+            { name: "Memory", isNumber: true, cell: ({ replica }) => bytes(replica?.memory_bytes) },
+            { name: "Calls", isNumber: true, cell: ({ replica }) => replica?.outstanding ?? "–" },
+            { name: "Started", cell: ({ replica }) => (replica ? ago(replica.started_at) : "–") },
+            { name: "Process", isNumber: true, cell: ({ replica }) => replica?.pid ?? "–" },
+            { name: "Lease", isNumber: true, cell: ({ lease }) => lease.generation },
+            { name: "Account", cell: ({ lease }) => lease.account_id ?? "–" },
+          ]}
+        />
+      )}
+      {rows.length > MOST && <p class="note">And {rows.length - MOST} more.</p>}
+    </Card>
+  );
+}
+
+function Fact({ name, value }: { name: string; value: string }) {
+  return (
+    <div>
+      <dt>{name}</dt>
+      <dd>{plain(value, 300)}</dd>
+    </div>
+  );
+}
+
+interface Row {
+  lease: Lease;
+  replica: NodeReplica | null;
+}
+
+/** One for each replica, and one for a lease that has none. */
+function rowsOf(lease: Lease): Row[] {
+  if (lease.replicas.length === 0) return [{ lease, replica: null }];
+  return lease.replicas.map((replica) => ({ lease, replica }));
+}
+
+/** A link to the deployment, which is shown as its account's. */
+function Leased({ lease }: { lease: Lease }) {
+  const { account_id: account, deployment_id: id } = lease;
+  const name = <Name text={lease.model ?? id} />;
+  if (!account || !id.startsWith("dep_")) return name;
+  function onClick(event: MouseEvent): void {
+    // Another tab or window has a choice of its own.
+    if (!event.ctrlKey && !event.metaKey && !event.shiftKey) choose(account);
+  }
+  return (
+    <a href={page(`deployments/${id}`)} onClick={onClick}>
+      {name}
+    </a>
+  );
+}
