@@ -18,6 +18,7 @@ from stoker.cli import (
     call,
     chat,
     check,
+    cluster,
     console,
     deploy,
     deployments,
@@ -119,6 +120,7 @@ app.command("open")(console.open_console)
 app.command()(top.top)
 app.command()(deployments.logs)
 app.add_typer(node.app, name="node")
+app.add_typer(cluster.app, name="cluster")
 app.add_typer(deployments.app, name="deployments")
 app.add_typer(versions.app, name="versions")
 app.add_typer(videos.app, name="videos")
