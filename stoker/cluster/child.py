@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import signal as signals
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,7 @@ from stoker.client.errors import CliError
 LOG_BYTES = 16 << 20
 """A log that has grown beyond is put aside when its process is started, in the place of the last
 one that was."""
-_SHOWN_BYTES = 4096
+_READ_BYTES = 64 << 10
 _SHOWN_LINES = 12
 _KILLED_S = 10.0
 
@@ -105,16 +106,25 @@ class Child:
         try:
             with self.log.open("rb") as log:
                 end = log.seek(0, os.SEEK_END)
-                log.seek(max(self._begun_at, end - _SHOWN_BYTES))
+                log.seek(max(self._begun_at, end - _READ_BYTES))
                 found = log.read().decode(errors="replace")
         except OSError:
             return ""
-        return "\n".join(found.splitlines()[-_SHOWN_LINES:])
+        lines = [part for line in found.splitlines() for part in _readable(line).splitlines()]
+        return "\n".join(lines[-_SHOWN_LINES:])
 
     def _put_log_aside(self) -> None:
         with contextlib.suppress(FileNotFoundError):
             if self.log.stat().st_size > LOG_BYTES:
                 self.log.replace(self.log.with_name(f"{self.log.name}.1"))
+
+
+def _readable(line: str) -> str:
+    """A line of a log; of one in JSON what it says, which may be many lines."""
+    try:
+        return str(json.loads(line)["event"])
+    except (ValueError, KeyError, TypeError):
+        return line
 
 
 def _tied_to(parent: int, ends_by: signals.Signals) -> Callable[[], None]:

@@ -24,16 +24,16 @@ class Screen(Teller, Protocol):
 
 def run(plan: Plan, screen: Screen) -> None:
     """Start a fleet, and end it at SIGTERM or SIGINT. Raises `CliError`."""
+    fleet = Fleet(plan, screen)
     # It has the database's password.
     sandbox.keep_to_itself()
-    asyncio.run(_run(plan, screen))
+    asyncio.run(_run(fleet, plan, screen))
 
 
-async def _run(plan: Plan, screen: Screen) -> None:
+async def _run(fleet: Fleet, plan: Plan, screen: Screen) -> None:
     loop, asked = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, asked.set)
-    fleet = Fleet(plan, screen)
     serving = asyncio.create_task(_serve(fleet, plan, screen))
     ending = asyncio.create_task(asked.wait())
     try:
