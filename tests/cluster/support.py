@@ -29,6 +29,11 @@ class Cluster(Server):
         self.base_url = self.gateways[0]
         return self
 
+    def start_with(self, *options: str) -> "Cluster":
+        """Start it again, with other options than before."""
+        self._command = ("cluster", "up", *options)
+        return self.start()
+
     def said(self) -> dict[str, Any]:
         """What cluster.json says now."""
         return json.loads((self.data_dir / self.state).read_text())

@@ -1,5 +1,6 @@
 """`stoker cluster up`: what it starts, keeps and leaves behind."""
 
+import json
 import os
 import re
 import signal
@@ -16,13 +17,16 @@ import pytest
 from stoker.client.errors import CliError
 from stoker.cluster import postgres as programs
 from stoker.cluster.postgres import Postgres
-from tests.agents.conftest import MODEL
+from tests.agents.conftest import MODEL, MODELS
 from tests.agents.support import FRANCE, PARIS
 from tests.cli.support import Cli, environment
 from tests.cluster.support import PATIENCE_S, Cluster, left
+from tests.demo.sentences import NER
 from tests.servers.support import until
+from tests.support import postgres
 from tests.support.deploying import deploy, deployment, wait_for
 
+ROOT = Path(__file__).parents[2]
 NAMES = {"node-1", "node-2", "gateway-1", "gateway-2", "postgres"}
 
 
@@ -124,6 +128,25 @@ def test_a_node_that_was_killed_comes_back_as_itself(cluster: Cluster, used: Use
     until(lambda: "is there again" in cluster.log.read_text())
 
 
+def test_what_the_guide_shows(cluster: Cluster, tmp_path: Path) -> None:
+    """The second terminal, as it is typed there."""
+    guide = (ROOT / "docs" / "guide.md").read_text()
+    script = guide.partition("### A fleet on one machine")[2].partition("```sh\n")[2]
+    (tmp_path / "fleet").symlink_to(cluster.data_dir)
+    done = subprocess.run(
+        ["bash", "-euc", script.partition("```")[0]],
+        cwd=tmp_path,
+        env=environment(PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}"),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "acct_" in done.stdout
+    assert "for replicas" in done.stdout
+
+
 def test_another_one_in_its_folder_is_refused(cluster: Cluster) -> None:
     done = refused(cluster.data_dir)
     assert (done.returncode, done.stdout) == (1, "")
@@ -136,12 +159,31 @@ def test_nothing_outlives_it_and_the_next_goes_on(cluster: Cluster, used: Used) 
     assert len(processes) > len(NAMES)
     cluster.kill()
     assert not left(processes, within_s=PATIENCE_S)
-    cluster.start()
+    cluster.start_with("--demo")
     after = cluster.said()
     assert [one["id"] for one in after["nodes"]] == [one["id"] for one in before["nodes"]]
     with cluster.client(used.key) as client:
         assert [one["model"] for one in client.get("/v1/deployments").json()["data"]] == ["chat"]
     assert [ask(one) for one in sdks(cluster, used.key)] == [PARIS, PARIS]
+
+
+def test_has_the_demo(cluster: Cluster, used: Used) -> None:
+    """After the test before, which starts it so."""
+    path = cluster.data_dir / "demo.json"
+    demo = json.loads(path.read_text())
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert demo["base_url"] == cluster.gateways[0]
+    assert set(demo["deployments"]) == {one.name for one in MODELS.iterdir()}
+    said = cluster.log.read_text()
+    assert f"export STOKER_API_KEY={demo['account_key']}" in said
+    assert "Deploying the demo's models: 1 of" in said
+    [text, entities] = NER[0]
+    for url in cluster.gateways:
+        with cluster.client(demo["deployments"]["tiny-ner"]["key"], url) as client:
+            body = {"inputs": text, "aggregation_strategy": "simple"}
+            found = client.post("/v1/classifications/token", json=body).raise_for_status().json()
+        tagged = [(text[one["start"] : one["end"]], one["entity_group"]) for one in found]
+        assert tagged == [tuple(entity) for entity in entities]
 
 
 def test_ends_in_order(cluster: Cluster) -> None:
@@ -155,6 +197,34 @@ def test_ends_in_order(cluster: Cluster) -> None:
     assert "killed" not in said[ends[0] :]
     log = (cluster.data_dir / "logs" / "postgres.log").read_text()
     assert log.rstrip().endswith("database system is shut down")
+
+
+class TestPostgres:
+    @pytest.fixture
+    def database(self, tmp_path: Path) -> Postgres:
+        if not postgres.is_installed():
+            pytest.skip(postgres.MISSING)
+        return Postgres(tmp_path / "postgres", tmp_path / "log", connections=250)
+
+    async def test_goes_on_with_what_is_there(self, database: Postgres) -> None:
+        """Also after it was killed, and though its user may not reach the folder."""
+        said: list[str] = []
+        await database.start(said.append)
+        connection = await asyncpg.connect(database.url.replace("+asyncpg", ""))
+        assert await connection.fetchval("SHOW max_connections") == "250"
+        await connection.execute("CREATE TABLE kept AS SELECT 1 AS one")
+        await connection.close()
+        database.child.signal(signal.SIGKILL)
+        assert await database.child.wait() == "was ended by SIGKILL"
+        await database.stop()
+        await database.start(said.append)
+        connection = await asyncpg.connect(database.url.replace("+asyncpg", ""))
+        assert await connection.fetchval("SELECT one FROM kept") == 1
+        await connection.close()
+        await database.stop()
+        assert not database.child.is_running
+        starting = "Starting PostgreSQL …"
+        assert said == ["Making a database …", starting, starting]
 
 
 class TestRefusals:
@@ -194,7 +264,7 @@ class TestRefusals:
         assert (done.returncode, done.stdout) == (1, "")
         assert re.search("Error: (node|gateway)-1 has ended with exit code [13]", done.stderr)
         assert "Connection refused" in done.stderr
-        assert not (tmp_path / "cluster.json").exists()
+        assert {one.name for one in tmp_path.iterdir()} & {"cluster.json", "postgres"} == set()
 
 
 def up(data_dir: Path) -> tuple[str, ...]:
