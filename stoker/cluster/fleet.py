@@ -149,7 +149,11 @@ class Fleet:
     def _changed(self, text: str) -> None:
         self._teller.note(text)
         if self._is_written:
-            self.write()
+            try:
+                self.write()
+            except OSError as error:
+                # What has to be started again is, all the same.
+                self._teller.note(f"{self._path} could not be written: {error}")
 
     async def _wait_ready(self) -> None:
         deadline, waiting = time.monotonic() + READY_S, [*self._gateways]

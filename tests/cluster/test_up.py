@@ -128,6 +128,15 @@ def test_a_node_that_was_killed_comes_back_as_itself(cluster: Cluster, used: Use
     until(lambda: "is there again" in cluster.log.read_text())
 
 
+def test_a_gateway_that_was_killed_comes_back_where_it_was(cluster: Cluster, used: Used) -> None:
+    before = cluster.said()["gateways"]
+    state = cluster.data_dir / "gateway-2" / "server.json"
+    os.kill(json.loads(state.read_text())["pid"], signal.SIGKILL)
+    until(lambda: "gateway-2 is there again" in cluster.log.read_text(), PATIENCE_S)
+    assert cluster.said()["gateways"] == before
+    assert [ask(one) for one in sdks(cluster, used.key)] == [PARIS, PARIS]
+
+
 def test_what_the_guide_shows(cluster: Cluster, tmp_path: Path) -> None:
     """The second terminal, as it is typed there."""
     guide = (ROOT / "docs" / "guide.md").read_text()
