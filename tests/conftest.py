@@ -50,6 +50,7 @@ SHARING: Mapping[str, Sequence[str]] = {
         "tests/web/",
     ),
     "buckets": ("tests/buckets/",),
+    "cluster": ("tests/cluster/",),
     "openai": (
         OPENAI,
         "tests/cli/",
@@ -84,6 +85,7 @@ SLOW = (
     AGENTS,
     "tests/videos/",
     "tests/buckets/",
+    "tests/cluster/",
     "tests/test_faults.py",
     "tests/tasks/test_speech_recognition.py",
     "tests/stages/test_whisper.py",

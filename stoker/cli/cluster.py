@@ -1,15 +1,25 @@
 """`stoker cluster`: the machines of a fleet, together."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from stoker.cli import output
 from stoker.cli.context import client
 from stoker.cli.output import AsJson, Columns, size
+from stoker.cli.settings import read_settings
 from stoker.client.client import JsonObject
 
+if TYPE_CHECKING:
+    from stoker.demo.setup import Demo
+
 app = typer.Typer(no_args_is_help=True, help="Machines that run replicas together.")
+
+MOST = 64
+"""Nodes, and gateways, of one machine."""
 
 NODES = "/v1/nodes"
 
@@ -35,6 +45,88 @@ LEASE: Columns = {
     "process": lambda r: r["pid"],
 }
 _NO_REPLICA = {"status": "", "engine": "", "outstanding": "", "memory_bytes": None, "pid": None}
+
+
+@app.command()
+def up(
+    *,
+    nodes: Annotated[
+        int, typer.Option(min=1, max=MOST, help="Node hosts, which run the replicas.")
+    ] = 2,
+    gateways: Annotated[
+        int, typer.Option(min=1, max=MOST, help="Servers, any of which answers any request.")
+    ] = 2,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=65535, help="Of the first server; the others' follow. 0 picks free ones."
+        ),
+    ] = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(help="All that the fleet keeps. Default: `cluster` in the data folder."),
+    ] = None,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="Deploy the demo models, and print calls to copy.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Start a whole fleet on this machine, for a look: PostgreSQL, nodes, servers. Ctrl-C ends it.
+
+    With STOKER_DATABASE_URL and STOKER_BLOB_URL it uses what they name. What there is stands in
+    DATA_DIR/cluster.json, the operator's key in DATA_DIR/operator-key.
+    """
+    from stoker.cluster import command
+    from stoker.cluster.plan import Plan
+
+    # What runs replicas is the nodes', whatever the environment says.
+    given: dict[str, Any] = {"runtime": "local"}
+    if port is not None:
+        given["port"] = port
+    settings = read_settings(**given)
+    folder = data_dir or settings.data_dir / "cluster"
+    plan = Plan(
+        settings=settings.model_copy(update={"data_dir": folder}),
+        nodes=nodes,
+        gateways=gateways,
+        has_demo=demo,
+    )
+    with contextlib.ExitStack() as stack:
+        command.run(plan, _Screen(stack, plan.folder, as_json=as_json))
+
+
+class _Screen:
+    """What is said while a fleet starts, runs and ends."""
+
+    def __init__(self, stack: contextlib.ExitStack, folder: Path, *, as_json: bool) -> None:
+        self._stack = stack
+        self._folder = folder
+        self._as_json = as_json
+        self._update: Callable[[str], None] | None = None
+
+    def progress(self, text: str) -> None:
+        if self._update is None:
+            self._update = self._stack.enter_context(output.spinner(text))
+        self._update(text)
+
+    def note(self, text: str) -> None:
+        output.say(output.printable(text), "yellow")
+
+    def ready(self, state: JsonObject, demo: "Demo | None") -> None:
+        self._stack.close()
+        self._update = None
+        if self._as_json:
+            output.print_json(state)
+            return
+        lines = ["A fleet is there. Its servers:", *(f"  {one}" for one in state["gateways"]), ""]
+        if key := state["operator_key_file"]:
+            lines.append(f"The operator's key is in {key}.")
+        lines += [f"What each process writes is in {self._folder / 'logs'}.", ""]
+        if demo:
+            from stoker.demo.setup import calls
+
+            lines += ["In a second terminal:", "", calls(demo, self._folder), ""]
+        print("\n".join([*lines, "Ctrl-C ends it."]), flush=True)
 
 
 @app.command()

@@ -1,7 +1,7 @@
 """Fills a server with the demo models, over its own API, as any user would."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,13 +39,22 @@ class Demo:
         return json.dumps(self.__dict__, indent=2) + "\n"
 
 
-def set_up(base_url: str, data_dir: Path) -> Demo:
-    """Deploy every demo model that is missing and write DATA_DIR/demo.json. Blocking."""
+def set_up(
+    base_url: str, data_dir: Path, deploying: Callable[[int, int], None] = lambda _at, _of: None
+) -> Demo:
+    """Deploy every demo model that is missing and write DATA_DIR/demo.json. Blocking.
+
+    Args:
+        data_dir: has the file with the operator's key, too.
+        deploying: is told which one is next, from 1, and how many there are.
+    """
     operator_key = (data_dir / "operator-key").read_text().strip()
     demo = _remembered(base_url, data_dir) or _new_account(base_url, operator_key)
     client = Client(base_url, demo.account_key)
     deployed = {row["model"]: row for row in client.pages("/v1/deployments")}
-    for folder in sorted(path for path in MODELS.iterdir() if path.is_dir()):
+    folders = sorted(path for path in MODELS.iterdir() if path.is_dir())
+    for number, folder in enumerate(folders, 1):
+        deploying(number, len(folders))
         if folder.name not in deployed or folder.name not in demo.deployments:
             row = deployed.get(folder.name) or _deploy(client, folder)
             demo.deployments[folder.name] = _with_key(client, row)

@@ -202,9 +202,9 @@ def seal() -> None:
             log.warning("a wall is missing, sockets: %s", error)
 
 
-def die_with_parent() -> None:
-    """SIGKILL this process when the one that forked it ends, however it ends."""
-    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+def die_with_parent(by: signal.Signals = signal.SIGKILL) -> None:
+    """Send this process a signal when the one that forked it ends, however it ends."""
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, by)
 
 
 def adopt_orphans() -> None:

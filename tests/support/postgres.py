@@ -48,6 +48,10 @@ def cluster() -> Iterator["Cluster"]:
         shutil.rmtree(root, ignore_errors=True)
 
 
+def is_installed() -> bool:
+    return _program("initdb") is not None
+
+
 def _program(name: str) -> str | None:
     """A program of PostgreSQL's server; Debian keeps them out of PATH."""
     versions = Path("/usr/lib/postgresql").glob(f"*/bin/{name}")

@@ -1,4 +1,4 @@
-"""The machine's memory and processor, as the kernel shows them."""
+"""The machine's processes and processor, as the kernel shows them."""
 
 import math
 import os
@@ -10,6 +10,8 @@ from pathlib import Path
 
 import psutil
 
+from stoker.runtime.machine_memory import control_groups
+
 _WEIGHTS = frozenset({".safetensors", ".gguf"})
 _READ_AHEAD_TIMES = 4
 """Weights are read ahead where so many times their size is free."""
@@ -17,43 +19,6 @@ _JUST_NOW_S = 5.0
 """A process that the kernel kills has ended by then, however much memory it had."""
 
 _OWN_PAGES = re.compile(rb"^(?:RssAnon|RssShmem|VmSwap):\s+([0-9]+) kB$", re.MULTILINE)
-_CGROUP_LIMITS = ("memory.max", "memory.limit_in_bytes")
-_CGROUP_ROOTS = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/memory"))
-
-
-def machine_bytes() -> int:
-    """The machine's memory, or less where a control group allows less."""
-    return min([psutil.virtual_memory().total, *_cgroup_limits()])
-
-
-def _cgroup_limits() -> list[int]:
-    """The limits of this process' control group and its parents, of either version."""
-    found: list[int] = []
-    for folder in _cgroup_folders():
-        for name in _CGROUP_LIMITS:
-            try:
-                text = (folder / name).read_text().strip()
-            except OSError:
-                continue
-            if text.isdecimal():
-                found.append(int(text))
-    return found
-
-
-def _cgroup_folders() -> list[Path]:
-    try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return []
-    folders: list[Path] = []
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers not in ("", "memory"):
-            continue
-        for root in _CGROUP_ROOTS:
-            own = root / path.lstrip("/")
-            folders += [own, *(one for one in own.parents if one.is_relative_to(root))]
-    return folders
 
 
 def own_bytes(pid: int) -> int | None:
@@ -85,7 +50,7 @@ def kernel_kills() -> int:
     Counted by this process' control group and by the whole machine: growth means that there was
     one, not which.
     """
-    counted = [Path("/proc/vmstat"), *(one / "memory.events" for one in _cgroup_folders())]
+    counted = [Path("/proc/vmstat"), *(one / "memory.events" for one in control_groups())]
     total = 0
     for path in counted:
         try:

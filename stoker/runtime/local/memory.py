@@ -23,9 +23,6 @@ from stoker.runtime.pool.amounts import in_words
 
 PATIENCE_S = 3.0
 """Seconds that a claim waits before replicas that work are drained for it."""
-SHARE = 0.8
-"""Of the machine's memory, what replicas may take where no setting says so: the rest is for the
-server, the engines' shared code, conversions and the files that the kernel keeps."""
 
 
 LENT_IDLE_S = 30.0

@@ -33,12 +33,13 @@ from stoker.runtime.local.engine_host import EngineHost
 from stoker.runtime.local.forking import ForkingLauncher
 from stoker.runtime.local.guard import LOOK_S, Guard
 from stoker.runtime.local.log_files import LogFiles
-from stoker.runtime.local.machine import machine_bytes, processor_name
-from stoker.runtime.local.memory import SHARE, Memory
+from stoker.runtime.local.machine import processor_name
+from stoker.runtime.local.memory import Memory
 from stoker.runtime.local.preparations import Preparations
 from stoker.runtime.local.processes import Processes
 from stoker.runtime.local.residents import Resident, Residents
 from stoker.runtime.local.sizing import Sizing
+from stoker.runtime.machine_memory import SHARE, machine_bytes
 from stoker.runtime.metering import Meter
 from stoker.runtime.pool.deployment_pool import DeploymentPool
 from stoker.runtime.pool.launcher import Limits

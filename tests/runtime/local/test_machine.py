@@ -3,8 +3,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from stoker.runtime import machine_memory
 from stoker.runtime.local import machine
-from stoker.runtime.local.machine import KernelKills, kernel_kills, machine_bytes
+from stoker.runtime.local.machine import KernelKills, kernel_kills
+from stoker.runtime.machine_memory import machine_bytes
 
 GIB = 1 << 30
 
@@ -15,14 +17,14 @@ def test_no_more_than_there_is():
 
 def test_a_control_group_allows_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "memory.max").write_text("1073741824\n")
-    monkeypatch.setattr(machine, "_cgroup_folders", lambda: [tmp_path, tmp_path / "none"])
+    monkeypatch.setattr(machine_memory, "control_groups", lambda: [tmp_path, tmp_path / "none"])
     assert machine_bytes() == GIB
     (tmp_path / "memory.max").write_text("max\n")
     assert machine_bytes() > GIB
 
 
 def test_kills_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(machine, "_cgroup_folders", lambda: [tmp_path])
+    monkeypatch.setattr(machine, "control_groups", lambda: [tmp_path])
     before = kernel_kills()
     (tmp_path / "memory.events").write_text("low 0\noom 3\noom_kill 2\noom_group_kill 0\n")
     assert kernel_kills() == before + 2

@@ -1,0 +1,99 @@
+"""`stoker cluster up`: a fleet that runs as long as the command does."""
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from stoker import sandbox
+from stoker.client.errors import CliError
+from stoker.cluster.fleet import Fleet, Teller
+from stoker.cluster.plan import Plan
+from stoker.demo.setup import Demo, set_up
+from stoker.server.bootstrap import FILE as OPERATOR_KEY
+
+T = TypeVar("T")
+
+
+class Screen(Teller, Protocol):
+    def ready(self, state: dict[str, Any], demo: Demo | None) -> None:
+        """All is there: what DATA_DIR/cluster.json says, and the demo where it was asked for."""
+        ...
+
+
+def run(plan: Plan, screen: Screen) -> None:
+    """Start a fleet, and end it at SIGTERM or SIGINT. Raises `CliError`."""
+    fleet = Fleet(plan, screen)
+    # It has the database's password.
+    sandbox.keep_to_itself()
+    asyncio.run(_run(fleet, plan, screen))
+
+
+async def _run(fleet: Fleet, plan: Plan, screen: Screen) -> None:
+    loop, asked = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, asked.set)
+    serving = asyncio.create_task(_serve(fleet, plan, screen))
+    ending = asyncio.create_task(asked.wait())
+    try:
+        await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
+        if not ending.done():
+            await serving
+    finally:
+        for task in (serving, ending):
+            task.cancel()
+        await asyncio.gather(serving, ending, return_exceptions=True)
+        await fleet.stop()
+
+
+async def _serve(fleet: Fleet, plan: Plan, screen: Screen) -> None:
+    await fleet.start()
+    await fleet.while_database(asyncio.create_task(_show(fleet, plan, screen)))
+
+
+async def _show(fleet: Fleet, plan: Plan, screen: Screen) -> None:
+    demo = await _demo(fleet, plan, screen) if plan.has_demo else None
+    # The last to be written: who waits for it finds all else.
+    screen.ready(fleet.write(), demo)
+    await asyncio.Event().wait()
+
+
+async def _demo(fleet: Fleet, plan: Plan, screen: Screen) -> Demo:
+    if not (plan.folder / OPERATOR_KEY).exists():
+        raise CliError(
+            "The demo needs an operator's key, and the servers of this database know none.",
+            hint=f"Write one to {plan.folder / OPERATOR_KEY}.",
+        )
+
+    def deploying(number: int, total: int) -> None:
+        screen.progress(f"Deploying the demo's models: {number} of {total} …")
+
+    return await _in_thread(lambda: set_up(fleet.base_urls[0], plan.folder, deploying))
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    """As `asyncio.to_thread`, but nobody waits for its end once nobody waits for its result: the
+    servers that it speaks to are gone then.
+    """
+    loop = asyncio.get_running_loop()
+    result: asyncio.Future[T] = loop.create_future()
+
+    def told(value: T | None, error: BaseException | None) -> None:
+        if result.done():
+            return
+        if error is not None:
+            result.set_exception(error)
+        else:
+            result.set_result(value)  # type: ignore[arg-type]
+
+    def run() -> None:
+        try:
+            found: tuple[T | None, BaseException | None] = work(), None
+        except Exception as error:
+            found = None, error
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(told, *found)
+
+    threading.Thread(target=run, name="demo", daemon=True).start()
+    return await result

@@ -1,0 +1,212 @@
+"""A fleet: its processes, from the first to the last, and the file that says which they are."""
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import time
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol
+
+import httpx
+from sqlalchemy.engine import URL, make_url
+
+from stoker.client.errors import CliError, WrongUseError
+from stoker.cluster.member import Member, Program
+from stoker.cluster.plan import Plan
+from stoker.cluster.postgres import Postgres
+from stoker.server.bootstrap import FILE as OPERATOR_KEY
+from stoker.server.bootstrap import write_private
+
+STATE = "cluster.json"
+READY_S = 300.0
+_LOOK_S = 0.1
+_ANSWER_S = 5.0
+_END_S = 40.0
+"""How long the end of a gateway or a node takes at most, beside what work in flight is given."""
+
+
+class Teller(Protocol):
+    """Who is told what happens."""
+
+    def progress(self, text: str) -> None:
+        """What is waited for now."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Something that was not to be, or is over."""
+        ...
+
+
+class Fleet:
+    def __init__(self, plan: Plan, teller: Teller) -> None:
+        """Raises `CliError` where there is no PostgreSQL, or another fleet runs in the folder."""
+        self._plan = plan
+        self._teller = teller
+        self._path = plan.folder / STATE
+        self._gateways: list[Member] = []
+        self._nodes: list[Member] = []
+        self._is_written = False
+        if find_spec("asyncpg") is None:
+            hint = 'Install it: pip install "stoker[postgres]"'
+            raise CliError("The library that speaks to PostgreSQL is missing.", hint=hint)
+        if (plan.folder / "server.json").exists():
+            raise WrongUseError(
+                f"{plan.folder} is the data folder of a server.",
+                hint="Give the fleet a folder of its own with --data-dir.",
+            )
+        self._url = plan.given_database_url
+        self._database: Postgres | None = None
+        if self._url is None:
+            folder, log = plan.folder / "postgres", plan.log("postgres")
+            self._database = Postgres(folder, log, plan.connections)
+        plan.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        plan.log("").parent.mkdir(exist_ok=True, mode=0o700)
+        self._lock = _lock(plan.folder)
+        self._path.unlink(missing_ok=True)
+
+    async def start(self) -> None:
+        """Returns once every gateway says that models would be loaded. Raises `CliError`."""
+        if self._database:
+            await self._database.start(self._teller.progress)
+            self._url = self._database.url
+        serving = asyncio.create_task(self._start_servers())
+        try:
+            await self.while_database(serving)
+        finally:
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+
+    async def while_database(self, work: "asyncio.Task[Any]") -> None:
+        """Returns when this has ended. Raises as it does, and `CliError` where PostgreSQL ends."""
+        if self._database is None:
+            await work
+            return
+        ended = asyncio.create_task(self._database.child.wait())
+        try:
+            await asyncio.wait({work, ended}, return_when=asyncio.FIRST_COMPLETED)
+            if ended.done():
+                raise self._database.child.failed(ended.result())
+            await work
+        finally:
+            ended.cancel()
+
+    @property
+    def base_urls(self) -> list[str]:
+        return [one.state["base_url"] for one in self._gateways]
+
+    def write(self) -> dict[str, Any]:
+        """Say in DATA_DIR/cluster.json what there is, now and when it changes."""
+        self._is_written = True
+        key = self._plan.folder / OPERATOR_KEY
+        found = {
+            "gateways": self.base_urls,
+            "nodes": [{"id": one.state["id"], "pid": one.state["pid"]} for one in self._nodes],
+            # Nothing leads the others.
+            "head": None,
+            "database_url": _without_password(self._url or ""),
+            "operator_key_file": str(key) if key.exists() else None,
+            "pid": os.getpid(),
+        }
+        write_private(self._path, json.dumps(found, indent=2) + "\n")
+        return found
+
+    async def stop(self) -> None:
+        """First gateways, which ask nodes; then nodes; last the database that both need."""
+        self._is_written = False
+        self._path.unlink(missing_ok=True)
+        grace_s = 2 * self._plan.settings.stop_grace_s + _END_S
+        for what, members in (("gateways", self._gateways), ("nodes", self._nodes)):
+            if members:
+                self._teller.progress(f"Ending {what} …")
+                ended = await asyncio.gather(*(one.stop(grace_s) for one in members))
+                for one, in_time in zip(members, ended, strict=True):
+                    if not in_time:
+                        self._teller.note(f"{one.name} did not end by itself, and was killed.")
+        if self._database:
+            self._teller.progress("Ending PostgreSQL …")
+            await self._database.stop()
+        os.close(self._lock)
+
+    async def _start_servers(self) -> None:
+        url = self._url or ""
+        self._nodes = self._members(self._plan.node_programs(url))
+        self._gateways = self._members(self._plan.gateway_programs(url))
+        nodes, gateways = len(self._nodes), len(self._gateways)
+        self._teller.progress(
+            f"Starting {_count(nodes, 'node')} and {_count(gateways, 'gateway')} …"
+        )
+        await asyncio.gather(*(one.start() for one in (*self._nodes, *self._gateways)))
+        await self._wait_ready()
+        self._keep_operator_key()
+
+    def _members(self, programs: Sequence[Program]) -> list[Member]:
+        return [Member(one, self._plan.log(one.name), self._changed) for one in programs]
+
+    def _changed(self, text: str) -> None:
+        self._teller.note(text)
+        if self._is_written:
+            try:
+                self.write()
+            except OSError as error:
+                # What has to be started again is, all the same.
+                self._teller.note(f"{self._path} could not be written: {error}")
+
+    async def _wait_ready(self) -> None:
+        deadline, waiting = time.monotonic() + READY_S, [*self._gateways]
+        # Not through a proxy: they are here.
+        async with httpx.AsyncClient(trust_env=False, verify=False, timeout=_ANSWER_S) as client:  # noqa: S501 - there is no TLS
+            while waiting:
+                one = waiting[0]
+                said = await _why_not_ready(client, one.state["base_url"])
+                if said is None:
+                    waiting.remove(one)
+                    continue
+                self._teller.progress(f"{one.name} is not ready yet: {said}")
+                if time.monotonic() > deadline:
+                    raise one.failed(f"was not ready within {READY_S:.0f} s: {said}")
+                await asyncio.sleep(_LOOK_S)
+
+    def _keep_operator_key(self) -> None:
+        """Where commands look for it. All gateways write the same, where there is one to write."""
+        with contextlib.suppress(FileNotFoundError):
+            found = (self._gateways[0].data_dir / OPERATOR_KEY).read_text()
+            write_private(self._plan.folder / OPERATOR_KEY, found)
+
+
+async def _why_not_ready(client: httpx.AsyncClient, base_url: str) -> str | None:
+    """None: it is."""
+    try:
+        answer = await client.get(f"{base_url}/ready")
+    except httpx.HTTPError as error:
+        return str(error) or "it does not answer"
+    if answer.is_success:
+        return None
+    try:
+        return str(answer.json()["problem"])
+    except (ValueError, KeyError, TypeError):
+        return f"it answers {answer.status_code}"
+
+
+def _without_password(url: str) -> str:
+    made = make_url(url)
+    shown = URL.create(made.drivername, made.username, None, made.host, made.port, made.database)
+    return shown.render_as_string()
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _lock(folder: Path) -> int:
+    """Held as long as this process lives. Raises `CliError` where another one holds it."""
+    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise CliError(f"Another fleet runs in {folder}.") from None
+    return descriptor

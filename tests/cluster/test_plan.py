@@ -1,0 +1,81 @@
+"""What the processes of a fleet are given."""
+
+import contextlib
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stoker.client.errors import WrongUseError
+from stoker.cluster.plan import Plan
+from stoker.config import MIB, Settings
+from stoker.runtime.machine_memory import SHARE, machine_bytes
+
+URL = "postgresql+asyncpg://stoker@127.0.0.1:9/stoker"
+
+
+@pytest.fixture(autouse=True)
+def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [one for one in os.environ if one.startswith("STOKER_")]:
+        monkeypatch.delenv(name)
+
+
+def plan(data_dir: Path, nodes: int = 2, gateways: int = 2, **given: Any) -> Plan:
+    settings = Settings(_env_file=None, data_dir=data_dir, **given)  # type: ignore[call-arg]
+    return Plan(settings=settings, nodes=nodes, gateways=gateways)
+
+
+def test_nodes_share_memory_and_cores(tmp_path: Path) -> None:
+    cores = len(os.sched_getaffinity(0))
+    for count in (1, 3, 2 * cores):
+        programs = plan(tmp_path, count).node_programs(URL)
+        assert len({one.data_dir for one in programs}) == count
+        for one in programs:
+            mib = int(one.env["STOKER_MEMORY_BUDGET_MIB"])
+            assert mib == pytest.approx(machine_bytes() * SHARE / MIB / count, abs=1)
+            assert one.env["STOKER_REPLICA_THREADS"] == str(max(1, cores // count))
+
+
+def test_what_is_set_is_for_each_node(tmp_path: Path) -> None:
+    found = plan(tmp_path, memory_budget_mib=512, replica_threads=3).node_programs(URL)
+    given = {
+        (one.env["STOKER_MEMORY_BUDGET_MIB"], one.env["STOKER_REPLICA_THREADS"]) for one in found
+    }
+    assert given == {("512", "3")}
+
+
+def test_blobs_are_where_all_find_them(tmp_path: Path) -> None:
+    folder = tmp_path / "a fleet"
+    found = plan(folder)
+    programs = [*found.node_programs(URL), *found.gateway_programs(URL)]
+    assert {one.env["STOKER_BLOB_URL"] for one in programs} == {
+        f"file://{tmp_path}/a%20fleet/blobs"
+    }
+    assert {one.env["STOKER_DATABASE_URL"] for one in programs} == {URL}
+    found = plan(folder, blob_url="s3://bucket/prefix")
+    (bucket,) = {one.env["STOKER_BLOB_URL"] for one in found.gateway_programs(URL)}
+    assert bucket == "s3://bucket/prefix"
+
+
+def test_ports_follow_the_first_where_they_are_free(tmp_path: Path) -> None:
+    with socket.socket() as first, socket.socket() as taken:
+        first.bind(("127.0.0.1", 0))
+        port = first.getsockname()[1]
+        # Else somebody has it, which is as good.
+        with contextlib.suppress(OSError):
+            taken.bind(("127.0.0.1", port + 1))
+        taken.listen()
+        found = plan(tmp_path, gateways=2, port=port, metrics_port=9100).gateway_programs(URL)
+    assert [one.command[-1] for one in found] == [str(port), "0"]
+    assert [one.env["STOKER_METRICS_PORT"] for one in found] == ["9100", "9101"]
+    anywhere = plan(tmp_path, port=0).gateway_programs(URL)
+    assert [one.command[-1] for one in anywhere] == ["0", "0"]
+
+
+def test_another_database_is_refused(tmp_path: Path) -> None:
+    assert plan(tmp_path).given_database_url is None
+    assert plan(tmp_path, database_url=URL).given_database_url == URL
+    with pytest.raises(WrongUseError, match="needs a PostgreSQL"):
+        _ = plan(tmp_path, database_url="sqlite+aiosqlite:///x.db").given_database_url
