@@ -65,7 +65,9 @@ class TestAgree:
         assert after.unseal(before.seal(b"text")) == b"text"
 
     @pytest.mark.parametrize(
-        ("given", "why"), [(None, "are given their secret: set it"), (OTHER, "set theirs here")]
+        ("given", "why"),
+        [(None, "are given their secret: set it"), (OTHER, "set theirs here")],
+        ids=["none", "another"],
     )
     async def test_who_is_not_given_theirs_is_refused(
         self, given: bytes | None, why: str, databases: list[Database], tmp_path: Path
