@@ -139,7 +139,15 @@ class Fleet:
         self._teller.progress(
             f"Starting {_count(nodes, 'node')} and {_count(gateways, 'gateway')} …"
         )
-        await asyncio.gather(*(one.start() for one in (*self._nodes, *self._gateways)))
+        members = [*self._nodes, *self._gateways]
+        starts = [asyncio.create_task(one.start()) for one in members]
+        try:
+            await asyncio.gather(*starts)
+        finally:
+            # Where one has failed, none of the others is to be kept running.
+            for one in starts:
+                one.cancel()
+            await asyncio.gather(*starts, return_exceptions=True)
         await self._wait_ready()
         self._keep_operator_key()
 
