@@ -1,0 +1,163 @@
+"""What a fleet adds to one machine: a gateway and a node in place of one server."""
+
+import contextlib
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench import launching
+from bench.chats import UNGUESSED, Chats, ours
+from bench.client import Connection
+from bench.common import Plan, Report, at_least, at_most, percentile, scratch
+from bench.models import small_llamas, texts, tiny_tagger
+from bench.processes import own_cpu_seconds
+from bench.server import IMPORTED, START_S, Server
+from bench.service import Service, request_body, serving
+from stoker.tasks.registry import TASKS
+
+ADDED_MS, TOKEN_US, RATE = 1.0, 60.0, 0.9
+REQUESTS, BLOCK = 400, 10
+CLIENTS, CHATS, PROMPT, TOKENS = 16, 64, 32, 64
+TAGGER, TALKER = "tagger", "talker"
+PIPELINE = "token-classification"
+ALONE, FLEET = "one server", "a gateway and a node"
+
+
+class FleetServer(Server):
+    """The gateway of a fleet that `stoker cluster up` has started."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", folder: Path, log_path: Path) -> None:
+        self._folder = folder
+        super().__init__(process, folder, log_path)
+
+    def _announced(self) -> str:
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline and self._process.poll() is None:
+            with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
+                found = json.loads((self._folder / "cluster.json").read_text())
+                return str(found["gateways"][0])
+            time.sleep(0.02)
+        raise RuntimeError(f"the fleet did not start:\n{self._log_path.read_text()[-4000:]}")
+
+
+@dataclass(frozen=True)
+class Side:
+    service: Service
+    gateway_pids: tuple[int, ...]
+    """Those between a caller and a replica."""
+
+    def between_s(self) -> float:
+        """Processor time of those, seconds."""
+        return sum(own_cpu_seconds(pid) for pid in self.gateway_pids)
+
+
+@contextlib.contextmanager
+def _fleet(report: Report, folder: Path) -> Generator[Side]:
+    folder.mkdir()
+    data_dir, log_path = folder / "data", folder / "fleet.log"
+    size = ["--nodes", "1", "--gateways", "1"]
+    command: list[str | Path] = [sys.executable, "-m", "stoker", "cluster", "up", *size]
+    command += ["--port", "0", "--data-dir", data_dir]
+    with launching.started(report, FLEET, command, IMPORTED, log_path) as process:
+        server = FleetServer(process, data_dir, log_path)
+        try:
+            states = (data_dir / "gateway-1" / "server.json", data_dir / "node-1" / "node.json")
+            pids = tuple(int(json.loads(path.read_text())["pid"]) for path in states)
+            yield Side(Service(server, report, FLEET), pids)
+        finally:
+            server.stop()
+
+
+def run(plan: Plan) -> Report:
+    report = Report("fleet", "a gateway and a node, beside one server; all on this machine")
+    chats = Chats()
+    with (
+        scratch() as place,
+        serving(report, place / "alone", side=ALONE) as alone,
+        _fleet(report, place / "fleet") as fleet,
+    ):
+        sides = {ALONE: Side(alone, (alone.pid,)), FLEET: fleet}
+        path = TASKS[PIPELINE].path
+        count = plan.sized(REQUESTS, 2 * BLOCK)
+        bodies = [request_body(TAGGER, text) for text in texts(count)]
+        with contextlib.ExitStack() as stack:
+            connections: dict[str, Connection] = {}
+            for name, side in sides.items():
+                made = side.service.deploy(tiny_tagger(), TAGGER, PIPELINE, readiness="hot")
+                side.service.wait_status(made, "ready")
+                connections[name] = stack.enter_context(side.service.connect(path))
+                _talker(side.service, chats)
+            for _ in range(plan.rounds):
+                _calls(report, connections, bodies)
+                _tokens(report, sides, chats, plan.sized(CHATS, CLIENTS))
+    report.notes += [
+        f"One client, a BERT of one layer, {BLOCK} requests in a row before the other side has its "
+        "turn. Added, paired: the median over the texts of the difference of the same text.",
+        f"Streamed: {CLIENTS} clients, answers of {TOKENS} tokens by a Llama of 19 M parameters; "
+        "processor time of the server alone, and of the gateway and the node's host.",
+    ]
+    return report
+
+
+def _talker(service: Service, chats: Chats) -> None:
+    """On torch: nothing is converted meanwhile."""
+    wish = {"readiness": "hot", "engine": "torch", "config": UNGUESSED}
+    made = service.deploy(small_llamas(50)[0], TALKER, "text-generation", **wish)
+    service.wait_status(made, "ready")
+    ours(service, TALKER).load(chats.draw(CLIENTS, PROMPT), CLIENTS, TOKENS)
+
+
+def _calls(report: Report, connections: Mapping[str, Connection], bodies: list[Any]) -> None:
+    found: dict[str, list[float]] = {name: [] for name in connections}
+    for start in range(0, len(bodies), BLOCK):
+        for name, connection in connections.items():
+            connection.renew()
+            for body in bodies[start : start + BLOCK]:
+                began = time.perf_counter()
+                connection.post(body)
+                found[name].append((time.perf_counter() - began) * 1e3)
+    for name, taken in found.items():
+        report.add(f"{name}, a small call, p50", "ms", percentile(taken, 0.5))
+        report.add(f"{name}, a small call, p99", "ms", percentile(taken, 0.99))
+    pairs = zip(found[FLEET], found[ALONE], strict=True)
+    report.add(
+        "added, paired",
+        "ms",
+        statistics.median(one - two for one, two in pairs),
+        aim=f"≤ {ADDED_MS:g} ms",
+        meets=at_most(ADDED_MS),
+    )
+
+
+def _tokens(report: Report, sides: Mapping[str, Side], chats: Chats, count: int) -> None:
+    drawn = chats.draw(count, PROMPT)
+    rates: dict[str, float] = {}
+    spent_us: dict[str, float] = {}
+    for name, side in sides.items():
+        before = side.between_s()
+        load = ours(side.service, TALKER).load(drawn, CLIENTS, TOKENS)
+        spent_us[name] = (side.between_s() - before) / load.tokens * 1e6
+        rates[name] = load.rate
+        report.add(f"{name}, streamed", "tok/s", load.rate)
+        report.add(f"{name}, a streamed token", "µs", spent_us[name])
+        report.client.add(name, load.client_cpu_s, load.seconds)
+    report.add(
+        "a streamed token, more",
+        "µs",
+        spent_us[FLEET] - spent_us[ALONE],
+        aim=f"≤ {TOKEN_US:g} µs",
+        meets=at_most(TOKEN_US),
+    )
+    report.add(
+        "streamed, fleet / one server",
+        "x",
+        rates[FLEET] / rates[ALONE],
+        aim=f"≥ {RATE:g}",
+        meets=at_least(RATE),
+    )
