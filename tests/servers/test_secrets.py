@@ -1,6 +1,7 @@
 """A secret that servers of one PostgreSQL are given: nothing of it is in their database."""
 
 import asyncio
+from base64 import urlsafe_b64encode
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from tests.support.server import WITHOUT_MODELS, Server, running
 
 __all__ = ["databases"]
 
-ONE, OTHER = (Fernet.generate_key() for _ in range(2))
+ONE, OTHER = (urlsafe_b64encode(bytes([number]) * 32) for number in (1, 2))
 
 
 async def agreed(folder: Path, database: Database, given: bytes | None = None) -> ServerSecret:

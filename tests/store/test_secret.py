@@ -1,5 +1,6 @@
 """The server's secret on SQLite, where it is a file unless it is given."""
 
+from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from stoker.store.secret import CHECK, FILE, OtherSecretError, ServerSecret
 from stoker.store.tables.servers import SharedSecret
 from tests.support.app import serving
 
-ONE, OTHER = (Fernet.generate_key() for _ in range(2))
+ONE, OTHER = (urlsafe_b64encode(bytes([number]) * 32) for number in (1, 2))
 
 
 @pytest.fixture
