@@ -55,7 +55,7 @@ class Scene:
     deployments: int = 1000
     nodes: int = 100
     node_bytes: int = 8 * GIB
-    calls_per_s: float = 400.0
+    calls_per_s: float = 40.0
     zipf: float = 1.0
     """Exponent of the popularity of deployments."""
     warm: int = 0
