@@ -33,16 +33,11 @@ async def _nothing(_platform: Platform, _base_url: str) -> None:
 
 
 def run(settings: Settings, started: Started = _nothing) -> None:
-    """Serve until SIGTERM or SIGINT. `started` runs once requests are answered.
-
-    Raises `SystemExit` where the server could not start; its log says why.
-    """
+    """Serve until SIGTERM or SIGINT. `started` runs once requests are answered."""
     logs.configure(settings.log_level, settings.log_format)
     sandbox.keep_to_itself()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        has_started = runner.run(_serve(settings, started))
-    if not has_started:
-        raise SystemExit(1)
+        runner.run(_serve(settings, started))
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -121,8 +116,7 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-async def _serve(settings: Settings, started: Started) -> bool:
-    """Whether it had started, once it has ended."""
+async def _serve(settings: Settings, started: Started) -> None:
     # Until it serves: going through ten thousand deployments again and again takes longer than
     # making them.
     gc.disable()
@@ -167,4 +161,3 @@ async def _serve(settings: Settings, started: Started) -> bool:
         announcing.result()
     else:
         announcing.cancel()
-    return server.started

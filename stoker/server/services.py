@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any
@@ -44,7 +45,7 @@ from stoker.server.garbage import Garbage
 from stoker.server.janitor import Janitor
 from stoker.store.blobs import open_blobs
 from stoker.store.db import Database
-from stoker.store.secret import ServerSecret
+from stoker.store.secret import OtherSecretError, ServerSecret
 from stoker.store.servers import Servers
 from stoker.store.tables.agents import Run
 from stoker.store.tables.deployments import DeploymentVersion
@@ -73,6 +74,8 @@ from stoker.watching.context import WatchContext
 from stoker.watching.history import History
 from stoker.watching.objects import Contexts
 from stoker.web.context import Platform
+
+log = logging.getLogger(__name__)
 
 IMPORTS_AT_ONCE = 4
 STEP_S = 10.0
@@ -307,6 +310,23 @@ def _media(settings: Settings) -> Collector:
 @contextlib.asynccontextmanager
 async def running(services: Services) -> AsyncGenerator[None]:
     """The services at work: schema up to date, replicas wanted started, janitor sweeping."""
+    try:
+        await _begin(services)
+    except BaseException as error:
+        if isinstance(error, OtherSecretError):
+            # The traceback that uvicorn logs is long.
+            log.error("the server does not start", extra={"why": str(error)})
+        # Its threads would keep the process from its end.
+        await bounded("heartbeat", services.servers.close(), STEP_S)
+        await bounded("database", services.platform.database.close(), STEP_S)
+        raise
+    try:
+        yield
+    finally:
+        await _end(services)
+
+
+async def _begin(services: Services) -> None:
     platform = services.platform
     await platform.database.migrate()
     await platform.secret.agree(platform.database)
@@ -320,10 +340,6 @@ async def running(services: Services) -> AsyncGenerator[None]:
         await following.open()
     await restoring.restore(services.deployments)
     _start(services, events, following)
-    try:
-        yield
-    finally:
-        await _end(services)
 
 
 def _start(services: Services, events: EventLog, following: Following) -> None:

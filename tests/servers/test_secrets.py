@@ -116,11 +116,11 @@ def repeated(client: Any) -> Any:
 def refused(data_dir: Path, **env: str) -> str:
     """What a server logs that does not start."""
     data_dir.parent.mkdir(parents=True)
-    server = Server(data_dir, **env, **WITHOUT_MODELS)
+    server = Server(data_dir, **{**WITHOUT_MODELS, **env})
     with pytest.raises(RuntimeError, match="the server did not start"):
         server.start()
     assert server.process is not None
-    assert server.process.returncode == 1
+    assert server.process.returncode == 3  # as uvicorn has it, and not killed
     return server.log.read_text()
 
 

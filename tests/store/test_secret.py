@@ -1,5 +1,6 @@
 """The server's secret on SQLite, where it is a file unless it is given."""
 
+import json
 from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from stoker.store.db import Database
 from stoker.store.secret import CHECK, FILE, OtherSecretError, ServerSecret
 from stoker.store.tables.servers import SharedSecret
 from tests.support.app import serving
+from tests.support.server import WITHOUT_MODELS, Server, running
 
 ONE, OTHER = (urlsafe_b64encode(bytes([number]) * 32) for number in (1, 2))
 
@@ -88,6 +90,22 @@ async def test_the_server_uses_what_is_set(tmp_path: Path) -> None:
         secret = app.services.platform.secret
         assert Fernet(ONE).decrypt(secret.seal(b"text")) == b"text"
     assert not (tmp_path / "data" / FILE).exists()
+
+
+def test_a_server_that_does_not_start_ends(tmp_path: Path) -> None:
+    """And says why, in a line; the database's thread does not keep it."""
+    data_dir = tmp_path / "data"
+    with running(data_dir, STOKER_SECRET=ONE.decode(), **WITHOUT_MODELS):
+        pass
+    server = Server(data_dir, **WITHOUT_MODELS)
+    with pytest.raises(RuntimeError, match="the server did not start"):
+        server.start(timeout=60)
+    assert server.process is not None
+    # uvicorn's: it was not killed.
+    assert server.process.returncode == 3
+    events = [json.loads(line) for line in server.log.read_text().splitlines()]
+    (why,) = [one["why"] for one in events if one["event"] == "the server does not start"]
+    assert "set it here, by STOKER_SECRET" in why
 
 
 class TestSetting:
