@@ -236,6 +236,31 @@ class TestPostgres:
         assert said == ["Making a database …", starting, starting]
 
 
+def test_all_ends_where_the_database_does(tmp_path: Path) -> None:
+    """And says why, with what the database has said last."""
+    if not postgres.is_installed():
+        pytest.skip(postgres.MISSING)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "stoker", *up(tmp_path), "--nodes", "1", "--gateways", "1"],
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr
+    while line := process.stderr.readline():
+        if line.startswith("Starting 1 node and 1 gateway"):
+            break
+    started = psutil.Process(process.pid).children(recursive=True)
+    pid = int((tmp_path / "postgres" / "data" / "postmaster.pid").read_text().split()[0])
+    os.kill(pid, signal.SIGKILL)
+    said = process.communicate(timeout=PATIENCE_S)[1]
+    assert process.returncode == 1
+    assert "Error: PostgreSQL was ended by SIGKILL." in said
+    assert "database system is ready to accept connections" in said
+    assert not left(started, within_s=PATIENCE_S)
+
+
 class TestRefusals:
     """Told before anything has been started."""
 
