@@ -86,6 +86,8 @@ class Child:
 
     async def end(self, number: signals.Signals, within_s: float) -> bool:
         """Have it end; by SIGKILL where it takes longer. Returns whether it did by itself."""
+        if not self.is_running:
+            return True
         self.signal(number)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.wait(), within_s)

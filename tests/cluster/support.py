@@ -10,7 +10,7 @@ import psutil
 
 from tests.support.server import Server
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 SHOWN_BYTES = 3_000
 
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -16,6 +15,8 @@ import pytest
 
 from stoker.client.errors import CliError
 from stoker.cluster import postgres as programs
+from stoker.cluster.child import Child
+from stoker.cluster.member import Member, Program
 from stoker.cluster.postgres import Postgres
 from tests.agents.conftest import MODEL, MODELS
 from tests.agents.support import FRANCE, PARIS
@@ -284,21 +285,33 @@ class TestRefusals:
         assert "is the data folder of a server" in done.stderr
         assert [one.name for one in tmp_path.iterdir()] == ["server.json"]
 
-    def test_a_process_that_does_not_start_is_shown(self, tmp_path: Path) -> None:
-        """Nobody listens there."""
-        nobody = "postgresql+asyncpg://stoker@127.0.0.1:9/stoker"
-        done = subprocess.run(
-            [sys.executable, "-m", "stoker", *up(tmp_path), "--nodes", "1", "--gateways", "1"],
-            env=environment(STOKER_DATABASE_URL=nobody),
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
+
+class TestMember:
+    async def test_one_that_does_not_start_is_shown(self, tmp_path: Path) -> None:
+        """It is not started again: nobody knows yet whether it can be."""
+        told: list[str] = []
+        program = Program(
+            name="node-1",
+            command=("node", "no-such-thing"),
+            data_dir=tmp_path / "node-1",
+            env=environment(),
+            state="node.json",
         )
-        assert (done.returncode, done.stdout) == (1, "")
-        assert re.search("Error: (node|gateway)-1 has ended with exit code [13]", done.stderr)
-        assert "Connection refused" in done.stderr
-        assert {one.name for one in tmp_path.iterdir()} & {"cluster.json", "postgres"} == set()
+        member = Member(program, tmp_path / "node-1.log", told.append)
+        with pytest.raises(CliError, match="node-1 has ended with exit code 2") as failed:
+            await member.start()
+        assert failed.value.hint
+        assert "No such command 'no-such-thing'" in failed.value.hint
+        assert told == []
+        assert await member.stop(within_s=0)
+
+    def test_what_was_logged_in_json_is_shown_as_it_was_said(self, tmp_path: Path) -> None:
+        child = Child("gateway-1", tmp_path / "log")
+        said = {"level": "error", "event": "Traceback:\n  a line\nOSError: it is full"}
+        child.log.write_text(json.dumps(said) + "\nError: no JSON\n")
+        assert child.last_lines().splitlines() == [
+            "Traceback:", "  a line", "OSError: it is full", "Error: no JSON",
+        ]  # fmt: skip
 
 
 def up(data_dir: Path) -> tuple[str, ...]:
