@@ -34,11 +34,25 @@ async def machine(
             held_bytes=found.held_bytes,
             reserved_bytes=found.reserved_bytes,
         ),
+        devices=devices(found),
         # Looks at files.
         engines=await asyncio.to_thread(_engines, settings),
         replicas=await _replicas(runtime, directory, reach),
         waiting=waiting(found, reach),
     )
+
+
+def devices(found: MachineStats) -> list[schemas.MachineDevice]:
+    return [
+        schemas.MachineDevice(
+            index=one.index,
+            name=one.name,
+            total_bytes=one.total_bytes,
+            budget_bytes=one.budget_bytes,
+            held_bytes=one.held_bytes,
+        )
+        for one in found.devices
+    ]
 
 
 def waiting(found: MachineStats, reach: Reach) -> list[schemas.Waiting]:
