@@ -97,7 +97,9 @@ class Budgets:
         if refused:
             # Of the one with most room.
             raise refused[-1]
-        which = f"{wanted.count} GPUs" if wanted.index is None else f"GPU {wanted.index}"
+        which = "a GPU" if wanted.count == 1 else f"{wanted.count} GPUs"
+        if wanted.index is not None:
+            which = f"GPU {wanted.index}"
         raise CapacityError(
             f"The model wants {which}, and this machine has {_counted(self.devices)}.",
             code="insufficient_memory",
