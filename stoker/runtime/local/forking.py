@@ -145,9 +145,7 @@ class ForkingLauncher:
             spec.source, sharing_key, found
         )
         if visible_devices:
-            replica.loaded.add_done_callback(
-                lambda loaded: _was_short(loaded) and self._device_sizing.was_short(spec)
-            )
+            replica.loaded.add_done_callback(lambda loaded: self._look_at_load(loaded, spec))
         # All others go on with it once they are loaded.
         execution = self._conversions.chosen(spec, conversion)
         execution = execution if _begins_converted(spec, folder) else None
@@ -192,6 +190,12 @@ class ForkingLauncher:
 
     def pid(self, replica_id: str) -> int | None:
         return self._processes.pid(replica_id)
+
+    def _look_at_load(self, loaded: "asyncio.Future[None]", spec: DeploymentSpec) -> None:
+        """Where it has ended for want of memory, the next one claims more of its device."""
+        problem = None if loaded.cancelled() else loaded.exception()
+        if isinstance(problem, LoadError) and problem.out_of_memory:
+            self._device_sizing.was_short(spec)
 
     def _turns_with(self, spec: DeploymentSpec) -> str:
         """Whose replicas a new one computes in turn with, where each would take all cores.
@@ -243,12 +247,6 @@ class ForkingLauncher:
 
 def _need(spec: DeploymentSpec) -> Need:
     return Need(spec.id, spec.memory_bytes, spec.account_id)
-
-
-def _was_short(loaded: "asyncio.Future[None]") -> bool:
-    """Whether a load has ended for want of memory."""
-    problem = None if loaded.cancelled() else loaded.exception()
-    return isinstance(problem, LoadError) and problem.out_of_memory
 
 
 def _begins_converted(spec: DeploymentSpec, folder: Path) -> bool:
