@@ -237,11 +237,14 @@ class Book:
                 found.append(candidate)
         return found
 
+    @property
+    def excess(self) -> int:
+        """Replicas may grow: so much more is held than there is, bytes; 0 and less: none."""
+        return self.held - self.leaving - self.total
+
     def surplus(self, wanted_by: Collection[str]) -> list[Candidate]:
-        """Replicas may grow: the idle ones that are to go, until the rest fits again."""
-        excess = self.held - self.leaving - self.total
-        if excess <= 0:
-            return []
+        """The idle ones that are to go, until the rest fits again."""
+        excess = self.excess
         found: list[Candidate] = []
         idle = [one for one in self._here(self._candidates.idle()) if not one.is_hot]
         for candidate in self._in_order(idle, wanted_by):

@@ -122,7 +122,7 @@ class ForkingLauncher:
         _check_served(spec)
         device, visible_devices = self._device(spec, replica_id)
         environment = self._environment(spec, device, replica_id)
-        budget_key = f"{spec.device}-{spec.dtype}-{self._threads}"
+        budget_key = f"{device}-{spec.dtype}-{self._threads}"
 
         def calibrated(engine: str, budget: int) -> None:
             self._findings.keep_budget(spec.source, f"{engine}-{budget_key}", budget)
@@ -140,7 +140,7 @@ class ForkingLauncher:
         # Before the replica's walls are up, which go around what is there.
         conversion.parent.mkdir(parents=True, exist_ok=True)
         replica.on_calibrated = calibrated
-        sharing_key = f"{spec.pipeline}-{spec.device}-{spec.dtype}"
+        sharing_key = f"{spec.pipeline}-{device}-{spec.dtype}"
         replica.on_sharing = lambda found: self._findings.keep_sharing(
             spec.source, sharing_key, found
         )

@@ -207,7 +207,7 @@ class Memory:
     def settle(self) -> None:
         """Grant what fits, and make room for those whose turn it is."""
         for book in self._budgets.all:
-            for candidate in book.surplus(self._wanted_by(book)):
+            for candidate in book.surplus(self._wanted_by(book)) if book.excess > 0 else ():
                 self._evict(candidate)
         line = Line(self._clock())
         for waiter in self._in_turn():

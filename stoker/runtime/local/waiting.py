@@ -53,7 +53,8 @@ class Line:
 
     def __init__(self, now: float) -> None:
         self._now = now
-        self._first: dict[Book, list[Waiter]] = {}
+        self._kept: dict[Book, int] = {}
+        """Books that somebody waits for → what is left of them for those who have waited long."""
         self._short: set[Book] = set()
 
     def is_patient(self, waiter: Waiter) -> bool:
@@ -62,7 +63,7 @@ class Line:
 
     def lacks(self, asked: Asked, book: Book) -> int:
         """How much more a claim would need of a book, bytes; 0 and less: there is enough."""
-        return asked.of(book).size + self._kept(book) - asked.room(book)
+        return asked.of(book).size + self._kept.get(book, 0) - asked.room(book)
 
     def is_short(self, book: Book) -> bool:
         """Whether somebody waits for this book already: nobody else is made room for in it."""
@@ -72,10 +73,7 @@ class Line:
         """It waits for these."""
         short = {book for book in books if self.lacks(waiter.asked, book) > 0}
         for book in books:
-            if book not in self._first or book in short - self._short:
-                self._first.setdefault(book, []).append(waiter)
+            if book not in self._kept or book in short - self._short:
+                kept = waiter.asked.of(book).size if self.is_patient(waiter) else 0
+                self._kept[book] = self._kept.get(book, 0) + kept
         self._short |= short
-
-    def _kept(self, book: Book) -> int:
-        waiters = [one for one in self._first.get(book, ()) if self.is_patient(one)]
-        return sum(one.asked.of(book).size for one in waiters)

@@ -175,6 +175,7 @@ class TestWaiting:
         await world.runs("a", Wanted(size=90), busy=True)
         await world.runs("b", Wanted(size=80), busy=True)
         asked = world.wants("new")
+        await settle()
         await world.pass_(PATIENCE_S - 0.1)
         assert world.evicted == []
         await world.pass_(0.1)
@@ -195,6 +196,7 @@ class TestWaiting:
         world = World(total=100)
         await world.runs("busy", Wanted(size=90, index=0), main=10, busy=True)
         asked = world.wants("gpu", Wanted(size=60, index=0), main=30)
+        await settle()
         await world.pass_(PATIENCE_S)
         await world.load("small", 50)
         world.now += 1
