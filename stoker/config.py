@@ -444,6 +444,12 @@ class Settings(BaseSettings):
         description="The part of that memory that one account may keep for its `hot` deployments "
         "beside other accounts; one that is alone may keep all, and lends what is beyond it.",
     )
+    gpu_memory_share: float = Field(
+        default=0.9,
+        gt=0,
+        le=1,
+        description="The part of each GPU's memory that all replicas together may take.",
+    )
     replica_threads: int = Field(
         default=0, ge=0, le=1024, description="CPU threads of a replica's engine; 0: one per core."
     )
@@ -467,7 +473,8 @@ class Settings(BaseSettings):
         default=0.9,
         gt=0,
         le=1,
-        description="The part of a GPU's memory that one replica on vLLM takes.",
+        description="The part of a GPU's memory that one replica on vLLM takes, as far as "
+        "`STOKER_GPU_MEMORY_SHARE` goes.",
     )
     preload: bool = Field(
         default=True,

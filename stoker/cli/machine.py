@@ -23,6 +23,12 @@ REPLICA: Columns = {
     "memory": lambda r: size(r["memory_bytes"]),
     "since": lambda r: output.moment(r["started_at"]),
 }
+DEVICE: Columns = {
+    "GPU": lambda d: f"{d['index']}: {d['name']}",
+    "memory": lambda d: size(d["total_bytes"]),
+    "for replicas": lambda d: size(d["budget_bytes"]) if d["budget_bytes"] else "gone",
+    "held": lambda d: size(d["held_bytes"]),
+}
 WAITING: Columns = {
     "waits for memory": lambda w: w["model"],
     "needs": lambda w: size(w["bytes"]),
@@ -35,6 +41,8 @@ def machine(ctx: typer.Context, as_json: AsJson = False) -> None:
     found = client(ctx).get(MACHINE)
     output.show_object(found, ABOUT, as_json=as_json)
     if not as_json:
+        if found["devices"]:
+            output.show_list(found["devices"], DEVICE, as_json=False, none="")
         output.show_list(found["replicas"], REPLICA, as_json=False, none="No model is loaded now.")
         if found["waiting"]:
             output.show_list(found["waiting"], WAITING, as_json=False, none="")

@@ -122,6 +122,7 @@ def _shown(found: JsonObject) -> "RenderableType":
             output.size(row["memory_bytes"]),
         )
     lines: list[RenderableType] = [Text(_memory(found["memory"]))]
+    lines += [Text(output.printable(_device(one))) for one in found["memory"]["devices"]]
     if credit := found["credits"]:
         days = credit["days_left"]
         lasting = "" if days is None else f", for {days:.0f} days at the pace of the last one"
@@ -139,9 +140,19 @@ def _memory(memory: JsonObject) -> str:
     budget, held = memory["budget_bytes"], memory["held_bytes"]
     if not budget:
         return "Memory: this server's runtime has no budget of it."
+    return f"Memory {_bar(held, budget)}"
+
+
+def _device(device: JsonObject) -> str:
+    budget, held = device["budget_bytes"], device["held_bytes"]
+    shown = _bar(held, budget) if budget else "is gone."
+    return f"GPU {device['index']:<2} {shown} ({device['name']})"
+
+
+def _bar(held: int, budget: int) -> str:
     filled = min(BAR, round(BAR * held / budget))
     bar = "█" * filled + "░" * (BAR - filled)
-    return f"Memory {bar} {output.size(held)} of {output.size(budget)}"
+    return f"{bar} {output.size(held)} of {output.size(budget)}"
 
 
 def _ms(value: float | None) -> str:

@@ -90,12 +90,18 @@ def of_replica(settings: Settings, name: str) -> OwnEnvironment | None:
     found = installed(settings, name)
     if found is None:
         return None
-    share = _setting(settings, _of(name).gpu_share_setting)
+    share = gpu_share(settings, name)
     return OwnEnvironment(
         python=str(found.python),
         cache_dir=str(cache_dir(settings, name)),
         gpu_share=1.0 if share is None else share,
     )
+
+
+def gpu_share(settings: Settings, name: str) -> float | None:
+    """The part of a GPU's memory that a replica of an engine takes when it starts; None: it takes
+    what it needs, or there is no such engine."""
+    return _setting(settings, _of(name).gpu_share_setting) if name in NAMES else None
 
 
 def install(settings: Settings, name: str, say: Say, *, cpu: bool) -> Environment:

@@ -98,6 +98,9 @@ class EngineRecord:
     """`dtype` → what it needs."""
     environment: OwnPython | None = None
     """None: it lives in ours."""
+    devices_option: str = ""
+    """The one of its `options` that says over how many GPUs a replica is spread, which then gets so
+    many, and no others: `cuda:0` and on. None: it takes one."""
     for_stages: str = ""
     """Loads it where models have stages: the dotted name of what is called with the `ReplicaSpec`
     and returns an `engines.interface.Engine`."""

@@ -83,5 +83,7 @@ def _reason(error: Exception) -> str:
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    # torch raises a plain RuntimeError, "DefaultCPUAllocator: can't allocate memory".
-    return isinstance(error, MemoryError) or "allocate memory" in str(error)
+    # torch raises a plain RuntimeError, "DefaultCPUAllocator: can't allocate memory", and of a GPU
+    # one that says "CUDA out of memory. Tried to allocate 2.00 GiB."
+    said = ("allocate memory", "CUDA out of memory")
+    return isinstance(error, MemoryError) or any(words in str(error) for words in said)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from stoker import sandbox
-from stoker.replica import allocator, walls
+from stoker.replica import allocator, graphics, walls
 from stoker.replica.counters import Stalls
 from stoker.replica.failures import load_failure
 from stoker.replica.link import Link
@@ -51,6 +51,7 @@ def run(spec: ReplicaSpec, lock: SharedLock | None = None) -> int:
     """
     configure_log(spec.id, spec.log_path)
     secret = _taken(Path(spec.secret_path))
+    graphics.restrict(spec)
     walls.around_replica(spec)
     # Threads take turns more often than every 5 ms: requests are that short.
     sys.setswitchinterval(0.001)
@@ -103,7 +104,7 @@ def _serve(spec: ReplicaSpec, link: Link, passes: Passes) -> int:
                         stopping.start()
         if stopping and stopping.is_done:
             link.flush()
-            link.send_now(_heartbeat(worker, scales.weight, 0.0))
+            link.send_now(_heartbeat(spec, worker, scales.weight, 0.0))
             return 0
         if not worker.alive and not worker.accepted:
             # All have been told why; the gateway starts another replica in this one's place.
@@ -113,7 +114,7 @@ def _serve(spec: ReplicaSpec, link: Link, passes: Passes) -> int:
             next_beat = time.monotonic() + HEARTBEAT_S
             scales.look(worker)
             stuck_s = stalls.look(worker.counters.pulses)
-            link.send_now(_heartbeat(worker, scales.weight, stuck_s))
+            link.send_now(_heartbeat(spec, worker, scales.weight, stuck_s))
             if news := worker.measured():
                 link.send_now(Calibrated(*news))
 
@@ -134,7 +135,7 @@ class Stopping(threading.Thread):
         self._wake()
 
 
-def _heartbeat(worker: Serving, memory: "Weight", stuck_s: float) -> Heartbeat:
+def _heartbeat(spec: ReplicaSpec, worker: Serving, memory: "Weight", stuck_s: float) -> Heartbeat:
     return Heartbeat(
         worker.counters.progress,
         worker.accepted + worker.counters.at_work,
@@ -146,6 +147,7 @@ def _heartbeat(worker: Serving, memory: "Weight", stuck_s: float) -> Heartbeat:
         worker.counters.batches,
         stuck_s,
         worker.is_settled,
+        graphics.held(spec),
     )
 
 

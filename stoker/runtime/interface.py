@@ -227,6 +227,20 @@ class WaitingForMemory:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DeviceStats:
+    """A graphics device, and what replicas hold of it together."""
+
+    index: int
+    """As `device` names it: `cuda:N`."""
+    name: str
+    total_bytes: int
+    budget_bytes: int
+    """What replicas may hold of it together; 0: it was there, and is gone."""
+    held_bytes: int
+    """What they have claimed."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class MachineStats:
     """What replicas run on, and what they hold of it together. 0: not known, or not limited."""
 
@@ -242,6 +256,8 @@ class MachineStats:
     """What is kept for `hot` deployments, loaded or not."""
     waiting: Sequence[WaitingForMemory] = ()
     """In their turn."""
+    devices: Sequence[DeviceStats] = ()
+    """None: there are none, or they are not counted."""
 
 
 class NodeStatus(StrEnum):

@@ -29,6 +29,7 @@ async def machine(
         cores=found.cores,
         processor=found.processor,
         memory=memory(found),
+        devices=devices(found),
         # Looks at files.
         engines=await asyncio.to_thread(_engines, settings),
         replicas=await _replicas(runtime, directory, reach),
@@ -43,6 +44,19 @@ def memory(found: MachineStats) -> schemas.MachineMemory:
         held_bytes=found.held_bytes,
         reserved_bytes=found.reserved_bytes,
     )
+
+
+def devices(found: MachineStats) -> list[schemas.MachineDevice]:
+    return [
+        schemas.MachineDevice(
+            index=one.index,
+            name=one.name,
+            total_bytes=one.total_bytes,
+            budget_bytes=one.budget_bytes,
+            held_bytes=one.held_bytes,
+        )
+        for one in found.devices
+    ]
 
 
 def waiting(found: MachineStats, reach: Reach) -> list[schemas.Waiting]:

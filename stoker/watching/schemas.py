@@ -49,6 +49,16 @@ class MachineMemory(ResponseModel):
     reserved_bytes: int = Field(description="What is kept for hot deployments, loaded or not.")
 
 
+class MachineDevice(ResponseModel):
+    index: int = Field(description="As `device` of a deployment names it, `cuda:N`.")
+    name: str
+    total_bytes: int
+    budget_bytes: int = Field(
+        description="What all replicas together may hold of it; 0 once it is gone."
+    )
+    held_bytes: int = Field(description="What they have claimed.")
+
+
 class Engine(ResponseModel):
     engine: str
     available: bool
@@ -77,6 +87,7 @@ class Machine(ResponseModel):
     cores: int
     processor: str
     memory: MachineMemory
+    devices: list[MachineDevice] = Field(description="Graphics devices that models may run on.")
     engines: list[Engine]
     replicas: list[MachineReplica]
     waiting: list[Waiting] = Field(description="What waits for memory, in turn.")

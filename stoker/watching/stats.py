@@ -16,7 +16,7 @@ from stoker.store.db import Database
 from stoker.usage import balances, money, reports
 from stoker.usage.grouping import Grouping
 from stoker.watching.history import History, Observed
-from stoker.watching.machine import waiting
+from stoker.watching.machine import devices, waiting
 from stoker.watching.messages import Reach, written
 
 CREDITS_S = 10.0
@@ -42,6 +42,7 @@ class Stats:
         memory = {
             "budget_bytes": self.machine.budget_bytes,
             "held_bytes": self.machine.held_bytes,
+            "devices": [one.model_dump() for one in devices(self.machine)],
             "waiting": [one.model_dump() for one in waiting(self.machine, reach)],
         }
         head = b'{"at":%.3f,"deployments":{' % self.at

@@ -35,7 +35,8 @@ class OwnEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     cache_dir: str
     """A folder with the bytecode of its packages, which replicas may read."""
     gpu_share: float
-    """The part of a GPU's memory that a replica may take."""
+    """The part of a GPU's memory that a replica may take: as it was claimed, where that is counted.
+    """
     compiled_dir: str = ""
     """A folder for what it compiles for a GPU: of one deployment, as others would run it."""
 
@@ -85,6 +86,9 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
     flight_path: str
     engine: str
     device: str
+    visible_devices: str | None = None
+    """CUDA_VISIBLE_DEVICES: the graphics devices that it has claimed, and no others; None: they are
+    not counted."""
     dtype: str
     threads: int
     batch_budgets: dict[str, int]
@@ -342,6 +346,8 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     """For how long one of its threads has had work and made no step, whatever the others do."""
     is_settled: bool = True
     """Whether it is as fast as it will be: there is nothing left to measure in idle moments."""
+    device_bytes: int | None = None
+    """What torch holds of the graphics device that it has most of; None: nobody knows."""
 
 
 class Calibrated(msgspec.Struct, frozen=True, tag="calibrated"):

@@ -56,6 +56,13 @@ class TestLoadFailure:
                     out_of_memory=True,
                 ),
             ),
+            (
+                RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+                LoadFailed(
+                    "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+                    out_of_memory=True,
+                ),
+            ),
             (ValueError("no such head"), LoadFailed("ValueError: no such head.", lasting=True)),
             (OSError("cannot read /data/model"), LoadFailed("OSError: cannot read …")),
         ],

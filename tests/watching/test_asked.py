@@ -108,6 +108,7 @@ class TestMachine:
         assert (replica["deployment_id"], replica["model"]) == (mine, "mine")
         assert (replica["status"], replica["account_id"]) == ("ready", one.account_id)  # type: ignore[attr-defined]
         assert (await other.get("/v1/machine")).json()["replicas"] == []
+        assert found["devices"] == [], "there is none here"
         engines = {engine["engine"]: engine for engine in found["engines"]}
         assert engines["torch"]["available"] and engines["torch"]["detail"].startswith("2.")
         assert not engines["vllm"]["available"]

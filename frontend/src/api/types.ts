@@ -78,10 +78,19 @@ export interface DeploymentStats {
   memory_bytes: number;
 }
 
+/** A graphics device. */
+interface Device {
+  index: number;
+  name: string;
+  total_bytes: number;
+  budget_bytes: number;
+  held_bytes: number;
+}
+
 export interface Stats {
   at: number | string;
   deployments: Record<string, DeploymentStats>;
-  memory: { budget_bytes: number; held_bytes: number; waiting: Waiting[] };
+  memory: { budget_bytes: number; held_bytes: number; devices: Device[]; waiting: Waiting[] };
   credits: { balance: string | number; days_left: number | null } | null;
 }
 
@@ -111,6 +120,7 @@ export interface Machine {
   cores: number;
   processor: string;
   memory: { total_bytes: number; budget_bytes: number; held_bytes: number; reserved_bytes: number };
+  devices: Device[];
   engines: { engine: string; available: boolean; detail: string }[];
   replicas: {
     deployment_id: string;

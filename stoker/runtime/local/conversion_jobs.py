@@ -13,6 +13,7 @@ from stoker.errors import CapacityError
 from stoker.ids import Prefix, new_id
 from stoker.media.media_limits import MediaLimits
 from stoker.runtime.interface import DeploymentSpec
+from stoker.runtime.local.book import Need
 from stoker.runtime.local.candidates import Candidate
 from stoker.runtime.local.cells import Cells
 from stoker.runtime.local.engine_host import EngineHost
@@ -237,7 +238,7 @@ class ConversionJobs:
         if job.inherited is None:
             job.inherited = min(found, own_bytes(self._host.own_pid) or 0)
         used = max(0, found - job.inherited)
-        most = max(job.need * ALWAYS_TIMES + AT_ONCE_BYTES, self._memory.room_of(job.id))
+        most = max(job.need * ALWAYS_TIMES + AT_ONCE_BYTES, self._memory.main.room_of(job.id))
         if used > most:
             return (
                 f"It held {in_words(used)} of memory, where it had claimed {in_words(job.need)} "
@@ -296,7 +297,7 @@ class ConversionJobs:
         try:
             # Not in the deployment's name: what is kept for a hot one is kept for its replicas.
             has_memory = need < psutil.virtual_memory().available and self._memory.take(
-                name, name, need, spec.account_id
+                name, Need(name, need, spec.account_id)
             )
         except CapacityError:
             return None

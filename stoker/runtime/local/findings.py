@@ -13,7 +13,7 @@ _LIBRARIES = ("torch", "transformers")
 
 
 class Findings:
-    """Measured batch budgets, and what samples may share."""
+    """Measured batch budgets and memory of graphics devices, and what samples may share."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -40,6 +40,14 @@ class Findings:
     def keep_sharing(self, source: str, key: str, sharing: Sharing) -> None:
         if self.sharing(source, key) is not sharing:
             self._keep(source, self._sharing_key(key), sharing)
+
+    def device_bytes(self, source: str, key: str) -> int | None:
+        """What one replica needs of each of its graphics devices; None: it was not measured yet."""
+        found = self._read(source).get(f"device-{key}-bytes")
+        return found if isinstance(found, int) and 0 <= found < 1 << 50 else None
+
+    def keep_device_bytes(self, source: str, key: str, size: int) -> None:
+        self._keep(source, f"device-{key}-bytes", size)
 
     def forget(self, source: str) -> None:
         self._path(source).unlink(missing_ok=True)

@@ -1,5 +1,6 @@
 """How pools get replicas on this machine: memory first, then a fork with all that it needs."""
 
+import asyncio
 from collections.abc import Callable, Collection
 from pathlib import Path
 
@@ -11,8 +12,11 @@ from stoker.engines.record import AUTO
 from stoker.ids import Prefix, new_id
 from stoker.llm.engines.memory import most_cache_bytes
 from stoker.runtime.interface import DeploymentSpec, LoadError, ModelLocator
+from stoker.runtime.local.book import Need
 from stoker.runtime.local.cells import Cells
 from stoker.runtime.local.conversions import Conversions
+from stoker.runtime.local.device_sizing import DeviceSizing
+from stoker.runtime.local.devices import visible
 from stoker.runtime.local.findings import Findings
 from stoker.runtime.local.log_files import LogFiles
 from stoker.runtime.local.machine import weights
@@ -46,6 +50,8 @@ class ForkingLauncher:
         cells: Cells,
         processes: Processes,
         conversions: Conversions,
+        findings: Findings,
+        device_sizing: DeviceSizing,
         logs: LogFiles,
         threads: int,
         cores: int,
@@ -66,28 +72,31 @@ class ForkingLauncher:
         self._logs = logs
         self._threads = threads
         self._is_crowded = threads >= cores and 1 < cores <= FEW_CORES
-        self._findings = Findings(settings.data_dir.resolve() / "cache")
+        self._findings = findings
+        self._device_sizing = device_sizing
 
     def forget(self, source: str) -> None:
         """Drop what was learnt of a model that no deployment uses any more."""
         self._findings.forget(source)
+        self._device_sizing.forget(source)
 
     # --- memory ---
 
     async def claim(self, spec: DeploymentSpec, *, is_needed: bool) -> str | None:
         replica_id = new_id(Prefix.REPLICA)
         self._pools.mark_due(spec.id)
+        need, wanted = _need(spec), self._device_sizing.wanted(spec)
         if is_needed:
-            await self._memory.claim(replica_id, spec.id, spec.memory_bytes, spec.account_id)
-        elif not self._memory.take(replica_id, spec.id, spec.memory_bytes, spec.account_id):
+            await self._memory.claim(replica_id, need, wanted)
+        elif not self._memory.take(replica_id, need, wanted):
             return None
         return replica_id
 
     def has_room(self, spec: DeploymentSpec) -> bool:
-        return spec.memory_bytes <= self._memory.room(spec.id, spec.account_id)
+        return self._memory.has_room(_need(spec), self._device_sizing.wanted(spec))
 
     def shortage(self, spec: DeploymentSpec) -> str:
-        return self._memory.shortage(spec.id, spec.memory_bytes, spec.account_id)
+        return self._memory.shortage(_need(spec), self._device_sizing.wanted(spec))
 
     def ending(self, replica_id: str) -> None:
         self._memory.ending(replica_id)
@@ -111,8 +120,9 @@ class ForkingLauncher:
     ) -> ReplicaHandle:
         folder = await self._folders.folder(spec)
         _check_served(spec)
-        environment = self._environment(spec)
-        budget_key = f"{spec.device}-{spec.dtype}-{self._threads}"
+        device, visible_devices = self._device(spec, replica_id)
+        environment = self._environment(spec, device, replica_id)
+        budget_key = f"{device}-{spec.dtype}-{self._threads}"
 
         def calibrated(engine: str, budget: int) -> None:
             self._findings.keep_budget(spec.source, f"{engine}-{budget_key}", budget)
@@ -130,10 +140,12 @@ class ForkingLauncher:
         # Before the replica's walls are up, which go around what is there.
         conversion.parent.mkdir(parents=True, exist_ok=True)
         replica.on_calibrated = calibrated
-        sharing_key = f"{spec.pipeline}-{spec.device}-{spec.dtype}"
+        sharing_key = f"{spec.pipeline}-{device}-{spec.dtype}"
         replica.on_sharing = lambda found: self._findings.keep_sharing(
             spec.source, sharing_key, found
         )
+        if visible_devices:
+            replica.loaded.add_done_callback(lambda loaded: self._look_at_load(loaded, spec))
         # All others go on with it once they are loaded.
         execution = self._conversions.chosen(spec, conversion)
         execution = execution if _begins_converted(spec, folder) else None
@@ -149,7 +161,8 @@ class ForkingLauncher:
                 log_path=str(self._logs.path(spec.deployment)),
                 flight_path=str(self._cells.flight_path(replica_id)),
                 engine=spec.engine,
-                device=spec.device,
+                device=device,
+                visible_devices=visible_devices,
                 dtype=spec.dtype,
                 threads=self._threads,
                 batch_budgets=self._findings.budgets(spec.source, budget_key),
@@ -161,7 +174,7 @@ class ForkingLauncher:
                 cell=cell,
                 secret_path=str(self._cells.secret_path(replica_id)),
                 conversions=str(conversion.parent),
-                cache_bytes=most_cache_bytes(self._memory.total),
+                cache_bytes=most_cache_bytes(self._memory.main.total),
                 options=dict(spec.config),
                 adapters=str(adapters or ""),
                 adapter_bytes=self._settings.adapter_cache_mib * MIB,
@@ -178,6 +191,12 @@ class ForkingLauncher:
     def pid(self, replica_id: str) -> int | None:
         return self._processes.pid(replica_id)
 
+    def _look_at_load(self, loaded: "asyncio.Future[None]", spec: DeploymentSpec) -> None:
+        """Where it has ended for want of memory, the next one claims more of its device."""
+        problem = None if loaded.cancelled() else loaded.exception()
+        if isinstance(problem, LoadError) and problem.out_of_memory:
+            self._device_sizing.was_short(spec)
+
     def _turns_with(self, spec: DeploymentSpec) -> str:
         """Whose replicas a new one computes in turn with, where each would take all cores.
 
@@ -186,15 +205,29 @@ class ForkingLauncher:
         is_alone = not self._is_crowded or spec.engine in environments.NAMES
         return "" if is_alone else spec.account_id
 
-    def _environment(self, spec: DeploymentSpec) -> OwnEnvironment | None:
+    def _device(self, spec: DeploymentSpec, replica_id: str) -> tuple[str, str | None]:
+        """What a replica is told to run on, and which devices it gets to see."""
+        if not self._memory.devices:
+            return spec.device, None
+        claimed = [device for device, _ in self._memory.devices_of(replica_id)]
+        # Nothing is on a device that has not claimed it; and of those it sees, the first is `cuda`.
+        device = spec.device.partition(":")[0] if claimed else "cpu"
+        return device, visible(claimed)
+
+    def _environment(
+        self, spec: DeploymentSpec, device: str, replica_id: str
+    ) -> OwnEnvironment | None:
         """Of an engine that needs one. Raises `LoadError` where it is not there any more."""
         if spec.engine not in environments.NAMES:
             return None
         found = environments.of_replica(self._settings, spec.engine)
         if found is None:
             raise LoadError(environments.missing(spec.engine))
-        if spec.device == "cpu":
+        if device == "cpu":
             return found
+        if claimed := self._memory.devices_of(replica_id):
+            share = min(size / one.total_bytes for one, size in claimed)
+            found = msgspec.structs.replace(found, gpu_share=share)
         compiled = self.compiled_folder(spec.id)
         compiled.mkdir(parents=True, exist_ok=True)
         return msgspec.structs.replace(found, compiled_dir=str(compiled))
@@ -210,6 +243,10 @@ class ForkingLauncher:
     @property
     def _compiled(self) -> Path:
         return self._settings.data_dir.resolve() / "cache" / "compiled"
+
+
+def _need(spec: DeploymentSpec) -> Need:
+    return Need(spec.id, spec.memory_bytes, spec.account_id)
 
 
 def _begins_converted(spec: DeploymentSpec, folder: Path) -> bool:

@@ -63,7 +63,7 @@ class Guard:
             # What it was forked with: the host's, shared with all.
             resident.inherited = min(found, self._measure(self._host.own_pid) or 0)
         used = resident.used = max(0, found - resident.inherited)
-        claim = self._memory.size(resident.replica.id)
+        claim = self._memory.main.size(resident.replica.id)
         if used <= claim:
             return
         most = self._most(resident)
@@ -77,14 +77,14 @@ class Guard:
         spec, now = resident.spec, resident.pool.spec
         granted = spec.memory_bytes
         known = max(granted, now.memory_bytes) if spec.runs_like(now) else granted
-        room = self._memory.room_of(resident.replica.id)
+        room = self._memory.main.room_of(resident.replica.id)
         at_once = known * AT_ONCE_TIMES + AT_ONCE_BYTES
         always = granted * ALWAYS_TIMES + ALWAYS_BYTES
         return max(min(at_once, room), always) + self._beside(spec)
 
     def _beside(self, spec: DeploymentSpec) -> int:
         """What is in no estimate."""
-        cache = most_cache_bytes(self._memory.total)
+        cache = most_cache_bytes(self._memory.main.total)
         device = DEVICE_BYTES if self._has_device and spec.device != "cpu" else 0
         return device + (cache if spec.pipeline in GENERATING else 0)
 

@@ -15,6 +15,7 @@ from stoker.runtime.interface import (
     Call,
     DeploymentSpec,
     DeploymentStats,
+    DeviceStats,
     Listeners,
     MachineStats,
     ModelLocator,
@@ -29,7 +30,10 @@ from stoker.runtime.interface import (
 from stoker.runtime.local.cells import Cells
 from stoker.runtime.local.conversions import Conversions
 from stoker.runtime.local.cores import Cores
+from stoker.runtime.local.device_sizing import DeviceSizing
+from stoker.runtime.local.devices import Device, Devices, DriverDevices
 from stoker.runtime.local.engine_host import EngineHost
+from stoker.runtime.local.findings import Findings
 from stoker.runtime.local.forking import ForkingLauncher
 from stoker.runtime.local.guard import LOOK_S, Guard
 from stoker.runtime.local.log_files import LogFiles
@@ -49,6 +53,8 @@ from stoker.wire.generation_request import Generation
 log = logging.getLogger(__name__)
 
 TICK_S = 0.5
+DEVICES_S = 60.0
+"""Between two looks whether the graphics devices are still there."""
 
 
 class LocalRuntime:
@@ -59,10 +65,12 @@ class LocalRuntime:
         settings: Settings,
         folders: ModelLocator,
         unfunded: Callable[[], Collection[str]] = frozenset[str],
+        devices: Devices | None = None,
     ) -> None:
         """
         Args:
             unfunded: the accounts that cannot pay for anything to stay loaded.
+            devices: the machine's graphics devices; None: as their driver names them.
         """
         data_dir = settings.data_dir.resolve()
         self._preloads = settings.preload
@@ -77,10 +85,18 @@ class LocalRuntime:
         self._logs = LogFiles(data_dir / "logs")
         self._pools = PoolRegistry()
         self._residents = Residents()
+        self._devices = devices or DriverDevices()
         self._memory = Memory(
-            _budget(settings), self._residents, hot_share=settings.hot_memory_share
+            _budget(settings),
+            self._residents,
+            hot_share=settings.hot_memory_share,
+            devices=self._devices.table(),
+            device_share=settings.gpu_memory_share,
         )
-        self._sizing = Sizing(self._memory, self._meter, self._listeners)
+        findings = Findings(data_dir / "cache")
+        largest = max((book.total for book in self._memory.devices), default=0)
+        device_sizing = DeviceSizing(settings, findings, largest)
+        self._sizing = Sizing(self._memory, device_sizing, self._meter, self._listeners)
         self._host = EngineHost(self._logs.host, self._exited)
         self._preparations = Preparations(folders, self._host)
         cores = len(os.sched_getaffinity(0))
@@ -116,6 +132,8 @@ class LocalRuntime:
             cells=self._cells,
             processes=self._processes,
             conversions=self._conversions,
+            findings=findings,
+            device_sizing=device_sizing,
             logs=self._logs,
             threads=threads,
             cores=cores,
@@ -126,7 +144,7 @@ class LocalRuntime:
             cores=cores,
             processor=processor_name(),
             total_bytes=machine_bytes(),
-            budget_bytes=self._memory.total,
+            budget_bytes=self._memory.main.total,
         )
         self._background: set[asyncio.Task[None]] = set()
         self._cutting: asyncio.Task[None] | None = None
@@ -138,6 +156,8 @@ class LocalRuntime:
             self._host.start()
         self._spawn(self._supervise())
         self._spawn(self._watch_memory())
+        if self._memory.devices:
+            self._spawn(self._watch_devices())
         self._spawn(self._preparations.run())
 
     async def stop(self) -> None:
@@ -254,9 +274,20 @@ class LocalRuntime:
                 )
         return replace(
             self._machine,
-            held_bytes=self._memory.held,
-            reserved_bytes=self._memory.reserved,
+            held_bytes=self._memory.main.held,
+            reserved_bytes=self._memory.main.reserved,
             waiting=waiting,
+            devices=[
+                DeviceStats(
+                    index=book.device.index,
+                    name=book.device.name,
+                    total_bytes=book.device.total_bytes,
+                    budget_bytes=book.total,
+                    held_bytes=book.held,
+                )
+                for book in self._memory.devices
+                if book.device
+            ],
         )
 
     def nodes(self) -> Sequence[NodeStats]:
@@ -300,6 +331,18 @@ class LocalRuntime:
         while True:
             self._guard.look()
             await asyncio.sleep(LOOK_S)
+
+    async def _watch_devices(self) -> None:
+        while True:
+            await asyncio.sleep(DEVICES_S)
+            self._look_for_devices(await asyncio.to_thread(self._devices.table))
+
+    def _look_for_devices(self, table: Sequence[Device]) -> None:
+        # No answer at all says nothing: it may be the driver that is busy.
+        if table and self._memory.found(table):
+            log.warning("the graphics devices are others: %s", [one.name for one in table])
+            for pool in self._pools:
+                self._sizing.reserve(pool.spec, running=pool.running)
 
     def _offer(self, resident: Resident) -> None:
         replica, spec, pool = resident.replica, resident.spec, resident.pool

@@ -5,21 +5,24 @@ from dataclasses import replace
 from stoker.config import MIB
 from stoker.errors import CapacityError
 from stoker.runtime.interface import DeploymentSpec, Readiness, RuntimeListener
+from stoker.runtime.local.book import Need
+from stoker.runtime.local.device_sizing import HEADROOM, DeviceSizing
 from stoker.runtime.local.memory import Memory
 from stoker.runtime.local.residents import Resident
 from stoker.runtime.metering import Meter
 from stoker.runtime.pool.amounts import in_words
 from stoker.runtime.pool.deployment_pool import DeploymentPool
 
-HEADROOM = 1.1
-"""Memory is measured now and then; between two measurements a replica may need more."""
 UNKNOWN_BYTES = 512 * MIB
 """The estimate for a model of which nothing is known, until it was measured."""
 
 
 class Sizing:
-    def __init__(self, memory: Memory, meter: Meter, listener: RuntimeListener) -> None:
+    def __init__(
+        self, memory: Memory, devices: DeviceSizing, meter: Meter, listener: RuntimeListener
+    ) -> None:
         self._memory = memory
+        self._devices = devices
         self._meter = meter
         self._listener = listener
         self._measured: dict[str, int] = {}
@@ -41,7 +44,7 @@ class Sizing:
     def reserve(self, spec: DeploymentSpec, *, running: bool) -> None:
         """Keep memory for a deployment that is `hot`, and for no other."""
         if running and spec.readiness is Readiness.HOT:
-            self._memory.reserve(spec.id, _reserved(spec), spec.account_id)
+            self._memory.reserve(_reserved(spec), self._devices.wanted(spec), _replicas(spec))
         else:
             self._memory.unreserve(spec.id)
 
@@ -52,21 +55,23 @@ class Sizing:
             is_alone: no other account has deployments.
         """
         if spec.readiness is Readiness.HOT:
-            self._memory.check_hot(spec.id, _reserved(spec), spec.account_id, is_alone=is_alone)
+            self._memory.check_hot(
+                _reserved(spec), self._devices.wanted(spec), _replicas(spec), is_alone=is_alone
+            )
 
     def check_beside(self, spec: DeploymentSpec, live: DeploymentSpec) -> None:
         """Raises `CapacityError` where a version cannot be loaded while the live one stays so."""
         spec = self.with_memory(spec, None)
-        own, other = _reserved(spec), _reserved(live)
+        own, other = _reserved(spec).size, _reserved(live).size
         try:
             # As the live one, for which memory may be reserved: it is counted here.
-            self._memory.check(live.id, own + other, spec.account_id)
+            self._memory.main.check(Need(live.id, own + other, spec.account_id))
         except CapacityError as error:
             raise CapacityError(
                 f"The version needs about {in_words(own)} of memory and cannot be loaded beside "
                 f"the live one, which needs {in_words(other)}: all models together may take "
-                f"{in_words(self._memory.total)}. With the strategy 'in_place', the live one makes "
-                "room for it first.",
+                f"{in_words(self._memory.main.total)}. With the strategy 'in_place', the live one "
+                "makes room for it first.",
                 code="insufficient_memory",
                 retry_after_s=60,
             ) from error
@@ -81,6 +86,7 @@ class Sizing:
         """Meter what a replica holds; what it has needed is the estimate for the next one."""
         replica, pool, spec = resident.replica, resident.pool, resident.spec
         self._meter.resize(replica.id, replica.vitals.memory_bytes or spec.memory_bytes)
+        self._measure_devices(resident)
         if not replica.vitals.own_bytes or not replica.answered:
             return
         needed = int(replica.vitals.own_bytes * HEADROOM)
@@ -100,7 +106,17 @@ class Sizing:
         pool = resident.pool
         if resident.spec.runs_like(pool.spec):
             known = pool.spec.memory_bytes
-            self._learn(pool, max(known, min(int(known * HEADROOM), self._memory.total)))
+            self._learn(pool, max(known, min(int(known * HEADROOM), self._memory.main.total)))
+
+    def _measure_devices(self, resident: Resident) -> None:
+        replica, pool = resident.replica, resident.pool
+        held = replica.vitals.device_bytes
+        if held is None or not replica.answered:
+            return
+        needed, is_new = self._devices.measure(resident.spec, held)
+        self._memory.resize_devices(replica.id, needed)
+        if is_new:
+            self.reserve(pool.spec, running=pool.running)
 
     def _learn(self, pool: DeploymentPool, needed: int) -> None:
         """What one replica of a deployment needs."""
@@ -110,6 +126,10 @@ class Sizing:
         self._listener.measured(pool.spec)
 
 
-def _reserved(spec: DeploymentSpec) -> int:
+def _reserved(spec: DeploymentSpec) -> Need:
     """What is kept for a `hot` deployment."""
-    return spec.memory_bytes * max(1, spec.min_replicas)
+    return Need(spec.id, spec.memory_bytes * _replicas(spec), spec.account_id)
+
+
+def _replicas(spec: DeploymentSpec) -> int:
+    return max(1, spec.min_replicas)

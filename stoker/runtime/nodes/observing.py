@@ -84,6 +84,7 @@ def machine_of(machines: Sequence[MachineStats]) -> MachineStats:
         held_bytes=sum(one.held_bytes for one in machines),
         reserved_bytes=sum(one.reserved_bytes for one in machines),
         waiting=[*chain.from_iterable(one.waiting for one in machines)],
+        devices=[*chain.from_iterable(one.devices for one in machines)],
     )
 
 

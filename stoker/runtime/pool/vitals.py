@@ -15,6 +15,8 @@ class Vitals:
     """Proportional set size, bytes; None: not measured yet."""
     own_bytes: int = 0
     """What would be free if it ended, bytes; 0: not measured yet."""
+    device_bytes: int | None = None
+    """What it holds of each of its graphics devices, at most; None: not known."""
     engine: str = ""
     """What runs the model now; empty before it is loaded."""
     cache_usage: float | None = None
@@ -52,6 +54,7 @@ class Vitals:
     def update(self, beat: Heartbeat) -> None:
         self.memory_bytes = beat.memory_bytes
         self.own_bytes = beat.own_bytes
+        self.device_bytes = beat.device_bytes
         self.busy_s = beat.busy_s
         self.engine = beat.engine
         self.cache_usage = beat.cache_usage

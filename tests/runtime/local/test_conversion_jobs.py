@@ -14,6 +14,7 @@ import pytest
 from stoker.config import MIB, Settings
 from stoker.media.media_limits import MediaLimits
 from stoker.runtime.local import conversion_jobs
+from stoker.runtime.local.book import Need
 from stoker.runtime.local.cells import Cells
 from stoker.runtime.local.conversion_jobs import ConversionJobs
 from stoker.runtime.local.conversions import Conversions
@@ -109,14 +110,14 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 def test_m8_one_that_hangs_frees_the_place_and_the_memory(world: World) -> None:
     assert world.convert()
-    assert world.memory.held == NEED
+    assert world.memory.main.held == NEED
     world.passes(STALL_S - 1)
     assert not world.host.killed
     assert not world.convert(), "one at a time"
     world.passes(3)
     assert world.host.killed == [world.host.begun[0].id]
     world.exits(-9)
-    assert world.memory.held == 0
+    assert world.memory.main.held == 0
     assert not world.jobs.is_busy
     ((deployment, why),) = world.events
     assert (deployment, why) == (SPEC.id, "It hung: there was no progress for 180 s.")
@@ -127,7 +128,7 @@ def test_m8_one_that_hangs_frees_the_place_and_the_memory(world: World) -> None:
 @pytest.mark.parametrize("fields", [{"weight_format": "int8"}, {"in_int8": True}])
 def test_one_that_rounds_claims_more(world: World, fields: dict[str, Any]) -> None:
     assert world.convert(**fields)
-    assert world.memory.held == NEED + 2 * WEIGHTS
+    assert world.memory.main.held == NEED + 2 * WEIGHTS
     job = world.host.begun[0]
     assert isinstance(job, Conversion)
     assert (job.weight_format, job.in_int8) == (
@@ -154,7 +155,7 @@ def test_m8_one_that_takes_far_more_memory(world: World, monkeypatch: pytest.Mon
     world.passes(1)
     size["bytes"] = 800 * MIB
     world.passes(1)
-    assert world.memory.held == 800 * MIB, "others know of it"
+    assert world.memory.main.held == 800 * MIB, "others know of it"
     size["bytes"] = 4096 * MIB
     world.passes(1)
     assert world.host.killed
@@ -163,7 +164,7 @@ def test_m8_one_that_takes_far_more_memory(world: World, monkeypatch: pytest.Mon
 
 
 def test_m8_it_waits_for_memory_and_makes_room_for_replicas(world: World) -> None:
-    assert world.memory.take("rep_1", "dep_1", 1000 * MIB)
+    assert world.memory.take("rep_1", Need("dep_1", 1000 * MIB))
     assert not world.convert()
     world.memory.release("rep_1")
     assert world.convert()
@@ -173,7 +174,7 @@ def test_m8_it_waits_for_memory_and_makes_room_for_replicas(world: World) -> Non
     world.residents.evict(job.replica_id)
     assert world.host.killed == [job.replica_id]
     world.exits(-9)
-    assert world.memory.held == 0
+    assert world.memory.main.held == 0
     assert not world.events
     assert not world.convert(), "not at once"
     world.clock.now += 61

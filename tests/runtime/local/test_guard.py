@@ -9,6 +9,7 @@ import pytest
 from stoker.config import MIB
 from stoker.runtime.interface import Reason
 from stoker.runtime.local import machine
+from stoker.runtime.local.book import Need
 from stoker.runtime.local.guard import ALWAYS_BYTES, AT_ONCE_BYTES, Guard
 from tests.runtime.local.test_sizing import World
 
@@ -52,14 +53,14 @@ async def watched(tmp_path: Path) -> Watched:
 
 async def test_h5_a_claim_grows_with_the_model_where_memory_is_free(watched: Watched) -> None:
     watched.holds(250)
-    assert watched.memory.held == 300 * MIB, "less than it has claimed"
+    assert watched.memory.main.held == 300 * MIB, "less than it has claimed"
     watched.holds(800)
-    assert watched.memory.held == 800 * MIB
+    assert watched.memory.main.held == 800 * MIB
     watched.measure(200)
-    assert watched.memory.held == 800 * MIB, "what it holds now, not what its heartbeats say"
+    assert watched.memory.main.held == 800 * MIB, "what it holds now, not what its heartbeats say"
     watched.holds(200)
     watched.measure(200)
-    assert watched.memory.held == int(200 * MIB * 1.1)
+    assert watched.memory.main.held == int(200 * MIB * 1.1)
     assert not watched.ended
 
 
@@ -76,7 +77,7 @@ async def test_h5_the_budget_binds(watched: Watched) -> None:
 
 
 async def test_h5_what_others_work_with_is_not_its_own(watched: Watched) -> None:
-    assert watched.memory.take("rep_2", "dep_2", 700 * MIB)
+    assert watched.memory.take("rep_2", Need("dep_2", 700 * MIB))
     most = 2 * 300 + ALWAYS_BYTES // MIB
     watched.holds(most)
     assert not watched.ended, "an estimate may be wrong by so much"
@@ -85,7 +86,7 @@ async def test_h5_what_others_work_with_is_not_its_own(watched: Watched) -> None
 
 
 async def test_h5_growth_at_once_is_bounded_however_much_is_free(watched: Watched) -> None:
-    watched.memory.total = 1 << 40
+    watched.memory.main.total = 1 << 40
     most = 4 * 300 + AT_ONCE_BYTES // MIB
     watched.holds(most)
     assert not watched.ended

@@ -7,8 +7,10 @@ from random import Random
 import pytest
 
 from stoker.errors import CapacityError
+from stoker.runtime.local.book import LENT_IDLE_S, Need
 from stoker.runtime.local.candidates import Candidate
-from stoker.runtime.local.memory import LENT_IDLE_S, PATIENCE_S, Memory
+from stoker.runtime.local.memory import Memory
+from stoker.runtime.local.waiting import PATIENCE_S
 from stoker.runtime.pool.amounts import in_words
 
 GIB = 1 << 30
@@ -48,7 +50,7 @@ class World:
         hot: bool = False,
     ) -> None:
         if hot:
-            self.memory.reserve(f"dep-{name}", need, account)
+            self.memory.reserve(Need(f"dep-{name}", need, account))
         await asyncio.wait_for(self.ask(name, need, account), 1)
         self.loaded(name, warm=warm, hot=hot)
         if busy:
@@ -58,7 +60,7 @@ class World:
         self.replicas[name] = Candidate(name, warm, self.now, is_hot=hot)
 
     def ask(self, name: str, need: int, account: str = "") -> "asyncio.Task[None]":
-        return asyncio.create_task(self.memory.claim(name, f"dep-{name}", need, account))
+        return asyncio.create_task(self.memory.claim(name, Need(f"dep-{name}", need, account)))
 
     def ends(self, name: str) -> None:
         del self.replicas[name]
@@ -172,43 +174,43 @@ class TestTurns:
         world.at_work.clear()
         await world.pass_(10)
         assert world.evicted == []
-        assert world.memory.held == 60
+        assert world.memory.main.held == 60
 
 
 class TestHot:
     async def test_memory_is_kept_for_it(self, world: World):
-        world.memory.reserve("dep-hot", 70)
+        world.memory.reserve(Need("dep-hot", 70))
         with pytest.raises(CapacityError, match="reserved for hot") as error:
-            await world.memory.claim("a", "dep-a", 40)
+            await world.memory.claim("a", Need("dep-a", 40))
         assert error.value.code == "insufficient_memory"
         await world.load("small", 30)
         await world.load("hot", 70)
 
     async def test_given_up_it_serves_others(self, world: World):
-        world.memory.reserve("dep-hot", 70)
+        world.memory.reserve(Need("dep-hot", 70))
         world.memory.unreserve("dep-hot")
         await world.load("a", 90)
 
     async def test_that_needs_more_than_was_kept_counts_in_full(self, world: World):
-        world.memory.reserve("dep-hot", 40)
+        world.memory.reserve(Need("dep-hot", 40))
         await world.load("hot", 40)
         world.memory.resize("hot", 60)
-        assert world.memory.room("dep-other") == 40
+        assert world.memory.main.room("dep-other") == 40
 
 
 class TestSpare:
     async def test_nobody_gives_way_for_it(self, world: World):
         await world.load("idle", 60)
-        assert not world.memory.take("warm", "dep-warm", 60)
+        assert not world.memory.take("warm", Need("dep-warm", 60))
         assert world.evicted == []
-        assert world.memory.take("warm", "dep-warm", 40)
-        assert world.memory.held == 100
+        assert world.memory.take("warm", Need("dep-warm", 40))
+        assert world.memory.main.held == 100
 
     async def test_those_who_wait_come_first(self, world: World):
         await world.load("busy", 60, busy=True)
         world.ask("large", 90)
         await settle()
-        assert not world.memory.take("warm", "dep-warm", 10)
+        assert not world.memory.take("warm", Need("dep-warm", 10))
 
 
 class TestGrowth:
@@ -222,9 +224,9 @@ class TestGrowth:
 class TestNeverFits:
     async def test_told_at_once_with_the_numbers(self):
         world = World(total=2 * GIB)
-        world.memory.reserve("dep-hot", GIB)
+        world.memory.reserve(Need("dep-hot", GIB))
         with pytest.raises(CapacityError) as error:
-            await world.memory.claim("a", "dep-a", 3 * GIB)
+            await world.memory.claim("a", Need("dep-a", 3 * GIB))
         assert "needs about 3.0 GiB" in error.value.message
         assert "may take 2.0 GiB, 1.0 GiB of it reserved" in error.value.message
 
@@ -263,23 +265,23 @@ class TestM1:
         assert [task.done() for task in flood] == [True, False, False]
 
     async def test_alone_it_may_keep_all_hot(self, world: World):
-        world.memory.check_hot("dep-a", 100, "A", is_alone=True)
+        world.memory.check_hot(Need("dep-a", 100, "A"), is_alone=True)
         await world.load("a", 100, "A", hot=True)
 
     async def test_beside_others_it_keeps_its_share(self):
         world = World(total=10 * GIB)
-        world.memory.reserve("dep-a0", 5 * GIB, "A")
-        world.memory.check_hot("dep-a1", 3 * GIB, "A", is_alone=False)
+        world.memory.reserve(Need("dep-a0", 5 * GIB, "A"))
+        world.memory.check_hot(Need("dep-a1", 3 * GIB, "A"), is_alone=False)
         with pytest.raises(CapacityError) as error:
-            world.memory.check_hot("dep-a1", 4 * GIB, "A", is_alone=False)
+            world.memory.check_hot(Need("dep-a1", 4 * GIB, "A"), is_alone=False)
         assert error.value.code == "insufficient_memory"
         assert "needs about 4.0 GiB" in error.value.message
         assert "may keep 8.0 GiB" in error.value.message
         assert "this one keeps 5.0 GiB" in error.value.message
-        world.memory.check_hot("dep-b", 5 * GIB, "B", is_alone=False)
+        world.memory.check_hot(Need("dep-b", 5 * GIB, "B"), is_alone=False)
         # What it keeps already is not asked for again.
-        world.memory.reserve("dep-a1", 4 * GIB, "A")
-        world.memory.check_hot("dep-a1", 4 * GIB, "A", is_alone=False)
+        world.memory.reserve(Need("dep-a1", 4 * GIB, "A"))
+        world.memory.check_hot(Need("dep-a1", 4 * GIB, "A"), is_alone=False)
 
     async def test_what_is_lent_is_taken_back_for_another_account(self, world: World):
         for at in range(6):
@@ -324,10 +326,10 @@ class TestM1:
         greedy.cancel()
 
     async def test_what_is_kept_and_not_loaded_is_lent_too(self, world: World):
-        world.memory.reserve("dep-a", 100, "A")
+        world.memory.reserve(Need("dep-a", 100, "A"))
         await world.load("b", 20, "B")
         with pytest.raises(CapacityError, match="reserved for hot"):
-            await world.memory.claim("b2", "dep-b2", 21, "B")
+            await world.memory.claim("b2", Need("dep-b2", 21, "B"))
 
     async def test_whatever_happens_none_waits_for_ever(self):
         """A flood of one account, hot ones of another, and a third that asks now and then."""
@@ -355,7 +357,7 @@ class TestM1:
             for name in [name for name in world.evicted if name in world.replicas]:
                 if name not in world.at_work:
                     world.ends(name)
-            assert world.memory.held <= 100
+            assert world.memory.main.held <= 100
         assert sum(name.startswith("a") for name in waiting) > 50, "A asks for more than there is"
         assert longest < 20, "B has its turn all the same"
         for task, _ in waiting.values():
@@ -379,7 +381,7 @@ async def test_whatever_happens_the_budget_is_kept_and_all_are_served():
         for one in [one for one in world.evicted if one in world.replicas]:
             if one not in world.at_work:
                 world.ends(one)
-        assert world.memory.held <= 1000
+        assert world.memory.main.held <= 1000
     for _ in range(2000):
         world.at_work.clear()
         for one in [one for one in world.evicted if one in world.replicas]:
@@ -388,7 +390,7 @@ async def test_whatever_happens_the_budget_is_kept_and_all_are_served():
         for one in [one for one, task in waiting.items() if task.done()]:
             waiting.pop(one)
             world.replicas[one] = Candidate(one, False, world.now)
-        assert world.memory.held <= 1000
+        assert world.memory.main.held <= 1000
         if not waiting:
             break
     assert not waiting

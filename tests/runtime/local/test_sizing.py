@@ -8,9 +8,10 @@ import pytest
 
 from stoker.config import MIB, Settings
 from stoker.runtime.interface import DeploymentSpec, RuntimeListener, Status
+from stoker.runtime.local.book import Need
+from stoker.runtime.local.device_sizing import HEADROOM
 from stoker.runtime.local.residents import Resident
 from stoker.runtime.local.runtime import LocalRuntime
-from stoker.runtime.local.sizing import HEADROOM
 from stoker.runtime.pool.handle import ReplicaHandle
 from tests.runtime.pool.world import SPEC, Flight, Wire
 
@@ -35,7 +36,7 @@ class World:
         channel: Any = Wire()
         self.replica = ReplicaHandle(id="rep_1", flight=Flight(), generation=0, channel=channel)
         self.replica.status, self.replica.answered = Status.READY, 1
-        self.runtime._memory.take("rep_1", SPEC.id, 300 * MIB)
+        self.runtime._memory.take("rep_1", Need(SPEC.id, 300 * MIB))
         pool = self.runtime._pools.find(SPEC.id)
         self.resident = Resident(self.replica, pool, self.spec, folder, folder)
         self.runtime._residents["rep_1"] = self.resident
@@ -60,7 +61,7 @@ async def test_what_it_needed_most_is_what_the_next_one_claims(world: World) -> 
     world.measure(200)
     world.measure(100)
     most = int(200 * MIB * HEADROOM)
-    assert world.needed == world.runtime._memory.held == most
+    assert world.needed == world.runtime._memory.main.held == most
     assert [spec.memory_bytes for spec in world.recorder.measurements] == [most]
 
 
@@ -73,7 +74,9 @@ async def test_one_that_is_to_be_replaced_tells_nothing_of_the_next(world: World
     world.measure(400)
     assert world.needed == 250 * MIB
     assert not world.recorder.measurements
-    assert world.runtime._memory.held == int(400 * MIB * HEADROOM), "it claims what it holds itself"
+    assert world.runtime._memory.main.held == int(400 * MIB * HEADROOM), (
+        "it claims what it holds itself"
+    )
     world.runtime.apply(replace(world.spec, memory_bytes=300 * MIB), running=False)
     world.measure(200)
     assert world.needed == int(200 * MIB * HEADROOM), "once more as this one runs"

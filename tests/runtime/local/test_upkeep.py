@@ -107,7 +107,7 @@ async def test_l6_start_of_one_that_is_deleted_leaves_nothing(
         await asyncio.gather(call, return_exceptions=True)
         await settle()
         assert [one.closed for one in sockets] == [True]
-        assert runtime._memory.held == 0
+        assert runtime._memory.main.held == 0
         assert not runtime._residents
         assert not tended(runtime)
         assert not runtime._cells._made

@@ -1,0 +1,273 @@
+"""What replicas are told of devices and claim of them, and what is learnt for the next ones."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stoker.config import MIB, Settings
+from stoker.engines import catalogue
+from stoker.errors import CapacityError
+from stoker.runtime.interface import DeploymentSpec, LoadError, Readiness, Status
+from stoker.runtime.local.book import Need
+from stoker.runtime.local.device_sizing import CONTEXT_BYTES, HEADROOM
+from stoker.runtime.local.residents import Resident
+from stoker.runtime.local.runtime import LocalRuntime
+from stoker.runtime.pool.handle import ReplicaHandle
+from stoker.wire.protocol import ReplicaSpec
+from tests.runtime.pool.world import SPEC, Flight, Wire, settle
+from tests.support.graphics import Table, device
+
+GIB = 1024 * MIB
+SMALL, LARGE = "GPU-00000000", "GPU-00000001"
+ESTIMATE = GIB + CONTEXT_BYTES
+MODEL = replace(SPEC, memory_bytes=GIB)
+VLLM = replace(MODEL, pipeline="text-generation", engine="vllm")
+
+
+class World:
+    """A runtime with devices of 10 and 40 GiB, whose replicas are no processes."""
+
+    def __init__(
+        self, folder: Path, *, vllm_gpu_share: float = 0.9, gpu_memory_share: float = 0.9
+    ) -> None:
+        self.table = Table([device(0, 10 * GIB), device(1, 40 * GIB)])
+        settings = Settings(
+            data_dir=folder / "data",
+            memory_budget_mib=100 * 1024,
+            gpu_memory_share=gpu_memory_share,
+            vllm_gpu_share=vllm_gpu_share,
+            vllm_python=Path(sys.executable),
+        )
+        self.model = folder / "model"
+        self.model.mkdir(exist_ok=True)
+        folders: Any = self
+        self.runtime = LocalRuntime(settings, folders, devices=self.table)
+        self.told: list[ReplicaSpec] = []
+        host: Any = self.runtime._host
+        host.start, host.fork = lambda: None, self.told.append
+        processes: Any = self.runtime._processes
+        processes.connect = self.connect
+        self.runtime._cells.open()
+
+    async def folder(self, spec: DeploymentSpec, *, is_ahead: bool = False) -> Path:
+        return self.model
+
+    async def connect(self, replica_id: str, generation: int) -> ReplicaHandle:
+        channel: Any = Wire()
+        return ReplicaHandle(id=replica_id, flight=Flight(), generation=generation, channel=channel)
+
+    async def launch(self, spec: DeploymentSpec) -> Resident:
+        """A replica of it, as if it had been loaded and had answered."""
+        self.runtime.apply(spec, running=False)
+        launcher = self.runtime._launcher
+        replica_id = await launcher.claim(self.runtime._pools.find(spec.id).spec, is_needed=True)
+        assert replica_id
+        replica = await launcher.launch(spec, 0, replica_id)
+        replica.status, replica.answered = Status.READY, 1
+        return self.runtime._residents[replica_id]
+
+    async def told_of(self, spec: DeploymentSpec) -> tuple[str, str | None]:
+        await self.launch(spec)
+        return self.told[-1].device, self.told[-1].visible_devices
+
+    def measure(self, resident: Resident, device_bytes: int | None) -> None:
+        resident.replica.vitals.device_bytes = device_bytes
+        self.runtime._sizing.measure(resident)
+
+    def size(self, spec: DeploymentSpec) -> int:
+        """What the next replica is to claim of a device."""
+        wanted = self.runtime._launcher._device_sizing.wanted(spec)
+        assert wanted
+        return wanted.size
+
+    @property
+    def held(self) -> list[int]:
+        return [one.held_bytes for one in self.runtime.machine().devices]
+
+    def close(self) -> None:
+        self.runtime._processes.close()
+        self.runtime._cells.close()
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path)
+    yield world
+    world.close()
+
+
+class TestTold:
+    async def test_any_is_the_one_with_most_room(self, world: World):
+        assert await world.told_of(MODEL) == ("auto", LARGE)
+        assert await world.told_of(replace(MODEL, device="cuda")) == ("cuda", LARGE)
+        assert world.held == [0, 2 * ESTIMATE]
+
+    async def test_the_one_that_is_named(self, world: World):
+        """It sees no other one, so that it is the first of those that it sees."""
+        assert await world.told_of(replace(MODEL, device="cuda:0")) == ("cuda", SMALL)
+
+    @pytest.mark.parametrize(
+        "spec",
+        [
+            replace(MODEL, device="cpu"),
+            replace(MODEL, engine="openvino"),
+            replace(MODEL, dtype="int8"),
+        ],
+    )
+    async def test_what_runs_on_the_cpu_sees_none(self, world: World, spec: DeploymentSpec):
+        assert await world.told_of(spec) == ("cpu", "")
+        assert world.held == [0, 0]
+
+    async def test_what_fits_no_device(self, world: World):
+        large = replace(MODEL, memory_bytes=40 * GIB)
+        assert await world.told_of(large) == ("cpu", "")
+        with pytest.raises(CapacityError, match="of the memory of GPU 1 and cannot fit"):
+            await world.launch(replace(large, device="cuda"))
+
+    async def test_where_there_are_none(self, tmp_path: Path):
+        none: Any = None
+        runtime = LocalRuntime(Settings(data_dir=tmp_path), none, devices=Table([]))
+        for wanted in ("auto", "cuda", "cuda:3"):
+            spec = replace(MODEL, device=wanted)
+            launcher = runtime._launcher
+            assert launcher._device_sizing.wanted(spec) is None
+            assert launcher._device(spec, "rep_1") == (wanted, None), "as ever"
+        assert runtime.machine().devices == []
+
+    async def test_an_engine_that_is_spread_sees_several(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ):
+        record = replace(catalogue.ENGINES["torch"], devices_option="spread_over")
+        monkeypatch.setitem(catalogue.ENGINES, "torch", record)
+        spec = replace(MODEL, engine="torch", config={"spread_over": 2})
+        assert await world.told_of(spec) == ("auto", f"{SMALL},{LARGE}")
+        assert world.held == [ESTIMATE, ESTIMATE]
+
+
+class TestShare:
+    """vLLM takes a part of the device when it starts: so much is claimed, and told."""
+
+    async def test_is_what_was_claimed(self, tmp_path: Path):
+        world = World(tmp_path, vllm_gpu_share=0.4)
+        await world.launch(VLLM)
+        await world.launch(VLLM)
+        assert world.held == [0, 2 * 16 * GIB], "two on one device"
+        environment = world.told[-1].environment
+        assert environment and environment.gpu_share == pytest.approx(0.4)
+        world.close()
+
+    async def test_is_no_more_than_all_may_take(self, tmp_path: Path):
+        world = World(tmp_path, gpu_memory_share=0.5)
+        await world.launch(replace(VLLM, device="cuda:0"))
+        assert world.held == [5 * GIB, 0]
+        environment = world.told[-1].environment
+        assert environment and environment.gpu_share == pytest.approx(0.5)
+        world.close()
+
+    async def test_is_not_what_is_measured(self, world: World):
+        resident = await world.launch(VLLM)
+        before = world.held
+        world.measure(resident, None)
+        assert world.held == before == [0, int(40 * GIB * 0.9)]
+
+
+class TestMeasured:
+    async def test_is_what_it_and_the_next_one_claim(self, world: World, tmp_path: Path):
+        resident = await world.launch(MODEL)
+        assert world.held == [0, ESTIMATE]
+        world.measure(resident, 3 * GIB)
+        most = int(3 * GIB * HEADROOM) + CONTEXT_BYTES
+        world.measure(resident, 2 * GIB)
+        assert world.held == [0, most]
+        await world.launch(MODEL)
+        assert world.held == [0, 2 * most]
+        again = World(tmp_path)
+        assert again.size(MODEL) == most, "after a restart, too"
+        assert again.size(replace(MODEL, dtype="float16")) == ESTIMATE
+        again.close()
+
+    async def test_an_estimate_may_have_been_too_high(self, world: World):
+        world.measure(await world.launch(MODEL), 100 * MIB)
+        assert world.held == [0, int(100 * MIB * HEADROOM) + CONTEXT_BYTES]
+
+    async def test_not_before_it_has_answered(self, world: World):
+        resident = await world.launch(MODEL)
+        resident.replica.answered = 0
+        world.measure(resident, 3 * GIB)
+        assert world.held == [0, ESTIMATE]
+
+    async def test_nothing_where_torch_is_built_for_cpus(self, world: World):
+        world.measure(await world.launch(MODEL), 0)
+        assert world.held == [0, 0]
+
+    async def test_says_nothing_of_the_machines_memory(self, world: World):
+        """Weights that lie on a device take little of that: no estimate for a device."""
+        resident = await world.launch(MODEL)
+        resident.replica.vitals.own_bytes = 200 * MIB
+        world.measure(resident, None)
+        assert resident.pool.spec.memory_bytes < GIB
+        assert world.size(resident.pool.spec) == ESTIMATE
+
+    async def test_what_is_kept_for_a_hot_one_grows_with_it(self, world: World):
+        hot = replace(MODEL, readiness=Readiness.HOT)
+        world.runtime.apply(hot, running=True)
+        await settle()
+        (resident,) = world.runtime._residents.values()
+        books = world.runtime._memory.devices
+        assert [book.reserved for book in books] == [0, ESTIMATE]
+        resident.replica.answered = 1
+        world.measure(resident, 3 * GIB)
+        assert [book.reserved for book in books] == [0, int(3 * GIB * HEADROOM) + CONTEXT_BYTES]
+
+    async def test_one_that_found_too_little(self, world: World):
+        """The next one claims more, for which others go; not more than there is."""
+        for expected in (2 * ESTIMATE, 4 * ESTIMATE, 8 * ESTIMATE, 16 * ESTIMATE, 36 * GIB):
+            resident = await world.launch(MODEL)
+            problem = LoadError("CUDA out of memory.", out_of_memory=True)
+            resident.replica.loaded.set_exception(problem)
+            await settle()
+            assert world.size(MODEL) == expected
+            world.runtime._processes._clean_up(resident)
+        resident = await world.launch(MODEL)
+        world.measure(resident, GIB)
+        assert world.size(MODEL) == int(GIB * HEADROOM) + CONTEXT_BYTES
+
+    async def test_one_that_failed_otherwise_says_nothing(self, world: World):
+        resident = await world.launch(MODEL)
+        resident.replica.loaded.set_exception(LoadError("no such file."))
+        await settle()
+        assert world.size(MODEL) == ESTIMATE
+
+    async def test_is_forgotten_with_the_model(self, world: World):
+        resident = await world.launch(MODEL)
+        world.measure(resident, 3 * GIB)
+        world.runtime._launcher.forget(MODEL.source)
+        assert world.size(MODEL) == ESTIMATE
+
+
+async def test_a_device_that_vanishes(world: World):
+    hot = replace(MODEL, readiness=Readiness.HOT)
+    world.runtime.apply(hot, running=True)
+    await settle()
+    small, large = world.runtime._memory.devices
+    large_device = world.table.there.pop()
+    world.runtime._look_for_devices(world.table.table())
+    assert [one.budget_bytes for one in world.runtime.machine().devices] == [9 * GIB, 0]
+    assert (small.reserved, large.reserved) == (ESTIMATE, 0), "it is kept elsewhere now"
+    assert await world.told_of(replace(MODEL, id="dep_2")) == ("auto", SMALL)
+    with pytest.raises(CapacityError, match="wants GPU 1, and this machine has GPU 0"):
+        await world.runtime._memory.claim(
+            "rep",
+            Need("dep_3", 1),
+            world.runtime._launcher._device_sizing.wanted(replace(MODEL, device="cuda:1")),
+        )
+    world.table.there = []
+    world.runtime._look_for_devices(world.table.table())
+    assert small.total == 9 * GIB, "no answer says nothing"
+    world.table.there = [large_device]
+    world.runtime._look_for_devices(world.table.table())
+    assert [one.budget_bytes for one in world.runtime.machine().devices] == [0, 36 * GIB]

@@ -1,0 +1,114 @@
+"""Which devices there are, by what the driver's program writes."""
+
+from pathlib import Path
+
+import pytest
+
+from stoker.config import MIB
+from stoker.runtime.local.devices import Device, DriverDevices, Wanted, read_table
+
+FIRST, SECOND, THIRD = (f"GPU-{letter * 8}-0000-1111-2222-333333333333" for letter in "abc")
+ANSWER = f"""\
+{FIRST}, NVIDIA H100 80GB HBM3, 81559
+{SECOND}, NVIDIA L4, 23034
+{THIRD}, NVIDIA L4, 23034
+"""
+
+
+def uuids(answer: str, visible: str | None) -> list[str]:
+    return [device.uuid for device in read_table(answer, visible)]
+
+
+def test_all_of_them() -> None:
+    first, second, _ = read_table(ANSWER, None)
+    assert first == Device(
+        index=0, uuid=FIRST, name="NVIDIA H100 80GB HBM3", total_bytes=81559 * MIB
+    )
+    assert (second.index, second.total_bytes) == (1, 23034 * MIB)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "",
+        "No devices were found\n",
+        "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n",
+        f"{FIRST}, NVIDIA GB10, [N/A]\n",
+        f"{FIRST}, NVIDIA L4\n",
+        f'{FIRST}, "NVIDIA L4, 23034\n',
+    ],
+)
+def test_what_says_nothing_is_none(answer: str) -> None:
+    assert read_table(answer, None) == []
+
+
+def test_one_that_cannot_be_read_is_left_out() -> None:
+    broken = "Unable to determine the device handle for GPU0000:65:00.0: Unknown Error\n"
+    assert uuids(broken + ANSWER.replace("81559", "[Unknown Error]"), None) == [SECOND, THIRD]
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [
+        ("", []),
+        ("-1", []),
+        ("2,0", [THIRD, FIRST]),
+        ("1, 2", [SECOND, THIRD]),
+        (SECOND, [SECOND]),
+        ("GPU-c,GPU-a", [THIRD, FIRST]),
+        ("0,7,1", [FIRST]),
+        ("0,0", [FIRST]),
+        ("GPU-", []),
+        ("MIG-aaaaaaaa-0000-1111-2222-333333333333", []),
+        ("9" * 30, []),
+    ],
+)
+def test_those_that_the_server_may_use(visible: str, expected: list[str]) -> None:
+    """As CUDA reads its variable; their numbers are those of this order."""
+    assert uuids(ANSWER, visible) == expected
+    assert [one.index for one in read_table(ANSWER, visible)] == list(range(len(expected)))
+
+
+class TestProgram:
+    @pytest.fixture
+    def folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        return tmp_path
+
+    def write(self, folder: Path, *lines: str) -> None:
+        program = folder / "nvidia-smi"
+        program.write_text("\n".join(["#!/bin/sh", *lines, ""]))
+        program.chmod(0o755)
+
+    def test_is_asked(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.write(folder, 'echo "$@" > asked', f"echo '{FIRST}, NVIDIA L4, 23034'")
+        monkeypatch.chdir(folder)
+        (found,) = DriverDevices().table()
+        assert (found.name, found.total_bytes) == ("NVIDIA L4", 23034 * MIB)
+        assert (folder / "asked").read_text().split() == [
+            "--query-gpu=uuid,name,memory.total",
+            "--format=csv,noheader,nounits",
+        ]
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+        assert DriverDevices().table() == []
+
+    def test_those_beside_a_broken_one(self, folder: Path) -> None:
+        self.write(folder, f"echo '{SECOND}, NVIDIA L4, 23034'", "exit 15")
+        assert [one.uuid for one in DriverDevices().table()] == [SECOND]
+
+    def test_is_not_there(self, folder: Path) -> None:
+        assert list(DriverDevices().table()) == []
+
+    def test_does_not_answer(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("stoker.runtime.local.devices._ANSWER_S", 0.2)
+        self.write(folder, "exec sleep 30")
+        assert list(DriverDevices().table()) == []
+
+
+def test_a_share_is_of_each_device() -> None:
+    large, small = read_table(ANSWER, "0,1")
+    wanted = Wanted(share=0.5)
+    assert wanted.of(large, large.total_bytes) == large.total_bytes // 2
+    assert wanted.of(small, small.total_bytes) == small.total_bytes // 2
+    assert wanted.of(small, 1000) == 1000, "no more than all together may take"

@@ -1,0 +1,105 @@
+"""A server whose table of graphics devices has two, and whose torch is built for CPUs: what is
+claimed of them is seen at every end, and models answer as ever."""
+
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import torch
+import transformers
+
+import stoker.demo
+from tests.cli.support import Cli
+from tests.support.deploying import deploy, deployment
+from tests.support.server import Server, running
+
+ROOT = Path(__file__).parents[2]
+FOLDER = Path(stoker.demo.__file__).parent / "models" / "tiny-sentiment"
+PATH = "/v1/classifications/text"
+TEXTS = ["The room was clean and the staff were friendly.", "Never again: cold food, rude waiters."]
+MIB = 1 << 20
+
+pytestmark = pytest.mark.skipif(
+    torch.version.cuda is not None, reason="torch is built for GPUs, and would look for these"
+)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One of its own: the table is a setting of the whole server."""
+    settings = {
+        "STOKER_RUNTIME": "tests.support.graphics:with_two_devices",
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+    }
+    with running(tmp_path_factory.mktemp("devices") / "data", **settings) as server:
+        server.wait_ready()
+        yield server
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> Iterator[httpx.Client]:
+    with server.account("devices") as client:
+        yield client
+
+
+def devices(client: httpx.Client) -> list[dict[str, Any]]:
+    return client.get("/v1/machine").raise_for_status().json()["devices"]
+
+
+def test_they_are_counted_and_shown(server: Server, client: httpx.Client):
+    assert devices(client) == [
+        {
+            "index": index,
+            "name": "Tester 100",
+            "total_bytes": total * MIB,
+            "budget_bytes": int(total * MIB * 0.9),
+            "held_bytes": 0,
+        }
+        for index, total in ((0, 1024), (1, 4096))
+    ]
+    deploy(client, FOLDER, "any")
+    answer = client.post(PATH, json={"model": "any", "inputs": TEXTS}).raise_for_status().json()
+    pipeline = transformers.pipeline("text-classification", str(FOLDER), top_k=None)
+    found = [{one["label"]: one["score"] for one in each} for each in answer]
+    expected = [{one["label"]: one["score"] for one in each} for each in pipeline(TEXTS)]
+    assert found == [pytest.approx(each, abs=1e-4) for each in expected]
+    # It claimed what its weights and CUDA would take, until it told what it holds: nothing.
+    deadline = time.monotonic() + 20
+    while held := [one["held_bytes"] for one in devices(client)][1]:
+        assert held > 512 * MIB and time.monotonic() < deadline
+        time.sleep(0.1)
+    key = client.headers["authorization"].removeprefix("Bearer ")
+    cli = Cli(server.base_url, key)
+    lines = cli.run("top").stdout.splitlines()
+    assert re.match(r"GPU 0  ░{30} 0 B of 966.4 MB \(Tester 100\)", lines[1]), lines
+    assert re.search(r"1: Tester 100 +4.3 GB +3.9 GB", cli.run("machine").stdout)
+
+
+def test_what_is_named_is_claimed_and_told(client: httpx.Client):
+    """The replica is told to run on it, which torch refuses: it would, too, without the table."""
+    made = deploy(client, FOLDER, "named", device="cuda:0")
+    answer = client.post(PATH, json={"model": "named", "inputs": TEXTS})
+    assert answer.status_code == 503
+    shown = deployment(client, made["id"])
+    assert shown["reason"] == "load_failed" and "CUDA" in shown["message"], shown
+
+
+def test_one_that_is_not_there_is_refused(client: httpx.Client):
+    deploy(client, FOLDER, "missing", device="cuda:5")
+    answer = client.post(PATH, json={"model": "missing", "inputs": TEXTS})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"]) == (503, "insufficient_memory")
+    assert error["message"].startswith("The model wants GPU 5, and this machine has GPU 0, 1.")
+
+
+def test_a_hot_one_that_fits_no_device_is_refused(client: httpx.Client):
+    made = deploy(client, FOLDER, "cool", device="cuda:0")
+    body = {"readiness": "hot", "replicas": {"min": 4, "max": 4}}
+    answer = client.patch(f"/v1/deployments/{made['id']}", json=body)
+    assert answer.status_code == 503, answer.text
+    assert "of the memory of GPU 0 and cannot fit" in answer.json()["error"]["message"]
