@@ -29,7 +29,8 @@ from stoker.inspection.adapter import find_adapter
 from stoker.inspection.documents import load_json
 from stoker.inspection.files import FileReader, FileSet
 from stoker.inspection.safetensors import read_header
-from stoker.runtime.interface import DeploymentSpec, LoadError
+from stoker.runtime.interface import LoadError
+from stoker.runtime.specification import DeploymentSpec
 from stoker.store.db import Session
 from stoker.store.tables.deployments import Deployment
 from stoker.web.outage import store_unavailable

@@ -18,7 +18,7 @@ from stoker.deployments.specs import source_of, spec_of
 from stoker.errors import ConflictError
 from stoker.ids import Prefix, new_id
 from stoker.quotas.limits import Quota
-from stoker.runtime.interface import Reason, Status
+from stoker.runtime.observed import Reason, Status
 from stoker.store import db
 from stoker.store.db import Session
 from stoker.store.tables.artifacts import Artifact

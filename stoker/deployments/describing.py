@@ -3,7 +3,8 @@
 from stoker.deployments import schemas
 from stoker.deployments.context import DeploymentContext
 from stoker.deployments.repository import Wanted
-from stoker.runtime.interface import DeploymentStats, Readiness, Reason, Status
+from stoker.runtime.observed import DeploymentStats, Reason, Status
+from stoker.runtime.specification import Readiness
 from stoker.store.tables.deployments import Deployment, Desired
 
 

@@ -27,7 +27,7 @@ from stoker.errors import (
     responses,
 )
 from stoker.keys.auth import AccountId, KeyedRoute
-from stoker.runtime.interface import Status
+from stoker.runtime.observed import Status
 from stoker.store.db import NO_CONTROL
 from stoker.store.tables.deployments import Desired
 from stoker.usage.funding import funded

@@ -10,7 +10,9 @@ from sqlalchemy.exc import IntegrityError
 
 from stoker.deployments import versions
 from stoker.ids import Prefix, new_id
-from stoker.runtime.interface import DeploymentSpec, Reason, RuntimeListener, Status
+from stoker.runtime.listening import RuntimeListener
+from stoker.runtime.observed import Reason, Status
+from stoker.runtime.specification import DeploymentSpec
 from stoker.store import db
 from stoker.store.db import Database
 from stoker.store.tables.deployments import DeploymentEvent

@@ -20,7 +20,8 @@ from stoker.errors import InvalidRequestError
 from stoker.inspection import validate_path
 from stoker.quotas.limits import GIB
 from stoker.quotas.service import Quotas
-from stoker.runtime.interface import DeploymentSpec, LoadError
+from stoker.runtime.interface import LoadError
+from stoker.runtime.specification import DeploymentSpec
 from stoker.store.blobs import Blobs, Files
 from stoker.store.db import Database
 

@@ -4,7 +4,7 @@ import asyncio
 
 from stoker.deployments import describing, repository
 from stoker.deployments.context import DeploymentContext
-from stoker.runtime.interface import Status
+from stoker.runtime.observed import Status
 from stoker.store.db import Session
 from stoker.store.tables.deployments import Deployment
 from stoker.web.lists import Page, PageQuery

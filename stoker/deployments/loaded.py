@@ -1,6 +1,8 @@
 """Which versions this server has loaded, as the others are told."""
 
-from stoker.runtime.interface import DeploymentSpec, Reason, RuntimeListener, Status
+from stoker.runtime.listening import RuntimeListener
+from stoker.runtime.observed import Reason, Status
+from stoker.runtime.specification import DeploymentSpec
 
 _LOADED = (Status.STARTING, Status.READY)
 _MOST = 10_000

@@ -4,7 +4,8 @@ from pydantic import Field, create_model, model_validator
 
 from stoker.engines.catalogue import ENGINES
 from stoker.engines.record import AUTO
-from stoker.runtime.interface import Readiness, Reason, Status
+from stoker.runtime.observed import Reason, Status
+from stoker.runtime.specification import Readiness
 from stoker.store.db import NO_CONTROL
 from stoker.store.tables.deployments import KEEP_S, Desired
 from stoker.web.schemas import RequestModel, ResponseModel, UtcString

@@ -7,7 +7,7 @@ from typing import Any
 from stoker.deployments.directory import Entry, Share
 from stoker.deployments.folders import FOLDER, merged_source
 from stoker.engines.record import INT8
-from stoker.runtime.interface import DeploymentSpec, Readiness
+from stoker.runtime.specification import DeploymentSpec, Readiness
 from stoker.store.tables.deployments import (
     Deployment,
     DeploymentVersion,

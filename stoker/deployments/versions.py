@@ -18,7 +18,8 @@ from stoker.deployments.specs import (
 )
 from stoker.errors import CapacityError, ConflictError, NotFoundError
 from stoker.ids import Prefix, new_id
-from stoker.runtime.interface import DeploymentSpec, Status
+from stoker.runtime.observed import Status
+from stoker.runtime.specification import DeploymentSpec
 from stoker.store import db
 from stoker.store.changes import note
 from stoker.store.db import Session

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from stoker.runtime.interface import RuntimeListener, Served
+from stoker.runtime.listening import RuntimeListener, Served
 from stoker.web.principal import Principal
 
 MINUTE_S = 60.0

@@ -14,7 +14,7 @@ from sqlalchemy import delete, func, select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 
 from stoker.keys.limits import MINUTE_S, Bucket, RateLimits, Verdict, span
-from stoker.runtime.interface import Served
+from stoker.runtime.listening import Served
 from stoker.store.db import Database, Session
 from stoker.store.tables.servers import RateLevel
 from stoker.store.waiting import repeated

@@ -9,7 +9,8 @@ from stoker.deployments.context import ContextDep, DeploymentContext
 from stoker.deployments.directory import Entry
 from stoker.errors import ModelNotFoundError, responses
 from stoker.keys.auth import Caller
-from stoker.runtime.interface import Readiness, Status
+from stoker.runtime.observed import Status
+from stoker.runtime.specification import Readiness
 from stoker.tasks.registry import endpoints
 
 router = APIRouter(prefix="/v1/models", tags=["Models"])

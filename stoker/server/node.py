@@ -23,11 +23,12 @@ from stoker.deployments.folders import ModelFolders
 from stoker.ids import Prefix, new_id
 from stoker.quotas.service import Quotas
 from stoker.runtime import choose
-from stoker.runtime.interface import DeploymentSpec, Runtime
+from stoker.runtime.interface import Runtime
 from stoker.runtime.nodes import leases
 from stoker.runtime.nodes.host import NodeHost
 from stoker.runtime.nodes.identity import new_identity, token
 from stoker.runtime.nodes.leases import Registration, SupersededError
+from stoker.runtime.specification import DeploymentSpec
 from stoker.server.background import Background, bounded
 from stoker.server.bootstrap import write_private
 from stoker.server.edge.kernel import raise_open_files

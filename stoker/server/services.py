@@ -38,7 +38,9 @@ from stoker.media.collect import Collector
 from stoker.media.fetch import Fetcher
 from stoker.quotas.service import Quotas
 from stoker.runtime import choose
-from stoker.runtime.interface import Runtime, RuntimeListener, Status
+from stoker.runtime.interface import Runtime
+from stoker.runtime.listening import RuntimeListener
+from stoker.runtime.observed import Status
 from stoker.server.background import Background, bounded
 from stoker.server.elsewhere import Elsewhere
 from stoker.server.garbage import Garbage

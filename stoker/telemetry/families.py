@@ -17,7 +17,7 @@ from prometheus_client.metrics_core import (
 )
 
 import stoker
-from stoker.runtime.interface import Status
+from stoker.runtime.observed import Status
 from stoker.telemetry.histogram import Buckets, buckets
 from stoker.telemetry.tally import Answers, Row
 from stoker.wire.protocol import BATCH_SIZES

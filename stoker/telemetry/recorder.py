@@ -10,14 +10,10 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from prometheus_client.metrics_core import Metric
 
 from stoker.deployments.directory import Directory
-from stoker.runtime.interface import (
-    DeploymentSpec,
-    Reason,
-    Runtime,
-    RuntimeListener,
-    Served,
-    Status,
-)
+from stoker.runtime.interface import Runtime
+from stoker.runtime.listening import RuntimeListener, Served
+from stoker.runtime.observed import Reason, Status
+from stoker.runtime.specification import DeploymentSpec
 from stoker.telemetry import families
 from stoker.telemetry.tally import Answers, Row, Tally
 from stoker.wire.protocol import Batches

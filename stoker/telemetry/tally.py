@@ -4,7 +4,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from stoker.deployments.directory import Entry
-from stoker.runtime.interface import DeploymentStats, Served
+from stoker.runtime.listening import Served
+from stoker.runtime.observed import DeploymentStats
 from stoker.telemetry.histogram import Histogram
 
 # fmt: off

@@ -16,7 +16,7 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 import stoker
-from stoker.runtime.interface import CANCELLED, OK, RuntimeListener, Served
+from stoker.runtime.listening import CANCELLED, OK, RuntimeListener, Served
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider

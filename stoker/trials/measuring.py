@@ -21,7 +21,8 @@ from stoker.engines.catalogue import ENGINES
 from stoker.errors import InvalidRequestError, ModelLoadingError, NotFoundError, StokerError
 from stoker.ids import Prefix, new_id
 from stoker.inference.call import Calls
-from stoker.runtime.interface import DeploymentSpec, Readiness, Status
+from stoker.runtime.observed import Status
+from stoker.runtime.specification import DeploymentSpec, Readiness
 from stoker.trials.schemas import Row, RowStatus
 
 AT_ONCE = 16

@@ -19,7 +19,8 @@ from stoker.errors import (
 from stoker.ids import Prefix, new_id
 from stoker.jobs import repository as jobs
 from stoker.jobs.runner import Outcome
-from stoker.runtime.interface import DeploymentSpec, OnProgress
+from stoker.runtime.interface import OnProgress
+from stoker.runtime.specification import DeploymentSpec
 from stoker.store import db
 from stoker.store.db import Session
 from stoker.store.tables.deployments import Deployment

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from stoker.ids import Prefix, new_id
-from stoker.runtime.interface import CANCELLED, OK, RuntimeListener, Served
+from stoker.runtime.listening import CANCELLED, OK, RuntimeListener, Served
 from stoker.runtime.metering import HOUR_MS
 from stoker.turns import PARTY
 

@@ -10,7 +10,7 @@ from stoker.deployments.estimates import SourceFolder
 from stoker.deployments.schemas import Memory, Traffic
 from stoker.deployments.specs import CALLABLE, spec_of
 from stoker.errors import CapacityError, ConflictError, NotFoundError
-from stoker.runtime.interface import Status
+from stoker.runtime.observed import Status
 from stoker.store import db
 from stoker.store.db import Session
 from stoker.store.tables.deployments import (

@@ -22,7 +22,8 @@ from stoker.errors import (
     StokerError,
 )
 from stoker.jobs.runner import Outcome
-from stoker.runtime.interface import OnProgress, Status
+from stoker.runtime.interface import OnProgress
+from stoker.runtime.observed import Status
 from stoker.store.db import Session
 from stoker.store.tables.deployments import Deployment, DeploymentVersion, VersionStatus
 from stoker.turns import PARTY, Party

@@ -10,15 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from stoker.deployments.directory import Directory, Entry
-from stoker.runtime.interface import (
-    DeploymentSpec,
-    DeploymentStats,
-    Reason,
-    Runtime,
-    RuntimeListener,
-    Served,
-    Status,
-)
+from stoker.runtime.interface import Runtime
+from stoker.runtime.listening import RuntimeListener, Served
+from stoker.runtime.observed import DeploymentStats, Reason, Status
+from stoker.runtime.specification import DeploymentSpec
 from stoker.watching.series import FINE_S, RATE_STEPS, RECENT, Series, merge, quantile
 
 log = logging.getLogger(__name__)

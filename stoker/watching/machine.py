@@ -10,7 +10,8 @@ from stoker.deployments.directory import Directory
 from stoker.engines import environments
 from stoker.engines.catalogue import ENGINES
 from stoker.engines.record import EngineRecord
-from stoker.runtime.interface import MachineStats, Runtime
+from stoker.runtime.interface import Runtime
+from stoker.runtime.observed import MachineStats
 from stoker.watching import schemas
 from stoker.watching.messages import Reach
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from fastapi import Response
 
 from stoker import ids
-from stoker.runtime.interface import LeaseStats, NodeStats, ReplicaStats
+from stoker.runtime.observed import LeaseStats, NodeStats, ReplicaStats
 from stoker.watching import schemas
 from stoker.watching.machine import memory, waiting
 from stoker.watching.messages import Reach

@@ -3,7 +3,7 @@ from typing import Literal
 from pydantic import Field
 
 from stoker.agents.schemas import RunError, RunUsage
-from stoker.runtime.interface import NodeStatus, Status
+from stoker.runtime.observed import NodeStatus, Status
 from stoker.store.tables.agents import RunStatus
 from stoker.web.schemas import ResponseModel, UtcString
 

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from stoker.runtime.interface import CANCELLED, OK, Served
+from stoker.runtime.listening import CANCELLED, OK, Served
 
 FINE_S, FINE_KEPT = 5, 720
 """Steps of an hour."""

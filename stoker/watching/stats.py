@@ -11,7 +11,8 @@ from typing import Any
 import orjson
 
 from stoker.deployments.directory import Directory, Entry
-from stoker.runtime.interface import MachineStats, Runtime, Status
+from stoker.runtime.interface import Runtime
+from stoker.runtime.observed import MachineStats, Status
 from stoker.store.db import Database
 from stoker.usage import balances, money, reports
 from stoker.usage.grouping import Grouping

@@ -11,7 +11,7 @@ import obstore
 from obstore.store import S3Store
 from transformers import pipeline
 
-from stoker.runtime.interface import DeploymentSpec
+from stoker.runtime.specification import DeploymentSpec
 from tests.adapters.support import made
 from tests.buckets.conftest import keys
 from tests.buckets.support import MIB, Uploading, code, eventually, pushed

@@ -9,7 +9,7 @@ import openai
 import pytest
 
 from stoker.keys.limits import RateLimits, Verdict
-from stoker.runtime.interface import OK, Served
+from stoker.runtime.listening import OK, Served
 from stoker.web.principal import Principal, Scope
 from tests.deployments.support import call, check_error, deploy, upload
 from tests.support.server import Server

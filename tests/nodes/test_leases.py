@@ -8,9 +8,10 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import delete, func, select, update
 
-from stoker.runtime.interface import DeploymentSpec, MachineStats
 from stoker.runtime.nodes import leases
 from stoker.runtime.nodes.leases import GONE_AFTER_S, Held, Registration, SupersededError, Watch
+from stoker.runtime.observed import MachineStats
+from stoker.runtime.specification import DeploymentSpec
 from stoker.store.db import Database
 from stoker.store.tables.nodes import Lease, Node
 

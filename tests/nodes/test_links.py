@@ -12,22 +12,16 @@ import pytest
 
 from stoker.errors import RateLimitError
 from stoker.media.media import Media
-from stoker.runtime.interface import (
-    Call,
-    DeploymentSpec,
-    DeploymentStats,
-    MachineStats,
-    Readiness,
-    Reason,
-    Served,
-    Status,
-)
+from stoker.runtime.interface import Call
+from stoker.runtime.listening import Served
 from stoker.runtime.nodes import host as hosts
 from stoker.runtime.nodes import identity, messages
 from stoker.runtime.nodes.host import NodeHost
 from stoker.runtime.nodes.leases import NodeRecord
 from stoker.runtime.nodes.messages import Changed, Hello, Loaded, to_node
 from stoker.runtime.nodes.remote import NodeLostError, RefusedError, Remote
+from stoker.runtime.observed import DeploymentStats, MachineStats, Reason, Status
+from stoker.runtime.specification import DeploymentSpec, Readiness
 from stoker.store.secret import ServerSecret
 from stoker.turns import PARTY, Party
 from stoker.wire.framing import framed

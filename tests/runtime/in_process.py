@@ -14,26 +14,18 @@ from typing import Any
 
 from stoker.config import Settings
 from stoker.errors import ConflictError, InvalidRequestError, ModelLoadingError, NotFoundError
-from stoker.runtime.interface import (
-    KEEP_ALIVE,
-    OK,
-    Call,
-    DeploymentSpec,
+from stoker.runtime.interface import KEEP_ALIVE, Call, LoadError, ModelLocator, OnProgress
+from stoker.runtime.listening import OK, Listeners, RuntimeListener, Served
+from stoker.runtime.metering import Meter
+from stoker.runtime.observed import (
     DeploymentStats,
-    Listeners,
-    LoadError,
     MachineStats,
-    ModelLocator,
     NodeStats,
-    OnProgress,
-    Readiness,
     Reason,
     ReplicaStats,
-    RuntimeListener,
-    Served,
     Status,
 )
-from stoker.runtime.metering import Meter
+from stoker.runtime.specification import DeploymentSpec, Readiness
 from stoker.wire.generation_request import Generation
 from tests.support.local import Local, RefusedError
 

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import select
 
 from stoker.deployments import estimates, service
-from stoker.runtime.interface import DeploymentSpec
+from stoker.runtime.specification import DeploymentSpec
 from stoker.store.tables.deployments import Deployment, Desired
 from tests.deployments.support import DEPLOYMENTS, bert
 from tests.support.app import App, serving

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import delete, func, select
 
 from stoker.ids import Prefix, new_id
-from stoker.runtime.interface import OK, Served
+from stoker.runtime.listening import OK, Served
 from stoker.runtime.metering import HOUR_MS, MIB, Meter
 from stoker.store.db import Database
 from stoker.store.tables.accounts import Account

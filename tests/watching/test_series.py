@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stoker.runtime.interface import CANCELLED, CANCELLED_STATUS, OK, Served
+from stoker.runtime.listening import CANCELLED, CANCELLED_STATUS, OK, Served
 from stoker.watching.series import (
     COARSE_S,
     COLUMNS,

@@ -12,7 +12,6 @@ import psutil
 from stoker.errors import CapacityError
 from stoker.ids import Prefix, new_id
 from stoker.media.media_limits import MediaLimits
-from stoker.runtime.interface import DeploymentSpec
 from stoker.runtime.local.book import Need
 from stoker.runtime.local.candidates import Candidate
 from stoker.runtime.local.cells import Cells
@@ -24,6 +23,7 @@ from stoker.runtime.local.trials import Trials
 from stoker.runtime.pool.amounts import in_words
 from stoker.runtime.pool.exit_status import how_it_ended, is_crash
 from stoker.runtime.pool.launcher import Limits
+from stoker.runtime.specification import DeploymentSpec
 from stoker.wire.protocol import Cell, Conversion, Execution, Trial, WeightFormat, sign_of
 
 log = logging.getLogger(__name__)

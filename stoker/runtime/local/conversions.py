@@ -17,7 +17,6 @@ from typing import Any
 from stoker.engines.catalogue import is_conversion, may_convert
 from stoker.engines.record import AUTO, INT8
 from stoker.media.media_limits import MediaLimits
-from stoker.runtime.interface import DeploymentSpec
 from stoker.runtime.local.candidates import Candidate
 from stoker.runtime.local.cells import Cells
 from stoker.runtime.local.conversion_jobs import ConversionJobs
@@ -27,6 +26,7 @@ from stoker.runtime.local.residents import Resident
 from stoker.runtime.local.trials import Trials, read_bounded
 from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.pool.launcher import Limits
+from stoker.runtime.specification import DeploymentSpec
 from stoker.tasks.registry import GENERATING
 from stoker.wire.protocol import VERDICT, Execution, Precision, WeightFormat
 

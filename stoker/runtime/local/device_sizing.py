@@ -4,9 +4,9 @@ from stoker.config import MIB, Settings
 from stoker.engines import environments
 from stoker.engines.catalogue import ENGINES
 from stoker.engines.record import AUTO
-from stoker.runtime.interface import DeploymentSpec
 from stoker.runtime.local.devices import MOST_DEVICES, Wanted
 from stoker.runtime.local.findings import Findings
+from stoker.runtime.specification import DeploymentSpec
 from stoker.tasks.registry import SERVED, engines
 
 HEADROOM = 1.1

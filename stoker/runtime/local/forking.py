@@ -11,7 +11,7 @@ from stoker.engines import catalogue, environments
 from stoker.engines.record import AUTO
 from stoker.ids import Prefix, new_id
 from stoker.llm.engines.memory import most_cache_bytes
-from stoker.runtime.interface import DeploymentSpec, LoadError, ModelLocator
+from stoker.runtime.interface import LoadError, ModelLocator
 from stoker.runtime.local.book import Need
 from stoker.runtime.local.cells import Cells
 from stoker.runtime.local.conversions import Conversions
@@ -25,6 +25,7 @@ from stoker.runtime.local.processes import Processes
 from stoker.runtime.local.residents import Resident
 from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.pool.registry import PoolRegistry
+from stoker.runtime.specification import DeploymentSpec
 from stoker.tasks.registry import GENERATING, SERVED, engines
 from stoker.wire.protocol import Execution, OwnEnvironment, ReplicaSpec
 

@@ -5,9 +5,10 @@ import json
 import logging
 from pathlib import Path
 
-from stoker.runtime.interface import DeploymentSpec, ModelLocator
+from stoker.runtime.interface import ModelLocator
 from stoker.runtime.local.engine_host import EngineHost
 from stoker.runtime.local.machine import read_ahead
+from stoker.runtime.specification import DeploymentSpec
 from stoker.wire.host_messages import Preload
 
 log = logging.getLogger(__name__)

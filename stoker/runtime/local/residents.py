@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from stoker.runtime.interface import DeploymentSpec, Readiness, Status
 from stoker.runtime.local.candidates import Candidate
+from stoker.runtime.observed import Status
 from stoker.runtime.pool.deployment_pool import DeploymentPool
 from stoker.runtime.pool.handle import ReplicaHandle
+from stoker.runtime.specification import DeploymentSpec, Readiness
 
 
 @dataclass

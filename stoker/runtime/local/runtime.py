@@ -10,23 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from stoker.config import MIB, Settings
-from stoker.runtime.interface import (
-    KEEP_ALIVE,
-    Call,
-    DeploymentSpec,
-    DeploymentStats,
-    DeviceStats,
-    Listeners,
-    MachineStats,
-    ModelLocator,
-    NodeStats,
-    OnProgress,
-    Readiness,
-    Reason,
-    RuntimeListener,
-    Status,
-    WaitingForMemory,
-)
+from stoker.runtime.interface import KEEP_ALIVE, Call, ModelLocator, OnProgress
+from stoker.runtime.listening import Listeners, RuntimeListener
 from stoker.runtime.local.cells import Cells
 from stoker.runtime.local.conversions import Conversions
 from stoker.runtime.local.cores import Cores
@@ -45,9 +30,19 @@ from stoker.runtime.local.residents import Resident, Residents
 from stoker.runtime.local.sizing import Sizing
 from stoker.runtime.machine_memory import SHARE, machine_bytes
 from stoker.runtime.metering import Meter
+from stoker.runtime.observed import (
+    DeploymentStats,
+    DeviceStats,
+    MachineStats,
+    NodeStats,
+    Reason,
+    Status,
+    WaitingForMemory,
+)
 from stoker.runtime.pool.deployment_pool import DeploymentPool
 from stoker.runtime.pool.launcher import Limits
 from stoker.runtime.pool.registry import PoolRegistry
+from stoker.runtime.specification import DeploymentSpec, Readiness
 from stoker.wire.generation_request import Generation
 
 log = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from stoker.config import MIB
 from stoker.errors import CapacityError
-from stoker.runtime.interface import DeploymentSpec, Readiness, RuntimeListener
+from stoker.runtime.listening import RuntimeListener
 from stoker.runtime.local.book import Need
 from stoker.runtime.local.device_sizing import HEADROOM, DeviceSizing
 from stoker.runtime.local.memory import Memory
@@ -12,6 +12,7 @@ from stoker.runtime.local.residents import Resident
 from stoker.runtime.metering import Meter
 from stoker.runtime.pool.amounts import in_words
 from stoker.runtime.pool.deployment_pool import DeploymentPool
+from stoker.runtime.specification import DeploymentSpec, Readiness
 
 UNKNOWN_BYTES = 512 * MIB
 """The estimate for a model of which nothing is known, until it was measured."""

@@ -7,14 +7,15 @@ from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from stoker.runtime.interface import DeploymentSpec, NodeStats, Readiness
 from stoker.runtime.nodes import leases
 from stoker.runtime.nodes.leases import Held, Watch
 from stoker.runtime.nodes.observing import node_of
 from stoker.runtime.nodes.placing import Place, chosen, shares
 from stoker.runtime.nodes.remote import Hearer, Remote
+from stoker.runtime.observed import NodeStats
 from stoker.runtime.pool.amounts import in_words
 from stoker.runtime.pool.state import Changes
+from stoker.runtime.specification import DeploymentSpec, Readiness
 from stoker.store.db import Database
 from stoker.store.secret import ServerSecret
 from stoker.store.waiting import repeated

@@ -11,16 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stoker.errors import InvalidRequestError, StokerError
-from stoker.runtime.interface import (
-    DeploymentSpec,
-    DeploymentStats,
-    Readiness,
-    Reason,
-    Runtime,
-    RuntimeListener,
-    Served,
-    Status,
-)
+from stoker.runtime.interface import Runtime
+from stoker.runtime.listening import RuntimeListener, Served
 from stoker.runtime.nodes import messages
 from stoker.runtime.nodes.identity import Identity
 from stoker.runtime.nodes.link import Link
@@ -47,6 +39,8 @@ from stoker.runtime.nodes.messages import (
     to_gateway,
     to_node,
 )
+from stoker.runtime.observed import DeploymentStats, Reason, Status
+from stoker.runtime.specification import DeploymentSpec, Readiness
 from stoker.turns import PARTY, Party
 from stoker.wire.framing import MOST_BYTES
 from stoker.wire.generation_request import AdapterName

@@ -11,7 +11,8 @@ from typing import Any
 from sqlalchemy import delete, func, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 
-from stoker.runtime.interface import DeploymentSpec, MachineStats
+from stoker.runtime.observed import MachineStats
+from stoker.runtime.specification import DeploymentSpec
 from stoker.store import db
 from stoker.store.db import Database, Session
 from stoker.store.tables.deployments import DeploymentVersion

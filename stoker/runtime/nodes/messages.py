@@ -10,15 +10,10 @@ from typing import Any
 import msgspec
 
 from stoker.errors import InternalError, StokerError
-from stoker.runtime.interface import (
-    Call,
-    DeploymentSpec,
-    DeploymentStats,
-    MachineStats,
-    Reason,
-    Served,
-    Status,
-)
+from stoker.runtime.interface import Call
+from stoker.runtime.listening import Served
+from stoker.runtime.observed import DeploymentStats, MachineStats, Reason, Status
+from stoker.runtime.specification import DeploymentSpec
 from stoker.wire.generation_request import Generation
 from stoker.wire.packing import Packing
 

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from stoker.runtime.interface import (
-    DeploymentSpec,
+from stoker.runtime.nodes.leases import Held
+from stoker.runtime.nodes.remote import Remote
+from stoker.runtime.observed import (
     DeploymentStats,
     LeaseStats,
     MachineStats,
@@ -14,8 +15,7 @@ from stoker.runtime.interface import (
     Reason,
     Status,
 )
-from stoker.runtime.nodes.leases import Held
-from stoker.runtime.nodes.remote import Remote
+from stoker.runtime.specification import DeploymentSpec
 from stoker.wire.protocol import Batches
 
 _BEST_FIRST = (

@@ -12,17 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from stoker.errors import CapacityError
-from stoker.runtime.interface import (
-    CANCELLED,
-    CANCELLED_STATUS,
-    KEEP_ALIVE,
-    Call,
-    DeploymentSpec,
-    DeploymentStats,
-    MachineStats,
-    OnProgress,
-    Served,
-)
+from stoker.runtime.interface import KEEP_ALIVE, Call, OnProgress
+from stoker.runtime.listening import CANCELLED, CANCELLED_STATUS, Served
 from stoker.runtime.nodes import identity, messages
 from stoker.runtime.nodes.leases import NodeRecord
 from stoker.runtime.nodes.link import Link
@@ -51,6 +42,8 @@ from stoker.runtime.nodes.messages import (
     to_gateway,
     to_node,
 )
+from stoker.runtime.observed import DeploymentStats, MachineStats
+from stoker.runtime.specification import DeploymentSpec
 from stoker.store.secret import ServerSecret
 from stoker.turns import PARTY
 from stoker.wire.framing import MOST_BYTES

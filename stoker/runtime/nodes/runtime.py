@@ -16,21 +16,8 @@ import msgspec
 from stoker.config import Settings
 from stoker.errors import CapacityError, ConflictError, ModelLoadingError, NotFoundError
 from stoker.ids import Prefix, new_id
-from stoker.runtime.interface import (
-    KEEP_ALIVE,
-    Call,
-    DeploymentSpec,
-    DeploymentStats,
-    Listeners,
-    MachineStats,
-    ModelLocator,
-    NodeStats,
-    OnProgress,
-    Readiness,
-    RuntimeListener,
-    Served,
-    Status,
-)
+from stoker.runtime.interface import KEEP_ALIVE, Call, ModelLocator, OnProgress
+from stoker.runtime.listening import Listeners, RuntimeListener, Served
 from stoker.runtime.metering import Meter
 from stoker.runtime.nodes.fleet import Fleet, Known
 from stoker.runtime.nodes.leases import Held
@@ -38,7 +25,9 @@ from stoker.runtime.nodes.messages import Changed, Loaded
 from stoker.runtime.nodes.observing import machine_of, stats_of
 from stoker.runtime.nodes.placing import Load, least_busy
 from stoker.runtime.nodes.remote import NodeLostError, RefusedError, Remote
+from stoker.runtime.observed import DeploymentStats, MachineStats, NodeStats, Status
 from stoker.runtime.pool.amounts import in_words
+from stoker.runtime.specification import DeploymentSpec, Readiness
 from stoker.store.db import Database
 from stoker.store.secret import ServerSecret
 from stoker.wire.generation_request import Conversation, Generation

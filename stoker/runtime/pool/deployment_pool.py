@@ -5,18 +5,9 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 
-from stoker.runtime.interface import (
-    KEEP_ALIVE,
-    Call,
-    DeploymentSpec,
-    DeploymentStats,
-    LoadError,
-    OnProgress,
-    Reason,
-    ReplicaStats,
-    RuntimeListener,
-    Status,
-)
+from stoker.runtime.interface import KEEP_ALIVE, Call, LoadError, OnProgress
+from stoker.runtime.listening import RuntimeListener
+from stoker.runtime.observed import DeploymentStats, Reason, ReplicaStats, Status
 from stoker.runtime.pool.amounts import in_words
 from stoker.runtime.pool.draining import Draining
 from stoker.runtime.pool.exit_status import how_it_ended, is_crash
@@ -26,6 +17,7 @@ from stoker.runtime.pool.queue import CallQueue
 from stoker.runtime.pool.routing import Router
 from stoker.runtime.pool.starts import Starts
 from stoker.runtime.pool.state import State
+from stoker.runtime.specification import DeploymentSpec
 from stoker.wire.generation_request import Generation
 from stoker.wire.protocol import Batches
 

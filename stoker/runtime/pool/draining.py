@@ -2,7 +2,7 @@
 
 import logging
 
-from stoker.runtime.interface import Reason, Status
+from stoker.runtime.observed import Reason, Status
 from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.pool.launcher import Launcher, Limits
 from stoker.runtime.pool.state import State

@@ -12,7 +12,8 @@ from typing import Protocol
 
 import msgspec
 
-from stoker.runtime.interface import Call, LoadError, OnProgress, Reason, Status
+from stoker.runtime.interface import Call, LoadError, OnProgress
+from stoker.runtime.observed import Reason, Status
 from stoker.runtime.pool.answers import Answer, CallStats
 from stoker.runtime.pool.transport import Channel
 from stoker.runtime.pool.vitals import Vitals

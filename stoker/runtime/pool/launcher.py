@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from stoker.runtime.interface import DeploymentSpec
 from stoker.runtime.pool.handle import ReplicaHandle
+from stoker.runtime.specification import DeploymentSpec
 from stoker.wire.protocol import Execution
 
 

@@ -8,16 +8,10 @@ from contextvars import copy_context
 from dataclasses import dataclass, field
 
 from stoker.errors import InferenceTimeoutError, InternalError, RateLimitError, StokerError
-from stoker.runtime.interface import (
-    CANCELLED,
-    CANCELLED_STATUS,
-    OK,
-    DeploymentSpec,
-    RuntimeListener,
-    Served,
-)
+from stoker.runtime.listening import CANCELLED, CANCELLED_STATUS, OK, RuntimeListener, Served
 from stoker.runtime.pool.answers import CallStats
 from stoker.runtime.pool.pace import Pace
+from stoker.runtime.specification import DeploymentSpec
 from stoker.turns import PARTY
 from stoker.wire.generation_request import AdapterName
 

@@ -5,7 +5,8 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from stoker.errors import CapacityError, ConflictError, InferenceTimeoutError
-from stoker.runtime.interface import KEEP_ALIVE, Call, OnProgress, Reason
+from stoker.runtime.interface import KEEP_ALIVE, Call, OnProgress
+from stoker.runtime.observed import Reason
 from stoker.runtime.pool.handle import ReplicaHandle, WorkerLostError
 from stoker.runtime.pool.queue import CallQueue
 from stoker.runtime.pool.starts import Starts

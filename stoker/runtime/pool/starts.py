@@ -4,12 +4,14 @@ import asyncio
 import logging
 
 from stoker.errors import CapacityError, ModelLoadingError, StokerError
-from stoker.runtime.interface import DeploymentSpec, LoadError, Readiness, Reason, Status
+from stoker.runtime.interface import LoadError
+from stoker.runtime.observed import Reason, Status
 from stoker.runtime.pool.draining import Draining
 from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.pool.launcher import Launcher, Limits
 from stoker.runtime.pool.pace import Pace
 from stoker.runtime.pool.state import Start, State
+from stoker.runtime.specification import DeploymentSpec, Readiness
 
 log = logging.getLogger(__name__)
 

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from stoker.runtime.interface import DeploymentSpec, Reason, RuntimeListener, Status
+from stoker.runtime.listening import RuntimeListener
+from stoker.runtime.observed import Reason, Status
 from stoker.runtime.pool.backoff import Backoff
 from stoker.runtime.pool.handle import ReplicaHandle
+from stoker.runtime.specification import DeploymentSpec
 
 log = logging.getLogger(__name__)
 

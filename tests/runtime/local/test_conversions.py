@@ -10,7 +10,6 @@ import pytest
 
 from stoker.config import Settings
 from stoker.media.media_limits import MediaLimits
-from stoker.runtime.interface import DeploymentSpec
 from stoker.runtime.local.cells import Cells
 from stoker.runtime.local.conversions import Conversions
 from stoker.runtime.local.engine_host import EngineHost
@@ -18,6 +17,7 @@ from stoker.runtime.local.memory import Memory
 from stoker.runtime.local.residents import Residents
 from stoker.runtime.local.trials import Trials
 from stoker.runtime.pool.launcher import Limits
+from stoker.runtime.specification import DeploymentSpec
 from stoker.wire.protocol import VERDICT, TrialVerdict
 
 

@@ -11,12 +11,14 @@ import pytest
 from stoker.config import MIB, Settings
 from stoker.engines import catalogue
 from stoker.errors import CapacityError
-from stoker.runtime.interface import DeploymentSpec, LoadError, Readiness, Status
+from stoker.runtime.interface import LoadError
 from stoker.runtime.local.book import Need
 from stoker.runtime.local.device_sizing import CONTEXT_BYTES, HEADROOM
 from stoker.runtime.local.residents import Resident
 from stoker.runtime.local.runtime import LocalRuntime
+from stoker.runtime.observed import Status
 from stoker.runtime.pool.handle import ReplicaHandle
+from stoker.runtime.specification import DeploymentSpec, Readiness
 from stoker.wire.protocol import ReplicaSpec
 from tests.runtime.pool.world import SPEC, Flight, Wire, settle
 from tests.support.graphics import Table, device

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from stoker.config import MIB
-from stoker.runtime.interface import Reason
 from stoker.runtime.local import machine
 from stoker.runtime.local.book import Need
 from stoker.runtime.local.guard import ALWAYS_BYTES, AT_ONCE_BYTES, Guard
+from stoker.runtime.observed import Reason
 from tests.runtime.local.test_sizing import World
 
 HOST_MIB = 300

@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 from stoker.config import MIB, Settings
-from stoker.runtime.interface import DeploymentSpec, RuntimeListener, Status
+from stoker.runtime.listening import RuntimeListener
 from stoker.runtime.local.book import Need
 from stoker.runtime.local.device_sizing import HEADROOM
 from stoker.runtime.local.residents import Resident
 from stoker.runtime.local.runtime import LocalRuntime
+from stoker.runtime.observed import Status
 from stoker.runtime.pool.handle import ReplicaHandle
+from stoker.runtime.specification import DeploymentSpec
 from tests.runtime.pool.world import SPEC, Flight, Wire
 
 

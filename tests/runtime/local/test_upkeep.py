@@ -9,10 +9,11 @@ import pytest
 
 from stoker.config import Settings
 from stoker.errors import ModelLoadingError
-from stoker.runtime.interface import DeploymentSpec, LoadError, Readiness
+from stoker.runtime.interface import LoadError
 from stoker.runtime.local import processes
 from stoker.runtime.local.runtime import LocalRuntime
 from stoker.runtime.pool.transport import Channel
+from stoker.runtime.specification import DeploymentSpec, Readiness
 from tests.runtime.pool.world import CALL, SPEC, settle
 
 

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from stoker.errors import CapacityError
-from stoker.runtime.interface import Readiness, Reason, Status
+from stoker.runtime.observed import Reason, Status
 from stoker.runtime.pool.handle import ReplicaHandle
+from stoker.runtime.specification import Readiness
 from stoker.wire.protocol import Batches, Heartbeat
 from tests.runtime.pool.world import LIMITS, SHUTDOWN, Wire, World, settle
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from stoker.errors import CapacityError
-from stoker.runtime.interface import CANCELLED, Reason
+from stoker.runtime.listening import CANCELLED
+from stoker.runtime.observed import Reason
 from stoker.runtime.pool.backoff import INITIAL_S
 from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.pool.routing import SCALE_UP_AT

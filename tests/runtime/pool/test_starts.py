@@ -5,10 +5,11 @@ import asyncio
 import pytest
 
 from stoker.errors import CapacityError, ModelLoadingError
-from stoker.runtime.interface import Readiness, Reason, Status
+from stoker.runtime.observed import Reason, Status
 from stoker.runtime.pool.backoff import INITIAL_S, MAX_EARLY_ENDS
 from stoker.runtime.pool.handle import PROVED_ANSWERS, PROVED_S
 from stoker.runtime.pool.routing import CLAIM_KEPT_S
+from stoker.runtime.specification import Readiness
 from tests.runtime.pool.world import LIMITS, SHUTDOWN, World, settle
 
 

@@ -7,18 +7,13 @@ from typing import Any
 import msgspec
 
 from stoker.errors import CapacityError
-from stoker.runtime.interface import (
-    Call,
-    DeploymentSpec,
-    LoadError,
-    Reason,
-    RuntimeListener,
-    Served,
-    Status,
-)
+from stoker.runtime.interface import Call, LoadError
+from stoker.runtime.listening import RuntimeListener, Served
+from stoker.runtime.observed import Reason, Status
 from stoker.runtime.pool.deployment_pool import DeploymentPool
 from stoker.runtime.pool.handle import ReplicaHandle
 from stoker.runtime.pool.launcher import Limits
+from stoker.runtime.specification import DeploymentSpec
 from stoker.wire.protocol import Execution, FromReplica, Loading, Shutdown, pack
 
 CALL = Call(task="fill-mask", items=["a"], parameters={}, single=True)
