@@ -213,6 +213,22 @@ class TestWaiting:
         await asked
         assert world.held == [70, 60, 0]
 
+    async def test_behind_it_the_small_may_not_pass_for_ever(self):
+        world = World(total=100)
+        await world.runs("busy", Wanted(size=90, index=0), main=10, busy=True)
+        await world.load("cpu", 50, busy=True)
+        world.wants("gpu", Wanted(size=60, index=0), main=10)
+        large = world.ask("large", 60)
+        await settle()
+        await world.pass_(PATIENCE_S)
+        small = world.ask("small", 20)
+        await settle()
+        assert not small.done(), "it would take what the large one waits for"
+        world.at_work.discard("cpu")
+        world.ends("cpu")
+        await large
+        await small
+
     async def test_the_small_may_pass_but_not_for_ever(self, world: World):
         for index in (0, 1):
             await world.runs(f"busy{index}", Wanted(size=60, index=index), busy=True)
