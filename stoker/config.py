@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from stoker import secret_key
 from stoker.media.media_limits import MediaLimits
 from stoker.origins import Origin
-from stoker.store import secret_key
 
 MIB = 1024 * 1024
 MOST_UID = (1 << 32) - 1
