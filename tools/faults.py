@@ -87,7 +87,7 @@ FAULTS: dict[str, Fault] = {
     "n3": Fault("a gateway is killed", "its work ends on the nodes; models stay for the others"),
     "n4": Fault(
         "the database of a fleet goes and comes back",
-        "calls of what runs go on; nothing is begun anew, nobody is taken for gone",
+        "what runs stays, and is called by keys that are still trusted; nothing is begun anew",
     ),
     "n5": Fault(
         "a node host stands still (SIGSTOP)",

@@ -335,7 +335,6 @@ SCENES = (
         deployments=10_000,
         nodes=1000,
         calls_per_s=400.0,
-        seconds=1800.0,
     ),
 )
 

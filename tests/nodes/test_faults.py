@@ -216,7 +216,7 @@ def test_a_gateway_is_killed(
 def test_the_database_is_gone_for_a_while(
     frail: Fleet, clients: list[httpx.Client], tagger: dict[str, Any]
 ) -> None:
-    """Calls of what runs go on. Nothing new is begun until it is back."""
+    """What runs stays, and is called by keys that are trusted still. Nothing is begun anew."""
     before = asked(frail.cluster.url, "SELECT generation FROM leases ORDER BY 1")
     frail.cluster.stop()
     begun, statuses = time.monotonic(), list[int]()
