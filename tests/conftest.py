@@ -50,6 +50,7 @@ SHARING: Mapping[str, Sequence[str]] = {
         "tests/web/",
     ),
     "buckets": ("tests/buckets/",),
+    "nodes": ("tests/nodes/",),
     "cluster": ("tests/cluster/",),
     "openai": (
         OPENAI,
