@@ -87,6 +87,7 @@ SLOW = (
     "tests/videos/",
     "tests/buckets/",
     "tests/cluster/",
+    "tests/nodes/",
     "tests/test_faults.py",
     "tests/tasks/test_speech_recognition.py",
     "tests/stages/test_whisper.py",

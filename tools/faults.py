@@ -102,6 +102,10 @@ FAULTS: dict[str, Fault] = {
         "it answers what it has, others take what comes, and no call fails",
     ),
     "n8": Fault("there is no node", "a 503 `no_node`; who waits is answered when one comes"),
+    "n9": Fault(
+        "a node cannot place a model's files, as its disk is full or broken",
+        "a 503; the next call has it loaded on another node",
+    ),
 }
 
 

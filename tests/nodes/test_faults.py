@@ -337,6 +337,28 @@ def test_the_network_between_a_gateway_and_a_node_is_cut(
     until(lambda: "connected to a node" in lines(), PATIENCE_S)
 
 
+@pytest.mark.fault("n9")
+def test_a_node_cannot_place_files(frail: Fleet, clients: list[httpx.Client]) -> None:
+    """As with a full or a broken disk: what was to be loaded there is loaded elsewhere."""
+    artifact = push(clients[0], bert())
+    node = frail.nodes[0]
+    models, aside = node.data_dir / "models", node.data_dir / "models.aside"
+    models.mkdir(exist_ok=True)
+    models.rename(aside)
+    models.write_text("no folder")
+    try:
+        made = [deploy(clients[0], artifact["id"], f"unplaced-{number}") for number in range(4)]
+        before = node.log.read_text().count('"status": "failed"')
+        for one in made:
+            assert answered(clients[0], one["model"]) < ANSWER_S
+        # Some of them were to be there.
+        assert node.log.read_text().count('"status": "failed"') > before
+        assert all(answered(clients[1], one["model"]) < ANSWER_S for one in made)
+    finally:
+        models.unlink()
+        aside.rename(models)
+
+
 @pytest.mark.fault("n7")
 def test_a_node_is_asked_to_end(
     frail: Fleet, clients: list[httpx.Client], tagger: dict[str, Any], talker: dict[str, Any]

@@ -50,6 +50,10 @@ def test_calls_go_to_the_least_busy() -> None:
     # One that loads has few calls, and answers none.
     assert least_busy([load("a", 9), load("b", 0, ready=0)]) == "a"
     assert least_busy([load("b", 0, ready=0)]) == "b"
+    # Nor one that has failed, where another is there.
+    failed = Load(node_id="a", outstanding=0, ready=0, has_failed=True)
+    assert least_busy([failed, load("b", 3, ready=0)]) == "b"
+    assert least_busy([failed]) == "a"
 
 
 def test_what_begins_alike_goes_to_one_node_until_that_is_busy() -> None:

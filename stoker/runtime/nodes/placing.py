@@ -47,6 +47,8 @@ class Load:
     """Calls that it has not answered, of all gateways."""
     ready: int
     """Replicas that take work."""
+    has_failed: bool = False
+    """Whether it could not load it."""
 
     @property
     def score(self) -> float:
@@ -65,8 +67,9 @@ def least_busy(loads: Sequence[Load], affinity: bytes = b"") -> str:
         affinity: calls with the same go to the same node, while it is not much busier than others:
             it may have computed what they begin with.
     """
-    # Those that load have nobody to answer yet.
-    loads = [one for one in loads if one.ready] or loads
+    # Those that load have nobody to answer yet, and those that have failed to may do so again.
+    ready = [one for one in loads if one.ready]
+    loads = ready or [one for one in loads if not one.has_failed] or loads
     least = min(loads, key=lambda one: one.score)
     if affinity and len(loads) > 1:
         preferred = max(loads, key=lambda one: _weight(affinity, one.node_id))

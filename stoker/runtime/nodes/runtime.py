@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 
 SCALE_UP_AT = 16
 """Calls a replica, from which on another node helps: as the pool starts another replica."""
+FAILING_NODES = 2
+"""On how many nodes what fails to load is tried."""
 _ATTEMPTS = 4
 """Of one call, where leases change meanwhile."""
 _DROP_S = 30.0
@@ -229,7 +231,10 @@ class NodesRuntime:
         spec, found = known.spec, {node.id: (node, held) for node, held in usable}
         loads = {node.id: _load(node, spec.id) for node, _ in usable}
         name = least_busy([*loads.values()], _affinity(spec, call) if len(usable) > 1 else b"")
-        if loads[name].score >= SCALE_UP_AT and len(usable) < known.most_nodes:
+        is_busy = loads[name].score >= SCALE_UP_AT and len(usable) < known.most_nodes
+        # It may be the node's fault, as where its disk is full; but rather it is the model's.
+        has_failed = loads[name].has_failed and len(usable) < FAILING_NODES
+        if is_busy or has_failed:
             self._fleet.take(known, len(usable) + 1)
         return found[name]
 
@@ -352,7 +357,12 @@ class NodesRuntime:
 def _load(node: Remote, spec_id: str) -> Load:
     stats = node.stats.get(spec_id)
     ready = sum(one.status is Status.READY for one in stats.replicas) if stats else 0
-    return Load(node_id=node.id, outstanding=node.calls(spec_id), ready=ready)
+    return Load(
+        node_id=node.id,
+        outstanding=node.calls(spec_id),
+        ready=ready,
+        has_failed=stats is not None and stats.status is Status.FAILED,
+    )
 
 
 def _affinity(spec: DeploymentSpec, call: Call | Generation) -> bytes:
