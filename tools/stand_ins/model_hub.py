@@ -12,7 +12,7 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -25,8 +25,8 @@ LFS_BYTES = 2048
 
 @dataclass
 class Repository:
-    commits: dict[str, dict[str, bytes]] = field(default_factory=dict)
-    revisions: dict[str, str] = field(default_factory=dict)
+    commits: dict[str, dict[str, bytes]] = field(default_factory=dict[str, dict[str, bytes]])
+    revisions: dict[str, str] = field(default_factory=dict[str, str])
     token: str | None = None
     """Of who may read it; None: everybody."""
     is_gated: bool = False
@@ -45,7 +45,7 @@ class Misbehaviour:
     """What goes wrong. Each is off by itself."""
 
     hangs_s: float = 0.0
-    statuses: list[int] = field(default_factory=list)
+    statuses: list[int] = field(default_factory=list[int])
     """Told in place of the next answers about files."""
     breaks_off: int = 0
     """How many answers about files end in the middle."""
@@ -244,12 +244,12 @@ class _Handler(BaseHTTPRequestHandler):
     def _refuse(self, status: int, code: str) -> None:
         self._answer(status, b'{"error":"no"}', {"x-error-code": code})
 
-    def log_message(self, *_: Any) -> None:
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         """Nothing: pytest would print it."""
 
 
 @contextlib.contextmanager
-def model_hub() -> Iterator[ModelHub]:
+def model_hub() -> Generator[ModelHub]:
     hub = ModelHub()
     try:
         yield hub

@@ -3,7 +3,7 @@
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 import anyio.to_thread
@@ -45,7 +45,7 @@ class Tools:
 
 
 @contextlib.contextmanager
-def listening(app: Any, port: int = 0) -> Iterator[str]:
+def listening(app: Any, port: int = 0) -> Generator[str]:
     """Serve an app; its address."""
     config = uvicorn.Config(app, port=port, log_level="critical", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
@@ -65,7 +65,7 @@ def listening(app: Any, port: int = 0) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def serving() -> Iterator[Tools]:
+def serving() -> Generator[Tools]:
     tools = Tools()
     with (
         listening(tools.app("weather")) as url,
