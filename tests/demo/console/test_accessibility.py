@@ -20,9 +20,7 @@ TABS = ("charts", "try", "calls", "events", "settings", "versions", "checks", "t
 PAGES = (
     "", "try?model=tiny-chat", "artifacts", "agents", "videos", "files", "usage", "keys", "machine",
 )  # fmt: skip
-THEMES: tuple[Any, Any] = ("light", "dark")
 SETTLED_MS = 700
-DRAWN = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 WIDEST = 2560
 """Looked at for what lies where; axe finds there what it finds at 1440."""
 MOST_SHIFT = 0.1
@@ -47,27 +45,15 @@ def axe() -> str:
 
 
 def found(page: "Page", axe: str) -> list[str]:
-    """What axe finds once the page has come to stand."""
     page.wait_for_timeout(SETTLED_MS)
     # As the developer tools do: the page's own policy would let no such script in.
     page.evaluate(axe)
-    return violations(page)
-
-
-def violations(page: "Page") -> list[str]:
     result: Any = page.evaluate(
         "rules => axe.run(document, {runOnly: {type: 'tag', values: rules}})", RULES
     )
     return [
         f"{page.url}: {one['id']}: {one['nodes'][0]['html'][:200]}" for one in result["violations"]
     ]
-
-
-def in_theme(page: "Page", theme: Any) -> list[str]:
-    """What axe finds of a page that stands, once it is drawn in another theme."""
-    page.emulate_media(color_scheme=theme)
-    page.evaluate(DRAWN)
-    return [f"{theme}: {one}" for one in violations(page)]
 
 
 def of_window(page: "Page", width: int) -> list[str]:
@@ -84,29 +70,29 @@ def of_window(page: "Page", width: int) -> list[str]:
     return wrong
 
 
-@pytest.mark.parametrize("width", [1440, 390, WIDEST])
-def test_pages(opened: Opener, demo: Server, state: Any, at: At, axe: str, width: int) -> None:
-    page = opened(color_scheme="light", viewport={"width": width, "height": 900})
+@pytest.mark.parametrize(
+    ("theme", "width"),
+    [("light", 1440), ("dark", 1440), ("light", 390), ("dark", 390), ("light", WIDEST)],
+)
+def test_pages(
+    opened: Opener, demo: Server, state: Any, at: At, axe: str, theme: Any, width: int
+) -> None:
+    page = opened(color_scheme=theme, viewport={"width": width, "height": 900})
     page.add_init_script(WATCH_SHIFTS)
-    wrong = found(page, axe) + in_theme(page, "dark")
+    wrong = found(page, axe)
     sign_in(page, state["account_key"]) if width > 800 else sign_in_narrow(page, state)
     deployment = state["deployments"]["tiny-ner"]["id"]
     paths = [*PAGES, *(f"deployments/{deployment}/{tab}" for tab in TABS)]
     with demo.client(state["account_key"]) as client:
         artifact = client.get("/v1/model-artifacts").json()["data"][0]["id"]
-    for number, path in enumerate([*paths, f"artifacts/{artifact}"]):
-        # Every other page comes in the dark one, and is then switched to light.
-        first, second = THEMES if number % 2 else THEMES[::-1]
-        page.emulate_media(color_scheme=first)
+    for path in [*paths, f"artifacts/{artifact}"]:
         page.goto(at(path))
         page.locator("main h1").wait_for()
         if width == WIDEST:
             page.wait_for_timeout(SETTLED_MS)
-            wrong += of_window(page, width)
-            continue
-        wrong += [f"{first}: {one}" for one in found(page, axe)]
+        else:
+            wrong += found(page, axe)
         wrong += of_window(page, width)
-        wrong += in_theme(page, second)
     assert wrong == []
 
 
