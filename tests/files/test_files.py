@@ -41,6 +41,7 @@ def client(server: Server) -> Iterator[Any]:
 async def platform(server: Server) -> AsyncIterator[Platform]:
     """The server's own store, from beside it."""
     platform = build_services(Settings(data_dir=server.data_dir)).platform
+    await platform.secret.agree(platform.database)
     yield platform
     await platform.media.close()
     await platform.database.close()
