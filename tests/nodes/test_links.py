@@ -17,10 +17,11 @@ from stoker.runtime.interface import Call
 from stoker.runtime.listening import Served
 from stoker.runtime.nodes import host as hosts
 from stoker.runtime.nodes import identity, messages
+from stoker.runtime.nodes.flights import NodeLostError, RefusedError
 from stoker.runtime.nodes.host import NodeHost
 from stoker.runtime.nodes.leases import NodeRecord
 from stoker.runtime.nodes.messages import Changed, Hello, Loaded, to_node
-from stoker.runtime.nodes.remote import NodeLostError, RefusedError, Remote
+from stoker.runtime.nodes.remote import Remote
 from stoker.runtime.observed import DeploymentStats, MachineStats, Reason, Status
 from stoker.runtime.specification import DeploymentSpec, Readiness
 from stoker.store.secret import ServerSecret

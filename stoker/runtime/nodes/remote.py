@@ -6,15 +6,13 @@ import itertools
 import logging
 import ssl
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
-from contextvars import copy_context
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Generator, Mapping
 from typing import Any, Protocol
 
-from stoker.errors import CapacityError
 from stoker.runtime.interface import KEEP_ALIVE, Call, OnProgress
-from stoker.runtime.listening import CANCELLED, CANCELLED_STATUS, Served
+from stoker.runtime.listening import Served
 from stoker.runtime.nodes import identity, messages
+from stoker.runtime.nodes.flights import Flight, Flights, NodeLostError
 from stoker.runtime.nodes.leases import NodeRecord
 from stoker.runtime.nodes.link import Link
 from stoker.runtime.nodes.messages import (
@@ -29,7 +27,6 @@ from stoker.runtime.nodes.messages import (
     Lines,
     Loaded,
     Observed,
-    OfCall,
     Part,
     Progress,
     Put,
@@ -56,30 +53,7 @@ RETRY_S = 0.5
 SILENCE_S = 10.0
 """A node tells twice a second how it is: one that does not is cut off, whatever TCP thinks."""
 
-REPORTED_S = 60.0
-"""How a call went is told so long after its end at most, or never."""
-
 _ids = itertools.count(1)
-
-
-class RefusedError(Exception):
-    """The node has no such lease, or does not know what it is for: nothing was done."""
-
-    def __init__(self, generation: int) -> None:
-        super().__init__("the node has another lease")
-        self.generation = generation
-
-
-class NodeLostError(Exception):
-    """The connection ended, or there is none."""
-
-    def __init__(self, *, sent: bool) -> None:
-        """
-        Args:
-            sent: the node may have worked on it.
-        """
-        super().__init__("the node is not connected")
-        self.sent = sent
 
 
 class Hearer(Protocol):
@@ -100,30 +74,6 @@ class Hearer(Protocol):
     def told_served(self, served: Served) -> None: ...
 
 
-@dataclass(eq=False)
-class _Pending:
-    """A call in flight."""
-
-    spec: DeploymentSpec
-    begun: float
-    run: Callable[..., Any]
-    """In the context of the request."""
-    on_progress: OnProgress | None = None
-    parts: asyncio.Queue[bytes | Exception | None] = field(
-        default_factory=asyncio.Queue[bytes | Exception | None]
-    )
-    """None: the end."""
-    is_over: bool = False
-    """Whether an answer has come, or an error."""
-    is_reported: bool = False
-
-    def end(self, what: bytes | Exception | None) -> None:
-        """Nothing, where it has ended before."""
-        if not self.is_over:
-            self.is_over = True
-            self.parts.put_nowait(what)
-
-
 class Remote:
     """One node, as one gateway knows it. It connects, and connects again, until it is closed."""
 
@@ -136,8 +86,7 @@ class Remote:
         self.stats: dict[str, DeploymentStats] = {}
         self.is_ready = False
         self._is_draining = False
-        self.outstanding = Counter[str]()
-        """Specification → calls of this gateway that were not answered."""
+        self._flights = Flights(hearer.told_served)
         self._counted: dict[str, int] = {}
         """The same when `stats` came."""
         self._secret = secret
@@ -146,7 +95,6 @@ class Remote:
         self._link: Link | None = None
         self._is_welcome = False
         self._heard_at = 0.0
-        self._pending: dict[int, _Pending] = {}
         self._replies: dict[int, asyncio.Future[list[str]]] = {}
         self._loop = asyncio.get_running_loop()
         self._connecting = asyncio.create_task(self._keep_connected())
@@ -158,6 +106,11 @@ class Remote:
     @property
     def is_connected(self) -> bool:
         return self._is_welcome and self._link is not None and self._link.is_open
+
+    @property
+    def outstanding(self) -> Counter[str]:
+        """Specification → calls of this gateway that were not answered."""
+        return self._flights.outstanding
 
     @property
     def takes_work(self) -> bool:
@@ -209,8 +162,8 @@ class Remote:
     ) -> bytes:
         """Raises `RefusedError`, `NodeLostError`, and what `Runtime.call` does."""
         given = {"wait_s": wait_s, "timeout_s": timeout_s, "has_progress": on_progress is not None}
-        with self._asked(spec, generation, call, on_progress, given) as pending:
-            return await _next(pending) or b""
+        with self._asked(spec, generation, call, on_progress, given) as flight:
+            return await flight.next() or b""
 
     async def stream(
         self,
@@ -225,8 +178,8 @@ class Remote:
         """Raises as `call` does; `NodeLostError` after the first part, too."""
         given: dict[str, Any] = {"wait_s": wait_s, "timeout_s": timeout_s}
         given |= {"is_streamed": True, "keep_alive": keep_alive}
-        with self._asked(spec, generation, call, None, given) as pending:
-            while (part := await _next(pending)) is not None:
+        with self._asked(spec, generation, call, None, given) as flight:
+            while (part := await flight.next()) is not None:
                 yield part
 
     @contextlib.contextmanager
@@ -237,7 +190,7 @@ class Remote:
         call: Call | Generation,
         on_progress: OnProgress | None,
         given: Mapping[str, Any],
-    ) -> Generator[_Pending]:
+    ) -> Generator[Flight]:
         if not self.is_connected:
             raise NodeLostError(sent=False)
         identifier, party = next(_ids), PARTY.get()
@@ -251,23 +204,11 @@ class Remote:
             **messages.ask_for(call),
             **given,
         )
-        pending = _Pending(spec, self._loop.time(), copy_context().run, on_progress)
-        self._pending[identifier] = pending
-        self.outstanding[spec.id] += 1
-        try:
+        with self._flights.one(
+            identifier, spec, on_progress, lambda: self._send(Stop(identifier))
+        ) as flight:
             self._send(ask)
-            yield pending
-        finally:
-            self.outstanding[spec.id] -= 1
-            if not self.outstanding[spec.id]:
-                del self.outstanding[spec.id]
-            if not pending.is_over:
-                pending.is_over = True
-                self._send(Stop(identifier))
-            if pending.is_reported:
-                self._pending.pop(identifier, None)
-            else:
-                self._loop.call_later(REPORTED_S, self._pending.pop, identifier, None)
+            yield flight
 
     async def _reply(self, identifier: int, message: FromGateway) -> list[str]:
         if not self.is_connected:
@@ -348,11 +289,7 @@ class Remote:
         was_there = self._is_welcome
         self._is_welcome, self._link = False, None
         self.stats, self._counted, self.is_ready = {}, {}, False
-        pending, self._pending = self._pending, {}
-        for one in pending.values():
-            if not one.is_reported:
-                self._report_lost(one)
-            one.end(NodeLostError(sent=True))
+        self._flights.lose_all()
         for reply in self._replies.values():
             if not reply.done():
                 reply.set_exception(NodeLostError(sent=True))
@@ -366,8 +303,7 @@ class Remote:
         message = to_gateway.unpack(frames[:1])
         match message:
             case Part() | Whole() | End() | Failed() | Refused() | Progress() | Report():
-                if one := self._pending.get(message.id):
-                    self._receive_for(one, message, frames)
+                self._flights.receive(message, frames)
             case Done() | Lines():
                 reply = self._replies.get(message.id)
                 if reply and not reply.done():
@@ -383,45 +319,6 @@ class Remote:
                     raise ValueError("the node speaks another version of the protocol")
                 welcome.set()
 
-    def _receive_for(self, one: _Pending, message: OfCall, frames: list[bytes]) -> None:
-        match message:
-            case Part():
-                one.parts.put_nowait(frames[1])
-            case Whole():
-                one.end(frames[1])
-            case End():
-                one.end(None)
-            case Failed():
-                one.end(messages.error_of(message))
-            case Refused():
-                one.is_reported = True
-                one.end(RefusedError(message.generation))
-            case Progress():
-                if one.on_progress and not one.is_over:
-                    one.on_progress(message.fraction)
-            case Report():
-                one.is_reported = True
-                if one.is_over:
-                    self._pending.pop(message.id, None)
-                one.run(self._hearer.told_served, message.served)
-
-    def _report_lost(self, one: _Pending) -> None:
-        """Of a call whose node is gone: what it came to nobody knows."""
-        one.is_reported = True
-        spec, lost = one.spec, CapacityError(code="worker_lost")
-        served = Served(
-            account_id=spec.account_id,
-            deployment_id=spec.deployment,
-            model=spec.model,
-            outcome=CANCELLED if one.is_over else lost.code,
-            status=CANCELLED_STATUS if one.is_over else lost.status,
-            waited_s=0.0,
-            seconds=self._loop.time() - one.begun,
-            counts={},
-            version_id=spec.version,
-        )
-        one.run(self._hearer.told_served, served)
-
     def _observe(self, observed: Observed) -> None:
         self.machine, self.is_ready = observed.machine, observed.is_ready
         self._is_draining = observed.is_draining
@@ -434,13 +331,6 @@ class Remote:
                 self.stats[spec_id] = stats
                 self._counted[spec_id] = self.outstanding[spec_id]
         self._hearer.told_observed()
-
-
-async def _next(pending: _Pending) -> bytes | None:
-    found = await pending.parts.get()
-    if isinstance(found, Exception):
-        raise found
-    return found
 
 
 async def _first(*events: asyncio.Event) -> None:

@@ -20,11 +20,12 @@ from stoker.runtime.interface import KEEP_ALIVE, Call, ModelLocator, OnProgress
 from stoker.runtime.listening import Listeners, RuntimeListener, Served
 from stoker.runtime.metering import Meter
 from stoker.runtime.nodes.fleet import Fleet, Known
+from stoker.runtime.nodes.flights import NodeLostError, RefusedError
 from stoker.runtime.nodes.leases import Held
 from stoker.runtime.nodes.messages import Changed, Loaded
 from stoker.runtime.nodes.observing import machine_of, stats_of
 from stoker.runtime.nodes.placing import Load, least_busy
-from stoker.runtime.nodes.remote import NodeLostError, RefusedError, Remote
+from stoker.runtime.nodes.remote import Remote
 from stoker.runtime.observed import DeploymentStats, MachineStats, NodeStats, Status
 from stoker.runtime.pool.amounts import in_words
 from stoker.runtime.specification import DeploymentSpec, Readiness

@@ -1,0 +1,178 @@
+"""The calls of one gateway that one node works on."""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Generator
+from contextvars import copy_context
+from dataclasses import dataclass, field
+from typing import Any
+
+from stoker.errors import CapacityError
+from stoker.runtime.interface import OnProgress
+from stoker.runtime.listening import CANCELLED, CANCELLED_STATUS, Served
+from stoker.runtime.nodes import messages
+from stoker.runtime.nodes.messages import (
+    End,
+    Failed,
+    OfCall,
+    Part,
+    Progress,
+    Refused,
+    Report,
+    Whole,
+)
+from stoker.runtime.specification import DeploymentSpec
+
+REPORTED_S = 60.0
+"""How a call went is told so long after its end at most, or never."""
+
+
+class RefusedError(Exception):
+    """The node has no such lease, or does not know what it is for: nothing was done."""
+
+    def __init__(self, generation: int) -> None:
+        """
+        Args:
+            generation: of the lease that it has; 0: it has none.
+        """
+        super().__init__("the node has another lease")
+        self.generation = generation
+
+
+class NodeLostError(Exception):
+    """The connection ended, or there is none."""
+
+    def __init__(self, *, sent: bool) -> None:
+        """
+        Args:
+            sent: the node may have worked on it.
+        """
+        super().__init__("the node is not connected")
+        self.sent = sent
+
+
+@dataclass(eq=False)
+class Flight:
+    """A call that was sent."""
+
+    spec: DeploymentSpec
+    begun: float
+    run: Callable[..., Any]
+    """In the context of the request."""
+    on_progress: OnProgress | None
+    is_over: bool = False
+    """Whether its end has come, or nobody waits for it any more."""
+    is_reported: bool = False
+    _parts: asyncio.Queue[bytes | Exception | None] = field(
+        default_factory=asyncio.Queue[bytes | Exception | None]
+    )
+    """None: the end."""
+
+    async def next(self) -> bytes | None:
+        """What comes next of the answer; None at its end. Raises the error that it ended with."""
+        found = await self._parts.get()
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def add(self, part: bytes) -> None:
+        self._parts.put_nowait(part)
+
+    def end(self, what: bytes | Exception | None) -> None:
+        """Nothing, where it is over."""
+        if not self.is_over:
+            self.is_over = True
+            self._parts.put_nowait(what)
+
+
+class Flights:
+    def __init__(self, told_served: Callable[[Served], None]) -> None:
+        """
+        Args:
+            told_served: is told how each call went, in the context of its request.
+        """
+        self.outstanding = Counter[str]()
+        """Specification → calls that were not answered."""
+        self._told_served = told_served
+        self._flights: dict[int, Flight] = {}
+        self._loop = asyncio.get_running_loop()
+
+    @contextlib.contextmanager
+    def one(
+        self,
+        identifier: int,
+        spec: DeploymentSpec,
+        on_progress: OnProgress | None,
+        stop: Callable[[], None],
+    ) -> Generator[Flight]:
+        """A call that is about to be sent.
+
+        Args:
+            stop: tells the node that nobody waits for it any more.
+        """
+        flight = Flight(spec, self._loop.time(), copy_context().run, on_progress)
+        self._flights[identifier] = flight
+        self.outstanding[spec.id] += 1
+        try:
+            yield flight
+        finally:
+            self.outstanding[spec.id] -= 1
+            if not self.outstanding[spec.id]:
+                del self.outstanding[spec.id]
+            if not flight.is_over:
+                flight.is_over = True
+                stop()
+            if flight.is_reported:
+                self._flights.pop(identifier, None)
+            else:
+                self._loop.call_later(REPORTED_S, self._flights.pop, identifier, None)
+
+    def receive(self, message: OfCall, frames: list[bytes]) -> None:
+        """What a node says of a call. Nothing, where that is forgotten."""
+        flight = self._flights.get(message.id)
+        if flight is None:
+            return
+        match message:
+            case Part():
+                flight.add(frames[1])
+            case Whole():
+                flight.end(frames[1])
+            case End():
+                flight.end(None)
+            case Failed():
+                flight.end(messages.error_of(message))
+            case Refused():
+                flight.is_reported = True
+                flight.end(RefusedError(message.generation))
+            case Progress():
+                if flight.on_progress and not flight.is_over:
+                    flight.on_progress(message.fraction)
+            case Report():
+                flight.is_reported = True
+                if flight.is_over:
+                    del self._flights[message.id]
+                flight.run(self._told_served, message.served)
+
+    def lose_all(self) -> None:
+        """The node is gone: what each of them came to nobody knows."""
+        flights, self._flights = self._flights, {}
+        for flight in flights.values():
+            if not flight.is_reported:
+                flight.is_reported = True
+                flight.run(self._told_served, self._lost(flight))
+            flight.end(NodeLostError(sent=True))
+
+    def _lost(self, flight: Flight) -> Served:
+        spec, lost = flight.spec, CapacityError(code="worker_lost")
+        return Served(
+            account_id=spec.account_id,
+            deployment_id=spec.deployment,
+            model=spec.model,
+            outcome=CANCELLED if flight.is_over else lost.code,
+            status=CANCELLED_STATUS if flight.is_over else lost.status,
+            waited_s=0.0,
+            seconds=self._loop.time() - flight.begun,
+            counts={},
+            version_id=spec.version,
+        )
