@@ -76,6 +76,8 @@ class Cluster:
             cwd="/",
             timeout=_TIMEOUT_S,
         )
+        self._port = _free_port()
+        self.url = f"postgresql+asyncpg://stoker@127.0.0.1:{self._port}/postgres"
 
     @property
     def folder(self) -> Path:

@@ -5,10 +5,10 @@ import { api, must } from "../api/client";
 import { hasAccount, isOperator, session } from "../api/session";
 import type { Key, KeyWithSecret } from "../api/types";
 import { ago, count, moment, plain } from "../lib/format";
-import { deployments } from "../state/store";
+import { areLoaded, deployments } from "../state/store";
 import { useActing } from "../ui/hooks";
 import { usePaged } from "../ui/paged";
-import { Button, Card, Confirm, CopyButton, Dialog, Empty, ErrorNote, PageHead } from "../ui/parts";
+import { Button, Card, Confirm, CopyButton, Dialog, Empty, ErrorNote, PageHead, Skeleton } from "../ui/parts";
 import { Table } from "../ui/table";
 import { NewKey } from "./new-key";
 
@@ -19,6 +19,8 @@ export default function Keys() {
   const [rotated, setRotated] = useState<Key | null>(null);
   const [revoked, setRevoked] = useState<Key | null>(null);
   const acting = useActing();
+  // Ids would become names, and rows would move.
+  const areNamed = areLoaded.value || !keys.rows?.some((one) => one.deployment_ids.length > 0);
 
   if (session.value?.scope === "deployment") {
     return (
@@ -50,38 +52,42 @@ export default function Keys() {
         </Button>
       </PageHead>
       <Card>
-        {keys.frame(
-          <Table
-            label="Keys"
-            rows={keys.rows}
-            keyOf={(one) => one.id}
-            columns={[
-              { name: "Name", cell: (one) => <bdi>{plain(one.name ?? "–", 80)}</bdi> },
-              { name: "Key", cell: (one) => <code>sk-{one.public_id}-…</code> },
-              { name: "May", cell: mayDo },
-              { name: "Limits a minute", cell: limits },
-              { name: "Last used", cell: (one) => <span title={moment(one.last_used_at)}>{ago(one.last_used_at)}</span> },
-              {
-                name: "Ends",
-                cell: (one) => <span title={moment(one.expires_at)}>{one.expires_at ? ago(one.expires_at) : "never"}</span>,
-              },
-              {
-                name: "Change",
-                isQuiet: true,
-                cell: (one) => (
-                  <span class="actions">
-                    <Button class="small" onClick={() => setRotated(one)} aria-label={`Rotate ${one.public_id}`}>
-                      Rotate
-                    </Button>
-                    <Button kind="quiet" class="small" onClick={() => setRevoked(one)} aria-label={`Revoke ${one.public_id}`}>
-                      Revoke
-                    </Button>
-                  </span>
-                ),
-              },
-            ]}
-          />,
-          <Empty title="There are no keys." />,
+        {areNamed ? (
+          keys.frame(
+            <Table
+              label="Keys"
+              rows={keys.rows}
+              keyOf={(one) => one.id}
+              columns={[
+                { name: "Name", cell: (one) => <bdi>{plain(one.name ?? "–", 80)}</bdi> },
+                { name: "Key", cell: (one) => <code>sk-{one.public_id}-…</code> },
+                { name: "May", cell: mayDo },
+                { name: "Limits a minute", cell: limits },
+                { name: "Last used", cell: (one) => <span title={moment(one.last_used_at)}>{ago(one.last_used_at)}</span> },
+                {
+                  name: "Ends",
+                  cell: (one) => <span title={moment(one.expires_at)}>{one.expires_at ? ago(one.expires_at) : "never"}</span>,
+                },
+                {
+                  name: "Change",
+                  isQuiet: true,
+                  cell: (one) => (
+                    <span class="actions">
+                      <Button class="small" onClick={() => setRotated(one)} aria-label={`Rotate ${one.public_id}`}>
+                        Rotate
+                      </Button>
+                      <Button kind="quiet" class="small" onClick={() => setRevoked(one)} aria-label={`Revoke ${one.public_id}`}>
+                        Revoke
+                      </Button>
+                    </span>
+                  ),
+                },
+              ]}
+            />,
+            <Empty title="There are no keys." />,
+          )
+        ) : (
+          <Skeleton rows={5} />
         )}
       </Card>
       {isMaking && (
