@@ -340,14 +340,18 @@ def test_the_network_between_a_gateway_and_a_node_is_cut(
 @pytest.mark.fault("n9")
 def test_a_node_cannot_place_files(frail: Fleet, clients: list[httpx.Client]) -> None:
     """As with a full or a broken disk: what was to be loaded there is loaded elsewhere."""
-    artifact = push(clients[0], bert())
+    # Each of its own: what has the files of one is preferred for it.
+    artifacts = [push(clients[0], bert()) for _ in range(4)]
     node = frail.nodes[0]
     models, aside = node.data_dir / "models", node.data_dir / "models.aside"
     models.mkdir(exist_ok=True)
     models.rename(aside)
     models.write_text("no folder")
     try:
-        made = [deploy(clients[0], artifact["id"], f"unplaced-{number}") for number in range(4)]
+        made = [
+            deploy(clients[0], one["id"], f"unplaced-{number}")
+            for number, one in enumerate(artifacts)
+        ]
         before = node.log.read_text().count('"status": "failed"')
         for one in made:
             assert answered(clients[0], one["model"]) < ANSWER_S

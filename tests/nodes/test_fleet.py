@@ -154,6 +154,18 @@ def test_what_is_deleted_on_one_is_not_begun_again_by_the_other(
     assert [log.count(f'"{one}", "status": "starting"') for one in deleted] == [1] * 5
 
 
+def test_who_waits_for_what_is_deleted_is_told_so(
+    clients: list[httpx.Client], artifact_id: str
+) -> None:
+    """At once, on the server that has not heard of it yet, too."""
+    made = deploy(clients[0], artifact_id, "vanishing")
+    until(lambda: call(clients[1], "vanishing", wait=60).status_code == 200, PATIENCE_S)
+    clients[0].delete(f"{DEPLOYMENTS}/{made['id']}").raise_for_status()
+    begun = time.monotonic()
+    until(lambda: call(clients[1], "vanishing", wait=60).status_code == 404)
+    assert time.monotonic() - begun < PATIENCE_S / 4
+
+
 def test_a_full_queue_is_told_as_such(clients: list[httpx.Client], artifact_id: str) -> None:
     made = deploy(clients[0], artifact_id, "narrow", max_queue=1)
     assert call(clients[0], "narrow", wait=60).status_code == 200

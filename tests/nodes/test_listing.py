@@ -86,7 +86,10 @@ class TestNodes:
         # Told by the node to the gateway that was not asked, too.
         gateway = fleet_of_two.gateways[1]
         (node_id, lease), *others = eventually(
-            lambda: [one for one in leases(gateway, made["id"]) if one[1]["replicas"]]
+            # Whose it is it follows within a second.
+            lambda: [
+                one for one in leases(gateway, made["id"]) if one[1]["replicas"] and one[1]["model"]
+            ]
         )
         assert others == []
         [replica] = lease["replicas"]

@@ -142,6 +142,7 @@ class Fleet:
         known = self.known.pop(spec_id, None)
         if known and known.taking:
             known.taking.cancel()
+        self.changes.notify_all()
         leased = {one.node_id for one in self.held(spec_id)}
         there = [
             one

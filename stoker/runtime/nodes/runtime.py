@@ -213,6 +213,9 @@ class NodesRuntime:
         """Where a call goes. Has a lease taken where there is none that this gateway can use."""
         fleet, spec_id = self._fleet, known.spec.id
         while True:
+            if fleet.known.get(spec_id) is not known:
+                # It was deleted while the call waited.
+                raise _unknown()
             if not known.running:
                 raise ConflictError(
                     f"The deployment '{known.spec.model}' is stopped: start it first.",
@@ -245,10 +248,10 @@ class NodesRuntime:
             # What it may have worked on is not begun anew: it may be what has ended the node.
             if error.sent:
                 raise _lost() from None
-        elif error.generation:
-            # It has another lease than this gateway knows.
-            await self._fleet.look()
-        else:
+            return
+        # It has another lease than this gateway knows, or this one has been deleted meanwhile.
+        await self._fleet.look()
+        if not error.generation and held in self._fleet.held(held.spec_id):
             self._fleet.put(held, is_change=False)
 
     def _why_nowhere(self, known: Known) -> CapacityError | ModelLoadingError:
@@ -348,7 +351,7 @@ class NodesRuntime:
     def _find(self, spec_id: str) -> Known:
         known = self._fleet.known.get(spec_id)
         if known is None:
-            raise NotFoundError("Deployment not found", code="deployment_not_found")
+            raise _unknown()
         return known
 
     def _now(self) -> float:
@@ -375,6 +378,10 @@ def _affinity(spec: DeploymentSpec, call: Call | Generation) -> bytes:
     digest = hashlib.blake2b(spec.account_id.encode(), digest_size=16)
     digest.update(msgspec.msgpack.encode(texts))
     return digest.digest()
+
+
+def _unknown() -> NotFoundError:
+    return NotFoundError("Deployment not found", code="deployment_not_found")
 
 
 def _lost() -> CapacityError:
