@@ -282,10 +282,29 @@ async def test_an_older_lease_is_refused(bench: Bench) -> None:
         with pytest.raises(RefusedError) as unknown:
             await node.call(replace(SPEC, id="ver_2"), 9, CALL, **TIMES)
         assert unknown.value.generation == 0
-        # A newer one is taken on trust: it was read where leases are made.
+        # Of a newer one it has to be told what it is for: that may have been changed.
+        with pytest.raises(RefusedError) as newer:
+            await node.call(SPEC, 6, CALL, **TIMES)
+        assert newer.value.generation == 0
+        node.put(SPEC, running=True, generation=6, is_change=False)
         assert await node.call(SPEC, 6, CALL, **TIMES) == b"a"
         with pytest.raises(RefusedError):
             await node.call(SPEC, 5, CALL, **TIMES)
+
+
+async def test_a_new_lease_is_of_what_is_wanted_now(bench: Bench) -> None:
+    """Who has none is not told of changes: as of one that was stopped, and started again later."""
+    async with leased(bench) as (node, _):
+        node.put(SPEC, running=False, generation=5, is_change=True)
+        await until(lambda: not bench.runtime.applied[-1][1])
+        changed = replace(SPEC, max_queue=7)
+        # The database may tell of the lease before a gateway does.
+        bench.host.learn({"ver_1": 8})
+        with pytest.raises(RefusedError):
+            await node.call(changed, 8, CALL, **TIMES)
+        node.put(changed, running=True, generation=8, is_change=False)
+        assert await node.call(changed, 8, CALL, **TIMES) == b"a"
+        assert bench.runtime.applied[-1] == (changed, True)
 
 
 async def test_without_its_lease_a_node_begins_nothing(bench: Bench) -> None:

@@ -67,6 +67,9 @@ class _Leased:
     spec: DeploymentSpec
     running: bool
     generation: int
+    told: int
+    """The generation of the lease with which a gateway has last said what is to run: without one
+    it may have been changed, and only those with leases are told."""
     heard_at: float
     used_at: float
     has_lease: bool = True
@@ -181,7 +184,9 @@ class NodeHost(RuntimeListener):
             generation = leases.get(spec_id, 0)
             if generation >= one.generation:
                 one.generation = generation
-                self._set_lease(one, has_lease=True)
+                # Else a gateway is about to say what it is for.
+                if one.told == generation:
+                    self._set_lease(one, has_lease=True)
                 if self._is_idle(one, now):
                     returned.append(generation)
             elif now - one.heard_at > SETTLING_S:
@@ -215,18 +220,17 @@ class NodeHost(RuntimeListener):
         now, spec = self._clock(), put.spec
         one = self._leased.get(spec.id)
         if one is None:
-            one = _Leased(spec, put.running, put.generation, now, now)
+            one = _Leased(spec, put.running, put.generation, put.generation, now, now)
             self._leased[spec.id] = one
             self._apply(one)
             return
-        is_newer = put.generation > one.generation
-        if is_newer:
-            one.generation, one.heard_at, one.has_lease = put.generation, now, True
-        is_told = put.is_change and put.generation == one.generation
-        if is_told:
-            one.spec, one.running = spec, put.running
-        if is_newer or is_told:
-            self._apply(one)
+        if put.generation > one.told:
+            one.told, one.heard_at, one.has_lease = put.generation, now, True
+            one.generation = max(one.generation, put.generation)
+        elif not put.is_change or put.generation < one.told:
+            return
+        one.spec, one.running = spec, put.running
+        self._apply(one)
 
     async def _drop(self, gateway: _Gateway, drop: Drop) -> None:
         self._leased.pop(drop.spec_id, None)
@@ -238,9 +242,11 @@ class NodeHost(RuntimeListener):
     def _begin(self, gateway: _Gateway, ask: Ask) -> None:
         one = self._leased.get(ask.spec_id)
         generation = one.generation if one else 0
-        if one and one.has_lease and ask.generation >= generation:
-            # A newer one was read where leases are made: it will be told of here, too.
-            one.generation, one.used_at = ask.generation, self._clock()
+        if one and ask.generation > one.told:
+            # What it is for has not been said yet.
+            gateway.send(Refused(ask.id, 0))
+        elif one and one.has_lease and ask.generation >= generation:
+            one.used_at = self._clock()
             self._lively.add(ask.spec_id)
             self._run(gateway, ask.id, self._work(gateway, ask, one.spec))
         else:

@@ -131,7 +131,7 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
 
     id: int
     generation: int
-    """Of the lease that it has; 0: none."""
+    """Of the lease that it has; 0: it has none, or was not told what it is for."""
 
 
 class Progress(msgspec.Struct, frozen=True, tag="progress"):
