@@ -1,4 +1,4 @@
-"""A gateway or a node host: started, waited for, and started again when it ends."""
+"""A process of a fleet: started, waited for, and started again when it ends."""
 
 import asyncio
 import json
@@ -24,24 +24,24 @@ _LOOK_S = 0.02
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """What to run, as `python -m stoker` takes it."""
+    """What to run, by this Python."""
 
     name: str
     command: Sequence[str]
-    data_dir: Path
+    """What the interpreter is given."""
     env: Mapping[str, str]
-    state: str
-    """The file of the data folder that says, in JSON, that it is there."""
+    state: Path | None = None
+    """The file that says, in JSON, that it is there; None: it is as soon as it runs."""
 
 
 class Member:
-    def __init__(self, program: Program, log: Path, changed: Callable[[str], None]) -> None:
+    def __init__(self, program: Program, log: Path | None, changed: Callable[[str], None]) -> None:
         """
         Args:
+            log: where what it writes goes to; None: where what this process writes does.
             changed: is told, in words, what has become of it once it was there.
         """
         self.name = program.name
-        self.data_dir = program.data_dir
         self.state: dict[str, Any] = {}
         """What it has said of itself."""
         self._program = program
@@ -69,13 +69,17 @@ class Member:
         return self._child.failed(what)
 
     async def _start(self) -> None:
-        program, state = self._program, self.data_dir / self._program.state
-        state.unlink(missing_ok=True)
-        command = [*program.command, "--data-dir", str(self.data_dir)]
+        program, state = self._program, self._program.state
+        if state:
+            state.unlink(missing_ok=True)
+        command = [sys.executable, *program.command]
         if self._port:
             # Where it was before.
             command += ["--port", self._port]
-        await self._child.start([sys.executable, "-m", "stoker", *command], env=program.env)
+        await self._child.start(command, env=program.env)
+        if state is None:
+            self.state = {"pid": self._child.pid}
+            return
         deadline = time.monotonic() + START_S
         while not state.exists():
             if not self._child.is_running:

@@ -53,14 +53,18 @@ class NodesRuntime:
         settings: Settings,
         folders: ModelLocator,
         unfunded: Callable[[], Collection[str]] = frozenset[str],
+        *,
+        places: bool = True,
     ) -> None:
         """
         Args:
             settings: with the URL of a PostgreSQL.
             folders: is not asked: nodes find models by themselves.
             unfunded: the accounts for which nothing is kept loaded.
+            places: it chooses the nodes itself; else whoever places leases does.
         """
         self._settings = settings
+        self._places = places
         self._listeners = Listeners()
         secret = ServerSecret(settings.data_dir.resolve(), given=settings.given_secret, waits=True)
         # Its own connections: a request that waits for one must not hold up where others go.
@@ -71,6 +75,7 @@ class NodesRuntime:
             secret,
             self,
             unfunded,
+            places=places,
         )
         self.meter = Meter()
         """Nodes write down what their replicas hold: here nothing is."""
@@ -305,6 +310,7 @@ class NodesRuntime:
             running=known.running,
             is_awaited=known.is_taking or self._fleet.wanted(known) > 0,
             problem=known.problem,
+            is_hopeless=self._places,
         )
 
     def machine(self) -> MachineStats:
@@ -390,3 +396,10 @@ def _lost() -> CapacityError:
         code="worker_lost",
         retry_after_s=1,
     )
+
+
+def with_ray(
+    settings: Settings, folders: ModelLocator, unfunded: Callable[[], Collection[str]]
+) -> NodesRuntime:
+    """Where Ray places the leases (`stoker.runtime.ray`)."""
+    return NodesRuntime(settings, folders, unfunded, places=False)
