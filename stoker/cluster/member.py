@@ -32,6 +32,8 @@ class Program:
     env: Mapping[str, str]
     state: Path | None = None
     """The file that says, in JSON, that it is there; None: it is as soon as it runs."""
+    stale: Path | None = None
+    """A file that the last one may have left, and this one is not to see."""
 
 
 class Member:
@@ -70,8 +72,9 @@ class Member:
 
     async def _start(self) -> None:
         program, state = self._program, self._program.state
-        if state:
-            state.unlink(missing_ok=True)
+        for left in (state, program.stale):
+            if left:
+                left.unlink(missing_ok=True)
         command = [sys.executable, *program.command]
         if self._port:
             # Where it was before.

@@ -82,7 +82,9 @@ def head(
         start: the command instead, as KubeRay makes it.
     """
     own = ["--head", f"--port={port}", "--include-dashboard=false", "--memory=0"]
-    return _program("ray-head", start or _start(own, folder, host), "", env)
+    # By it Ray takes nodes that wait for the head to be back for a head that is there.
+    stale = folder / "ray_current_cluster"
+    return _program("ray-head", start or _start(own, folder, host), "", env, stale)
 
 
 def raylet(
@@ -140,7 +142,9 @@ def _start(own: Sequence[str], folder: Path, host: str | None) -> str:
     return shlex.join(["ray", "start", *given])
 
 
-def _program(name: str, start: str, added: str, env: Mapping[str, str]) -> Program:
+def _program(
+    name: str, start: str, added: str, env: Mapping[str, str], stale: Path | None = None
+) -> Program:
     """
     Raises `CliError` where the command does not start Ray.
     """
@@ -150,7 +154,8 @@ def _program(name: str, start: str, added: str, env: Mapping[str, str]) -> Progr
             f"That does not start Ray: {start}",
             hint="It is to be `ray start … --block`, as KubeRay's KUBERAY_GEN_RAY_START_CMD is.",
         )
-    return Program(name=name, command=("-m", "ray.scripts.scripts", *words[1:]), env=env)
+    command = ("-m", "ray.scripts.scripts", *words[1:])
+    return Program(name=name, command=command, env=env, stale=stale)
 
 
 def placer(address: str, data_dir: Path, env: Mapping[str, str]) -> Program:

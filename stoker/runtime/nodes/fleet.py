@@ -184,6 +184,11 @@ class Fleet:
         """The leases of a specification, the oldest first."""
         return self._leases.get(spec_id, [])
 
+    def why_waits(self, known: Known) -> str:
+        """Why it has no lease, in words; nothing where that is not known."""
+        told = (one.problem for one in self.held(known.spec.id) if one.problem)
+        return known.problem or next(told, "")
+
     def observed(self) -> list[NodeStats]:
         """The nodes and what they have leases for, as this gateway finds them."""
         found: dict[str, list[Held]] = {node_id: [] for node_id in sorted(self.nodes)}
@@ -340,9 +345,6 @@ class Fleet:
             del self._leases[spec_id]
         # Where their number has changed, so has what each is to run.
         is_change = len(found) != len(before)
-        known = self.known.get(spec_id)
-        if known and self._are_wishes:
-            known.problem = next((one.problem for one in found if one.problem), "")
         for held in found:
             self.put(held, is_change=is_change)
 

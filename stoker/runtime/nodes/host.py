@@ -212,7 +212,7 @@ class NodeHost(RuntimeListener):
             is_fresh = now - max(one.used_at, one.heard_at) < FRESH_S
             is_busy = is_hot or stats.calls or is_loading or is_fresh
             found[one.generation] = Use(
-                memory_bytes=replicas * max(stats.memory_bytes, one.spec.memory_bytes),
+                memory_bytes=replicas * (stats.memory_bytes or one.spec.memory_bytes),
                 is_kept=_is_kept(one),
                 idle_at=None if is_busy else max(one.used_at, one.heard_at),
             )

@@ -266,8 +266,8 @@ class NodesRuntime:
                 code="no_node",
                 retry_after_s=_RETRY_AFTER_S,
             )
-        if known.problem:
-            return CapacityError(known.problem, code="insufficient_memory", retry_after_s=60)
+        if problem := self._fleet.why_waits(known):
+            return CapacityError(problem, code="insufficient_memory", retry_after_s=60)
         return ModelLoadingError(
             f"'{known.spec.model}' waits for a node. Try again later.",
             retry_after_s=_RETRY_AFTER_S,
@@ -309,7 +309,7 @@ class NodesRuntime:
             told,
             running=known.running,
             is_awaited=known.is_taking or self._fleet.wanted(known) > 0,
-            problem=known.problem,
+            problem=self._fleet.why_waits(known),
             is_hopeless=self._places,
         )
 

@@ -62,7 +62,7 @@ class Placer:
     async def run(self) -> None:
         """Place, as soon as nobody else does, until cancelled.
 
-        Raises what Ray raises, and `TimeoutError` where it does not answer.
+        Raises `RayLostError`: a connection to Ray is not to be had again in the same process.
         """
         while True:
             try:
@@ -168,6 +168,13 @@ class _LostError(Exception):
     """The lock is, too."""
 
 
+class RayLostError(Exception):
+    """Ray does not answer, or cannot be spoken to."""
+
+
 async def _in_thread(work: Callable[..., T], *given: Any) -> T:
-    async with asyncio.timeout(RAY_S):
-        return await asyncio.to_thread(work, *given)
+    try:
+        async with asyncio.timeout(RAY_S):
+            return await asyncio.to_thread(work, *given)
+    except Exception as error:
+        raise RayLostError(str(error) or f"Ray has not answered for {RAY_S:.0f} s") from error

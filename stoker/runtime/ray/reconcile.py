@@ -5,7 +5,7 @@ nodes go by. Rows are what is wanted, groups follow them.
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from stoker.runtime.pool.amounts import in_words
@@ -74,7 +74,7 @@ class Create:
     size: int
     on: str | None = None
     """The only node that it may be on."""
-    not_on: Collection[str] = ()
+    not_on: tuple[str, ...] = ()
     prefers: str | None = None
 
 
@@ -176,7 +176,7 @@ def _begin(plan: Plan, row: Row, books: _Books) -> bool:
         Create(
             generation=row.generation,
             size=row.size,
-            not_on=sorted(books.others(row)),
+            not_on=tuple(sorted(books.others(row))),
             prefers=row.prefers if row.prefers in books.places else None,
         )
     )
