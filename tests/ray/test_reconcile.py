@@ -99,7 +99,7 @@ def test_a_lease_that_takes_more_gets_a_larger_group_where_it_is() -> None:
 
 
 def test_what_ray_has_moved_is_asked_for_where_the_replicas_are() -> None:
-    """After the loss of a raylet Ray places anew, and after that of its head it knows of nothing."""
+    """Without a raylet Ray places anew, and after the loss of its head it knows of nothing."""
     for groups in ([group(1, "b")], [group(1, None, 2)], []):
         found = plan([row(1, "a")], groups)
         assert found.create == [Create(generation=1, size=UNIT, on="a")]

@@ -7,13 +7,13 @@ from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from stoker.runtime.amounts import in_words
 from stoker.runtime.nodes import leases
 from stoker.runtime.nodes.leases import Held, Watch
 from stoker.runtime.nodes.observing import node_of
 from stoker.runtime.nodes.placing import Place, chosen, shares
 from stoker.runtime.nodes.remote import Hearer, Remote
 from stoker.runtime.observed import NodeStats
-from stoker.runtime.pool.amounts import in_words
 from stoker.runtime.pool.state import Changes
 from stoker.runtime.specification import DeploymentSpec, Readiness
 from stoker.store.db import Database

@@ -16,6 +16,7 @@ import msgspec
 from stoker.config import Settings
 from stoker.errors import CapacityError, ConflictError, ModelLoadingError, NotFoundError
 from stoker.ids import Prefix, new_id
+from stoker.runtime.amounts import in_words
 from stoker.runtime.interface import KEEP_ALIVE, Call, ModelLocator, OnProgress
 from stoker.runtime.listening import Listeners, RuntimeListener, Served
 from stoker.runtime.metering import Meter
@@ -27,7 +28,6 @@ from stoker.runtime.nodes.observing import machine_of, stats_of
 from stoker.runtime.nodes.placing import Load, least_busy
 from stoker.runtime.nodes.remote import Remote
 from stoker.runtime.observed import DeploymentStats, MachineStats, NodeStats, Status
-from stoker.runtime.pool.amounts import in_words
 from stoker.runtime.specification import DeploymentSpec, Readiness
 from stoker.store.db import Database
 from stoker.store.secret import ServerSecret

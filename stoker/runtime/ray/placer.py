@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol, TypeVar
 
@@ -58,6 +58,8 @@ class Placer:
         self._ray = ray
         self._reconciler = Reconciler()
         self._hinted = asyncio.Event()
+        self._is_lost: Callable[[], bool] = lambda: True
+        """Whether somebody else may be at work."""
 
     async def run(self) -> None:
         """Place, as soon as nobody else does, until cancelled.
@@ -74,17 +76,15 @@ class Placer:
                 await asyncio.sleep(_RETRY_S)
 
     @asynccontextmanager
-    async def _leading(self) -> AsyncIterator[None]:
+    async def _leading(self) -> AsyncGenerator[None]:
         """Over a connection of its own, which has the lock as long as it lasts, and hears hints."""
         url = make_url(self._database.url).set(drivername="postgresql")
-        connection: Any = await asyncpg.connect(
-            url.render_as_string(hide_password=False), timeout=RAY_S
-        )
+        connection = await asyncpg.connect(url.render_as_string(hide_password=False), timeout=RAY_S)
         try:
             await connection.execute(f"SELECT pg_advisory_lock({_LOCK})")
             await connection.add_listener(PLACING, lambda *_: self._hinted.set())
             connection.add_termination_listener(lambda _: self._hinted.set())
-            self._is_lost: Callable[[], bool] = connection.is_closed
+            self._is_lost = connection.is_closed
             yield
         finally:
             with contextlib.suppress(Exception):
@@ -136,7 +136,7 @@ class Placer:
                     prefers=one.prefers,
                     may_evict=one.may_evict,
                     is_kept=one.is_kept,
-                    idle_s=None if idle is None else max(0.0, float(idle)),
+                    idle_s=max(0.0, float(idle)) if one.idle_at else None,
                     age_s=float(age),
                     problem=one.problem,
                 )

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from stoker.runtime.pool.amounts import in_words
+from stoker.runtime.amounts import in_words
 
 UNIT = 16 << 20
 """What is asked of Ray is a multiple of so many bytes: a measurement that differs by less changes
