@@ -78,6 +78,14 @@ def test_a_second_one_goes_elsewhere() -> None:
     ]
 
 
+def test_two_that_were_asked_for_at_once_do_not_share_a_node() -> None:
+    two = [row(1), row(2, spec_id="spec1")]
+    found = plan(two, [group(1, "a"), group(2, "a")])
+    assert found.place == {1: "a"}
+    assert found.remove == ["group2"]
+    assert found.create == [Create(generation=2, size=UNIT, not_on=("a",))]
+
+
 def test_a_group_without_a_lease_is_removed() -> None:
     found = plan([row(1, "a")], [group(1, "a"), group(2, "b"), group(3, None)])
     assert found.remove == ["group2", "group3"]

@@ -139,6 +139,11 @@ class _Books:
         self.places = {one.node_id: one for one in places}
         self.groups: dict[int, list[Group]] = {one.generation: [] for one in rows}
         """By lease."""
+        self.taken: dict[str, set[str]] = {}
+        """By specification, the nodes that have a lease of it."""
+        for row in rows:
+            if row.node_id is not None:
+                self.taken.setdefault(row.spec_id, set()).add(row.node_id)
         self.free = {one.node_id: one.memory_bytes for one in places}
         """By node."""
         for group in groups:
@@ -149,7 +154,7 @@ class _Books:
 
     def others(self, row: Row) -> set[str]:
         """Nodes that have a lease of the same specification."""
-        return {one.node_id for one in self.rows if one.spec_id == row.spec_id and one.node_id}
+        return self.taken.get(row.spec_id, set())
 
     def idle(self, node_id: str) -> list[Row]:
         """Leases of a node that may be taken away: what is not kept loaded first, then who was
@@ -160,15 +165,17 @@ class _Books:
 
 def _begin(plan: Plan, row: Row, books: _Books) -> bool:
     """A lease that has no node yet. Returns whether there is nothing that it waits for in vain."""
-    own = books.groups[row.generation]
+    own, others = books.groups[row.generation], books.others(row)
     for group in own:
-        if group.node_id is not None:
+        # One that was asked for at the same time may be there, too.
+        if group.node_id is not None and group.node_id not in others:
             place = books.places.get(group.node_id)
             if place and place.is_there:
                 plan.place[row.generation] = group.node_id
+                books.taken.setdefault(row.spec_id, set()).add(group.node_id)
             # Else its host is about to come.
             return True
-    right = [one for one in own if one.size == row.size]
+    right = [one for one in own if one.size == row.size and one.node_id is None]
     plan.remove += [one.id for one in own if one not in right]
     if right:
         return False
@@ -176,7 +183,7 @@ def _begin(plan: Plan, row: Row, books: _Books) -> bool:
         Create(
             generation=row.generation,
             size=row.size,
-            not_on=tuple(sorted(books.others(row))),
+            not_on=tuple(sorted(others)),
             prefers=row.prefers if row.prefers in books.places else None,
         )
     )
