@@ -20,6 +20,7 @@ BACKOFF_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 STEADY_S = 60.0
 """Whoever ran for so long has not failed before."""
 _LOOK_S = 0.02
+_MOMENT_S = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,8 @@ class Program:
     """The file that says, in JSON, that it is there; None: it is as soon as it runs."""
     stale: Path | None = None
     """A file that the last one may have left, and this one is not to see."""
+    has_work: bool = True
+    """Whether its end is waited for; else it is killed where that takes more than a moment."""
 
 
 class Member:
@@ -60,11 +63,18 @@ class Member:
         self._keeping = asyncio.create_task(self._keep())
 
     async def stop(self, within_s: float) -> bool:
-        """Have it end what it is at. Returns whether it has ended in time: it is killed if not."""
+        """Have it end what it is at. Returns whether it has ended in time: it is killed if not.
+
+        Args:
+            within_s: what it gets where it has work.
+        """
         if self._keeping:
             self._keeping.cancel()
             await asyncio.gather(self._keeping, return_exceptions=True)
-        return await self._child.end(signal.SIGTERM, within_s)
+        if self._program.has_work:
+            return await self._child.end(signal.SIGTERM, within_s)
+        await self._child.end(signal.SIGTERM, _MOMENT_S)
+        return True
 
     def failed(self, what: str) -> CliError:
         """The error that says so, with what it wrote last."""

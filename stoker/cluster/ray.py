@@ -155,10 +155,10 @@ def _program(
             hint="It is to be `ray start … --block`, as KubeRay's KUBERAY_GEN_RAY_START_CMD is.",
         )
     command = ("-m", "ray.scripts.scripts", *words[1:])
-    return Program(name=name, command=command, env=env, stale=stale)
+    return Program(name=name, command=command, env=env, stale=stale, has_work=False)
 
 
 def placer(address: str, data_dir: Path, env: Mapping[str, str]) -> Program:
     """Who places leases, beside the head."""
     command = ("-m", "stoker", "node", "place", "--address", address, "--data-dir", str(data_dir))
-    return Program(name="placer", command=command, env=env)
+    return Program(name="placer", command=command, env=env, has_work=False)
