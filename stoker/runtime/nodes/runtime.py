@@ -262,7 +262,8 @@ class NodesRuntime:
     def _why_nowhere(self, known: Known) -> CapacityError | ModelLoadingError:
         if not self._connected():
             return CapacityError(
-                "No node is there to run it: start one with `stoker node host`.",
+                "No node is there to run it: start one with "
+                f"`stoker node {'host' if self._places else 'join'}`.",
                 code="no_node",
                 retry_after_s=_RETRY_AFTER_S,
             )
