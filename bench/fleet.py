@@ -26,7 +26,8 @@ REQUESTS, BLOCK = 400, 10
 CLIENTS, CHATS, PROMPT, TOKENS = 16, 64, 32, 64
 TAGGER, TALKER = "tagger", "talker"
 PIPELINE = "token-classification"
-ALONE, FLEET = "one server", "a gateway and a node"
+ALONE, FLEET, RAY = "one server", "a gateway and a node", "a gateway, a node and Ray"
+STARTS, COLD_MS = 12, 100.0
 
 
 class FleetServer(Server):
@@ -58,18 +59,18 @@ class Side:
 
 
 @contextlib.contextmanager
-def _fleet(report: Report, folder: Path) -> Generator[Side]:
+def _fleet(report: Report, folder: Path, name: str, *options: str) -> Generator[Side]:
     folder.mkdir()
     data_dir, log_path = folder / "data", folder / "fleet.log"
-    size = ["--nodes", "1", "--gateways", "1"]
+    size = ["--nodes", "1", "--gateways", "1", *options]
     command: list[str | Path] = [sys.executable, "-m", "stoker", "cluster", "up", *size]
     command += ["--port", "0", "--data-dir", data_dir]
-    with launching.started(report, FLEET, command, IMPORTED, log_path) as process:
+    with launching.started(report, name, command, IMPORTED, log_path) as process:
         server = FleetServer(process, data_dir, log_path)
         try:
             states = (data_dir / "gateway-1" / "server.json", data_dir / "node-1" / "node.json")
             pids = tuple(int(json.loads(path.read_text())["pid"]) for path in states)
-            yield Side(Service(server, report, FLEET), pids)
+            yield Side(Service(server, report, name), pids)
         finally:
             server.stop()
 
@@ -80,7 +81,7 @@ def run(plan: Plan) -> Report:
     with (
         scratch() as place,
         serving(report, place / "alone", side=ALONE) as alone,
-        _fleet(report, place / "fleet") as fleet,
+        _fleet(report, place / "fleet", FLEET) as fleet,
     ):
         sides = {ALONE: Side(alone, (alone.pid,)), FLEET: fleet}
         path = TASKS[PIPELINE].path
@@ -96,6 +97,10 @@ def run(plan: Plan) -> Report:
             for _ in range(plan.rounds):
                 _calls(report, connections, bodies)
                 _tokens(report, sides, chats, plan.sized(CHATS, CLIENTS))
+        with _fleet(report, place / "ray", RAY, "--ray") as ray:
+            services = {name: side.service for name, side in {**sides, RAY: ray}.items()}
+            for _ in range(plan.rounds):
+                _cold_starts(report, services, plan.sized(STARTS, 2))
     report.notes += [
         f"One client, a BERT of one layer, {BLOCK} requests in a row before the other side has its "
         "turn. Added, paired: the median over the texts of the difference of the same text.",
@@ -133,6 +138,38 @@ def _calls(report: Report, connections: Mapping[str, Connection], bodies: list[A
         aim=f"≤ {ADDED_MS:g} ms",
         meets=at_most(ADDED_MS),
     )
+
+
+def _cold_starts(report: Report, services: Mapping[str, Service], count: int) -> None:
+    """Of deployments that have never run, of a model whose files are there."""
+    found: dict[str, list[float]] = {name: [] for name in services}
+    path, body = TASKS[PIPELINE].path, texts(1)[0]
+    artifacts = {
+        name: service.push(tiny_tagger(), "--name", "cold", "--pipeline", PIPELINE)["id"]
+        for name, service in services.items()
+    }
+    for number in range(count + 1):
+        for name, service in services.items():
+            model = f"cold-{number}"
+            wish = {"model": model, "artifact_id": artifacts[name]}
+            made = service.api.post("/v1/deployments", json=wish).raise_for_status().json()["id"]
+            with service.connect(path) as connection:
+                began = time.perf_counter()
+                connection.post(request_body(model, body))
+                # The first has the files fetched.
+                if number:
+                    found[name].append((time.perf_counter() - began) * 1e3)
+            service.api.delete(f"/v1/deployments/{made}").raise_for_status()
+    for name, taken in found.items():
+        report.add(f"{name}, a cold start, p50", "ms", percentile(taken, 0.5))
+    for name in (FLEET, RAY):
+        report.add(
+            f"{name}, a cold start, more",
+            "ms",
+            percentile(found[name], 0.5) - percentile(found[ALONE], 0.5),
+            aim=f"≤ {COLD_MS:g} ms",
+            meets=at_most(COLD_MS),
+        )
 
 
 def _tokens(report: Report, sides: Mapping[str, Side], chats: Chats, count: int) -> None:

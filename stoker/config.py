@@ -401,7 +401,8 @@ class Settings(BaseSettings):
         min_length=1,
         max_length=256,
         description="What runs the replicas: `local`, processes of this machine; `nodes`, those of "
-        "all machines on which `stoker node host` runs, with a PostgreSQL that they share; or "
+        "all machines on which `stoker node host` runs, with a PostgreSQL that they share; `ray`, "
+        "those of machines on which `stoker node join` runs, where Ray places what is to run; or "
         "`module:attribute`, a runtime of your own, which runs inside the server.",
     )
     node_host: str = Field(
@@ -422,6 +423,12 @@ class Settings(BaseSettings):
         default=None,
         pattern=r"^[A-Za-z0-9._-]{1,63}$",
         description="What the node is called in lists. Default: the machine's name.",
+    )
+    ray_node_ip: str | None = Field(
+        default=None,
+        pattern=r"^[0-9A-Fa-f:.]{2,45}$",
+        description="Of `stoker node join` and `stoker node head`: the address of this machine "
+        "that Ray tells the others. Default: Ray finds it.",
     )
     adapter_cache_mib: int = Field(
         default=256,
@@ -527,9 +534,9 @@ class Settings(BaseSettings):
     @classmethod
     def _has_what_it_needs(cls, value: str, info: ValidationInfo) -> str:
         url: str = info.data.get("database_url") or "sqlite"
-        if value == "nodes" and url.startswith("sqlite"):
+        if value in ("nodes", "ray") and url.startswith("sqlite"):
             raise ValueError(
-                "'nodes' needs a PostgreSQL that all servers and nodes share: set "
+                f"'{value}' needs a PostgreSQL that all servers and nodes share: set "
                 "STOKER_DATABASE_URL"
             )
         return value

@@ -106,6 +106,19 @@ FAULTS: dict[str, Fault] = {
         "a node cannot place a model's files, as its disk is full or broken",
         "a 503; the next call has it loaded on another node",
     ),
+    "n10": Fault(
+        "Ray's head is lost, and comes back knowing nothing",
+        "what runs goes on where it is; new leases wait for the head",
+    ),
+    "n11": Fault(
+        "who places leases by Ray is killed, or cut off from the database",
+        "it is started again, and goes on with what the database says",
+    ),
+    "n12": Fault("two processes think that they place leases", "one of them does nothing"),
+    "n13": Fault(
+        "a machine of Ray's is lost, or the node host on it is killed",
+        "its models are loaded elsewhere, and it is one of the fleet again when it is back",
+    ),
 }
 
 

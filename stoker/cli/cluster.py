@@ -1,6 +1,7 @@
 """`stoker cluster`: the machines of a fleet, together."""
 
 import contextlib
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -69,6 +70,10 @@ def up(
     demo: Annotated[
         bool, typer.Option("--demo", help="Deploy the demo models, and print calls to copy.")
     ] = False,
+    ray: Annotated[
+        bool,
+        typer.Option("--ray", help="Have Ray place what is to run. Also by STOKER_RUNTIME=ray."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Start a whole fleet on this machine, for a look: PostgreSQL, nodes, servers. Ctrl-C ends it.
@@ -90,6 +95,7 @@ def up(
         nodes=nodes,
         gateways=gateways,
         has_demo=demo,
+        has_ray=ray or os.environ.get("STOKER_RUNTIME") == "ray",
     )
     with contextlib.ExitStack() as stack:
         command.run(plan, _Screen(stack, plan.folder, as_json=as_json))

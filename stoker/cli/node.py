@@ -5,21 +5,32 @@ from typing import Annotated, Any
 
 import typer
 
+from stoker.cli import output
 from stoker.cli.settings import read_settings
 
 app = typer.Typer(no_args_is_help=True, help="Machines that run replicas for servers.")
 
+HEAD_PORT = 6379
+"""Ray's own default."""
+
+Address = Annotated[str, typer.Option(help="Of Ray's head: host:port.")]
+DataDir = Annotated[Path | None, typer.Option(help="Copies of models, converted forms, logs.")]
+Host = Annotated[str | None, typer.Option("--host", help="Address to listen on for servers.")]
+Name = Annotated[str | None, typer.Option(help="What it is called in lists.")]
+Port = Annotated[int | None, typer.Option(help="Port; 0 picks a free one.")]
+Start = Annotated[
+    str,
+    typer.Option(
+        metavar="COMMAND",
+        help="How Ray is started instead: `ray start … --block`, as KubeRay has it in "
+        "KUBERAY_GEN_RAY_START_CMD.",
+    ),
+]
+
 
 @app.command()
 def host(
-    address: Annotated[
-        str | None, typer.Option("--host", help="Address to listen on for servers.")
-    ] = None,
-    port: Annotated[int | None, typer.Option(help="Port; 0 picks a free one.")] = None,
-    name: Annotated[str | None, typer.Option(help="What it is called in lists.")] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Copies of models, converted forms, logs.")
-    ] = None,
+    address: Host = None, port: Port = None, name: Name = None, data_dir: DataDir = None
 ) -> None:
     """Run replicas on this machine, for servers whose STOKER_RUNTIME is `nodes`.
 
@@ -27,11 +38,70 @@ def host(
     """
     from stoker.server import node
 
-    given: dict[str, Any] = {
-        "runtime": "nodes",
-        "node_host": address,
-        "node_port": port,
-        "node_name": name,
-        "data_dir": data_dir,
-    }
-    node.run(read_settings(**{key: value for key, value in given.items() if value is not None}))
+    given = _given(node_host=address, node_port=port, node_name=name, data_dir=data_dir)
+    settings = read_settings(**given)
+    if settings.runtime != "ray":
+        settings = read_settings(runtime="nodes", **given)
+    node.run(settings)
+
+
+@app.command()
+def join(
+    address: Address,
+    *,
+    listen: Host = None,
+    port: Port = None,
+    name: Name = None,
+    data_dir: DataDir = None,
+    start: Start = "",
+) -> None:
+    """Have this machine be one of a Ray cluster, and run replicas that Ray places on it.
+
+    For servers whose STOKER_RUNTIME is `ray`. It needs their STOKER_DATABASE_URL, and their
+    STOKER_BLOB_URL, and starts Ray and a node host.
+    """
+    from stoker.cluster.machine import Machine
+
+    given = _given(node_host=listen, node_port=port, node_name=name, data_dir=data_dir)
+    machine = Machine(settings=read_settings(runtime="ray", **given), start=start)
+    options = [
+        word
+        for option, value in (("--host", listen), ("--port", port), ("--name", name))
+        if value is not None
+        for word in (option, str(value))
+    ]
+    machine.run_node(address, options, _note)
+
+
+@app.command()
+def head(
+    port: Annotated[
+        int, typer.Option(min=1, max=65535, help="Where the nodes find it.")
+    ] = HEAD_PORT,
+    data_dir: DataDir = None,
+    start: Start = "",
+) -> None:
+    """Start Ray's head on this machine, which runs no replicas, and place leases by it.
+
+    It needs the servers' STOKER_DATABASE_URL.
+    """
+    from stoker.cluster.machine import Machine
+
+    settings = read_settings(runtime="ray", **_given(data_dir=data_dir))
+    Machine(settings=settings, start=start).run_head(port, _note)
+
+
+@app.command(hidden=True)
+def place(address: Address, data_dir: DataDir = None) -> None:
+    """Place leases by the Ray of this machine: `stoker node head` starts this."""
+    from stoker.server import placer
+
+    placer.run(read_settings(runtime="ray", **_given(data_dir=data_dir)), address)
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _note(text: str) -> None:
+    output.say(output.printable(text), "yellow")

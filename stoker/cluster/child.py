@@ -24,7 +24,11 @@ class FailedError(CliError):
 
 
 class Child:
-    def __init__(self, name: str, log: Path) -> None:
+    def __init__(self, name: str, log: Path | None) -> None:
+        """
+        Args:
+            log: where what it writes goes to; None: where what this process writes does.
+        """
         self.name = name
         self.log = log
         self._process: asyncio.subprocess.Process | None = None
@@ -56,9 +60,12 @@ class Child:
             ends_by: what it is sent when this process ends.
             user: with `group`, whom it runs as.
         """
-        self._put_log_aside()
-        with self.log.open("ab") as log:
-            self._begun_at = log.tell()
+        with contextlib.ExitStack() as stack:
+            log = None
+            if self.log:
+                _put_aside(self.log)
+                log = stack.enter_context(self.log.open("ab"))
+                self._begun_at = log.tell()
             self._process = await asyncio.create_subprocess_exec(
                 *command,
                 stdin=asyncio.subprocess.DEVNULL,
@@ -101,10 +108,14 @@ class Child:
         """The error that says so, with what the process wrote last."""
         lines = self.last_lines()
         hint = f"The end of {self.log}:\n{lines}" if lines else f"Its log is {self.log}."
+        if self.log is None:
+            hint = "What it has said stands above."
         return FailedError(f"{self.name} {what}.", hint=hint)
 
     def last_lines(self) -> str:
-        """The end of what it has written since it was started."""
+        """The end of what it has written to its log since it was started."""
+        if self.log is None:
+            return ""
         try:
             with self.log.open("rb") as log:
                 end = log.seek(0, os.SEEK_END)
@@ -115,10 +126,11 @@ class Child:
         lines = [part for line in found.splitlines() for part in _readable(line).splitlines()]
         return "\n".join(lines[-_SHOWN_LINES:])
 
-    def _put_log_aside(self) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            if self.log.stat().st_size > LOG_BYTES:
-                self.log.replace(self.log.with_name(f"{self.log.name}.1"))
+
+def _put_aside(log: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        if log.stat().st_size > LOG_BYTES:
+            log.replace(log.with_name(f"{log.name}.1"))
 
 
 def _readable(line: str) -> str:

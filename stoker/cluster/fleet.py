@@ -15,9 +15,10 @@ import httpx
 from sqlalchemy.engine import URL, make_url
 
 from stoker.client.errors import CliError, WrongUseError
+from stoker.cluster import ray
 from stoker.cluster.member import Member, Program
 from stoker.cluster.plan import Plan
-from stoker.cluster.postgres import Postgres
+from stoker.cluster.postgres import Postgres, free_port
 from stoker.server.bootstrap import FILE as OPERATOR_KEY
 from stoker.server.bootstrap import write_private
 
@@ -49,7 +50,13 @@ class Fleet:
         self._path = plan.folder / STATE
         self._gateways: list[Member] = []
         self._nodes: list[Member] = []
+        self._rays: list[Member] = []
+        """Ray's head, its part of each node, and who places leases."""
+        self._folders: list[ray.Folder] = []
+        self._ray_port = 0
         self._is_written = False
+        if plan.has_ray:
+            ray.check_installed()
         if find_spec("asyncpg") is None:
             hint = 'Install it: pip install "stoker[postgres]"'
             raise CliError("The library that speaks to PostgreSQL is missing.", hint=hint)
@@ -105,8 +112,8 @@ class Fleet:
         found = {
             "gateways": self.base_urls,
             "nodes": [{"id": one.state["id"], "pid": one.state["pid"]} for one in self._nodes],
-            # Nothing leads the others.
-            "head": None,
+            # Without Ray, nothing leads the others.
+            "head": self._head(),
             "database_url": _without_password(self._url or ""),
             "operator_key_file": str(key) if key.exists() else None,
             "pid": os.getpid(),
@@ -119,20 +126,44 @@ class Fleet:
         self._is_written = False
         self._path.unlink(missing_ok=True)
         grace_s = 2 * self._plan.settings.stop_grace_s + _END_S
-        for what, members in (("gateways", self._gateways), ("nodes", self._nodes)):
+        all_of = (("gateways", self._gateways), ("nodes", self._nodes), ("Ray", self._rays))
+        for what, members in all_of:
             if members:
                 self._teller.progress(f"Ending {what} …")
                 ended = await asyncio.gather(*(one.stop(grace_s) for one in members))
                 for one, in_time in zip(members, ended, strict=True):
                     if not in_time:
                         self._teller.note(f"{one.name} did not end by itself, and was killed.")
+        for folder in self._folders:
+            folder.remove()
         if self._database:
             self._teller.progress("Ending PostgreSQL …")
             await self._database.stop()
         os.close(self._lock)
 
+    def _head(self) -> dict[str, Any] | None:
+        if not self._rays:
+            return None
+        return {"address": f"127.0.0.1:{self._ray_port}", "pid": self._rays[0].state["pid"]}
+
+    async def _start_ray(self, url: str) -> None:
+        self._teller.progress("Starting Ray …")
+        plan, self._ray_port = self._plan, free_port()
+        self._folders = [ray.Folder() for _ in range(plan.nodes + 1)]
+        paths = [one.path for one in self._folders]
+        token = await ray.shared_token(plan.settings, url, plan.folder)
+        programs = plan.ray_programs(url, token, self._ray_port, paths)
+        self._rays = self._members(programs)
+        head, *others = self._rays
+        await head.start()
+        await ray.wait_listening(self._ray_port, head)
+        for one in others:
+            await one.start()
+
     async def _start_servers(self) -> None:
         url = self._url or ""
+        if self._plan.has_ray:
+            await self._start_ray(url)
         self._nodes = self._members(self._plan.node_programs(url))
         self._gateways = self._members(self._plan.gateway_programs(url))
         nodes, gateways = len(self._nodes), len(self._gateways)
@@ -181,7 +212,7 @@ class Fleet:
     def _keep_operator_key(self) -> None:
         """Where commands look for it. All gateways write the same, where there is one to write."""
         with contextlib.suppress(FileNotFoundError):
-            found = (self._gateways[0].data_dir / OPERATOR_KEY).read_text()
+            found = (self._plan.data_dir(self._gateways[0].name) / OPERATOR_KEY).read_text()
             write_private(self._plan.folder / OPERATOR_KEY, found)
 
 

@@ -1,4 +1,4 @@
-"""A gateway or a node host: started, waited for, and started again when it ends."""
+"""A process of a fleet: started, waited for, and started again when it ends."""
 
 import asyncio
 import json
@@ -20,28 +20,33 @@ BACKOFF_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 STEADY_S = 60.0
 """Whoever ran for so long has not failed before."""
 _LOOK_S = 0.02
+_MOMENT_S = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """What to run, as `python -m stoker` takes it."""
+    """What to run, by this Python."""
 
     name: str
     command: Sequence[str]
-    data_dir: Path
+    """What the interpreter is given."""
     env: Mapping[str, str]
-    state: str
-    """The file of the data folder that says, in JSON, that it is there."""
+    state: Path | None = None
+    """The file that says, in JSON, that it is there; None: it is as soon as it runs."""
+    stale: Path | None = None
+    """A file that the last one may have left, and this one is not to see."""
+    has_work: bool = True
+    """Whether its end is waited for; else it is killed where that takes more than a moment."""
 
 
 class Member:
-    def __init__(self, program: Program, log: Path, changed: Callable[[str], None]) -> None:
+    def __init__(self, program: Program, log: Path | None, changed: Callable[[str], None]) -> None:
         """
         Args:
+            log: where what it writes goes to; None: where what this process writes does.
             changed: is told, in words, what has become of it once it was there.
         """
         self.name = program.name
-        self.data_dir = program.data_dir
         self.state: dict[str, Any] = {}
         """What it has said of itself."""
         self._program = program
@@ -58,24 +63,36 @@ class Member:
         self._keeping = asyncio.create_task(self._keep())
 
     async def stop(self, within_s: float) -> bool:
-        """Have it end what it is at. Returns whether it has ended in time: it is killed if not."""
+        """Have it end what it is at. Returns whether it has ended in time: it is killed if not.
+
+        Args:
+            within_s: what it gets where it has work.
+        """
         if self._keeping:
             self._keeping.cancel()
             await asyncio.gather(self._keeping, return_exceptions=True)
-        return await self._child.end(signal.SIGTERM, within_s)
+        if self._program.has_work:
+            return await self._child.end(signal.SIGTERM, within_s)
+        await self._child.end(signal.SIGTERM, _MOMENT_S)
+        return True
 
     def failed(self, what: str) -> CliError:
         """The error that says so, with what it wrote last."""
         return self._child.failed(what)
 
     async def _start(self) -> None:
-        program, state = self._program, self.data_dir / self._program.state
-        state.unlink(missing_ok=True)
-        command = [*program.command, "--data-dir", str(self.data_dir)]
+        program, state = self._program, self._program.state
+        for left in (state, program.stale):
+            if left:
+                left.unlink(missing_ok=True)
+        command = [sys.executable, *program.command]
         if self._port:
             # Where it was before.
             command += ["--port", self._port]
-        await self._child.start([sys.executable, "-m", "stoker", *command], env=program.env)
+        await self._child.start(command, env=program.env)
+        if state is None:
+            self.state = {"pid": self._child.pid}
+            return
         deadline = time.monotonic() + START_S
         while not state.exists():
             if not self._child.is_running:

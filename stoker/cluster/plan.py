@@ -2,14 +2,16 @@
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from stoker.client.errors import WrongUseError
+from stoker.cluster import ray
 from stoker.cluster.member import Program
 from stoker.config import MIB, Settings
 from stoker.runtime.machine_memory import SHARE, machine_bytes
+from stoker.server.node import node_id
 
 CONNECTIONS = 20
 """To the database, of each of them at most."""
@@ -22,6 +24,13 @@ class Plan:
     nodes: int
     gateways: int
     has_demo: bool = False
+    has_ray: bool = False
+    """Ray places the leases."""
+
+    @property
+    def runtime(self) -> str:
+        """Of the gateways and of the node hosts, as STOKER_RUNTIME names it."""
+        return "ray" if self.has_ray else "nodes"
 
     @property
     def folder(self) -> Path:
@@ -42,37 +51,65 @@ class Plan:
             )
         return url
 
+    def data_dir(self, name: str) -> Path:
+        """Of a gateway or a node."""
+        return self.folder / name
+
     def log(self, name: str) -> Path:
         return self.folder / "logs" / f"{name}.log"
 
+    @property
+    def memory_mib(self) -> int:
+        """What the replicas of each node may hold."""
+        mine = self.settings.memory_budget_mib
+        return max(1, mine or int(machine_bytes() * SHARE) // MIB // self.nodes)
+
     def node_programs(self, database_url: str) -> list[Program]:
         settings, env = self.settings, self._shared(database_url)
-        memory_mib = settings.memory_budget_mib or int(machine_bytes() * SHARE) // MIB // self.nodes
         cores = len(os.sched_getaffinity(0))
         env |= {
-            "STOKER_MEMORY_BUDGET_MIB": str(max(1, memory_mib)),
+            "STOKER_MEMORY_BUDGET_MIB": str(self.memory_mib),
             "STOKER_REPLICA_THREADS": str(settings.replica_threads or max(1, cores // self.nodes)),
         }
         return [
-            Program(
-                name=name,
-                command=("node", "host", "--port", "0", "--name", name),
-                data_dir=self.folder / name,
-                env=env,
-                state="node.json",
-            )
+            ours(name, ("node", "host", "--name", name), self.data_dir(name), env, "node.json")
             for name in _names("node", self.nodes)
         ]
 
+    def ray_programs(
+        self, database_url: str, token: str, port: int, folders: Sequence[Path]
+    ) -> list[Program]:
+        """Ray's head, one on each node, and last who places leases.
+
+        Args:
+            port: of the head.
+            folders: one for each of the first.
+        """
+        env, address = ray.environment(token, self._shared(database_url)), f"127.0.0.1:{port}"
+        own = [ray.head(port, folders[0], env, host="127.0.0.1")]
+        for name, folder in zip(_names("node", self.nodes), folders[1:], strict=True):
+            own.append(
+                ray.raylet(
+                    f"ray-{name}",
+                    address,
+                    node_id=node_id(self.data_dir(name)),
+                    memory_bytes=self.memory_mib * MIB,
+                    folder=folder,
+                    env=env,
+                    host="127.0.0.1",
+                )
+            )
+        return [*own, ray.placer(address, self.folder / "placer", env)]
+
     def gateway_programs(self, database_url: str) -> list[Program]:
-        env = {**self._shared(database_url), "STOKER_RUNTIME": "nodes"}
+        env = self._shared(database_url)
         return [
-            Program(
-                name=name,
-                command=("serve", "--port", str(self._port(number))),
-                data_dir=self.folder / name,
-                env={**env, **self._metrics(number)},
-                state="server.json",
+            ours(
+                name,
+                ("serve", "--port", str(self._port(number))),
+                self.data_dir(name),
+                {**env, **self._metrics(number)},
+                "server.json",
             )
             for number, name in enumerate(_names("gateway", self.gateways))
         ]
@@ -83,6 +120,7 @@ class Plan:
             **os.environ,
             "STOKER_DATABASE_URL": database_url,
             "STOKER_BLOB_URL": blobs,
+            "STOKER_RUNTIME": self.runtime,
         }
 
     def _port(self, number: int) -> int:
@@ -96,6 +134,18 @@ class Plan:
     def _metrics(self, number: int) -> Mapping[str, str]:
         first = self.settings.metrics_port
         return {} if first is None else {"STOKER_METRICS_PORT": str(first + number)}
+
+
+def ours(
+    name: str, command: Sequence[str], data_dir: Path, env: Mapping[str, str], state: str
+) -> Program:
+    """A command of ours that works in a folder.
+
+    Args:
+        state: the file of the folder by which it says that it is there.
+    """
+    given = ("-m", "stoker", *command, "--data-dir", str(data_dir))
+    return Program(name=name, command=given, env=env, state=data_dir / state)
 
 
 def _names(kind: str, count: int) -> list[str]:

@@ -75,7 +75,7 @@ class Postgres:
             await self._make()
         await self._wait_for_another()
         tell("Starting PostgreSQL …")
-        self._port = _free_port()
+        self._port = free_port()
         await self._run(
             [self._postgres, "-D", self._reached("data"), "-p", str(self._port)],
             ("listen_addresses", "127.0.0.1"),
@@ -209,7 +209,7 @@ def _is_postgres(pid: str) -> bool:
     return False
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """Below those that the kernel gives to whoever connects: it stays free while nobody listens."""
     while True:
         port = random.randrange(20_000, 32_768)  # noqa: S311 - nothing depends on who guesses it

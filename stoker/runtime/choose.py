@@ -14,6 +14,7 @@ from stoker.runtime.interface import ModelLocator, Runtime
 RUNTIMES: Mapping[str, str] = {
     "local": "stoker.runtime.local.runtime:LocalRuntime",
     "nodes": "stoker.runtime.nodes.runtime:NodesRuntime",
+    "ray": "stoker.runtime.nodes.runtime:with_ray",
 }
 """Name → what builds it."""
 

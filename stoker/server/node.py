@@ -12,6 +12,7 @@ import os
 import platform
 import signal
 import socket
+import time
 from pathlib import Path
 
 import stoker
@@ -27,7 +28,7 @@ from stoker.runtime.interface import Runtime
 from stoker.runtime.nodes import leases
 from stoker.runtime.nodes.host import NodeHost
 from stoker.runtime.nodes.identity import new_identity, token
-from stoker.runtime.nodes.leases import Registration, SupersededError
+from stoker.runtime.nodes.leases import Registration, SupersededError, Use
 from stoker.runtime.specification import DeploymentSpec
 from stoker.server.background import Background, bounded
 from stoker.server.bootstrap import write_private
@@ -65,8 +66,7 @@ class _Host:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         data_dir = settings.data_dir.resolve()
-        data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._id = _node_id(data_dir)
+        self._id = node_id(data_dir)
         url = settings.resolved_database_url
         self._database = Database(url, server_id=self._id, connections=5)
         # Its own connection: a node that waits for one of many would be taken for gone.
@@ -81,6 +81,8 @@ class _Host:
         self._background = Background()
         self._placed: set[str] = set()
         self._is_draining = False
+        self._is_placed = settings.runtime == "ray"
+        self._told_uses: dict[int, Use] = {}
         self._ended = asyncio.Event()
 
     async def run(self) -> None:
@@ -146,8 +148,18 @@ class _Host:
                 return
             if returned := host.learn(held):
                 await leases.give_back(self._own, returned)
+            if self._is_placed:
+                await self._tell_uses(host)
 
         await repeated(beat, BEAT_S, "telling that this node is there")
+
+    async def _tell_uses(self, host: NodeHost) -> None:
+        """What has changed of the leases, for whoever places others."""
+        uses = host.uses()
+        new = {one: use for one, use in uses.items() if use != self._told_uses.get(one)}
+        if new:
+            await leases.tell_use(self._own, new, time.monotonic())
+        self._told_uses = uses
 
     async def _keep(self) -> None:
         await repeated(self._sweep, SWEEP_S, "upkeep")
@@ -195,8 +207,9 @@ class _Host:
             await bounded("database", database.close(), STEP_S)
 
 
-def _node_id(data_dir: Path) -> str:
+def node_id(data_dir: Path) -> str:
     """Of the data folder: a node that starts again is the same."""
+    data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = data_dir / NODE_ID
     if not path.exists():
         write_private(path, new_id(Prefix.NODE) + "\n")

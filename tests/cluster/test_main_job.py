@@ -1,4 +1,7 @@
-"""The main job over two gateways and two nodes: push, deploy, call, stream, video, agent, bill."""
+"""The main job over two gateways and two nodes: push, deploy, call, stream, video, agent, bill.
+
+Once where gateways choose nodes themselves, and once where Ray does.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,6 +17,7 @@ from tests.agents.support import ANSWERED, FRANCE, PARIS, SUNNY, WEATHER, Accoun
 from tests.cluster.support import Cluster
 from tests.demo.sentences import SIMILAR
 from tests.servers.support import until
+from tests.support import postgres
 from tests.support import video as video_models
 from tests.support.deploying import deploy, wait_for
 from tests.usage.test_over_http import CREDITS, MODELS, STARTING, TRANSFERS, listed, usage
@@ -41,13 +45,30 @@ class Job:
             of_model[name] = of_model.get(name, 0) + count
 
 
+@pytest.fixture(scope="module", params=["nodes", "ray"])
+def either(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    if request.param == "nodes":
+        yield request.getfixturevalue("cluster")
+        return
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'stoker[ray]'")
+    if not postgres.is_installed():
+        pytest.skip(postgres.MISSING)
+    found = Cluster(tmp_path_factory.mktemp("ray") / "data", "--ray")
+    try:
+        yield found.start()
+    finally:
+        found.stop()
+
+
 @pytest.fixture(scope="module")
-def job(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+def job(either: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
     """Pushed and deployed: some through one gateway, some through the other."""
-    with cluster.account("main job") as client:
-        a, b = cluster.on_each(client)
+    with either.account("main job") as client:
+        a, b = either.on_each(client)
         key = client.headers["authorization"].removeprefix("Bearer ")
-    sdks = [openai.OpenAI(base_url=f"{url}/v1", api_key=key) for url in cluster.gateways]
+    sdks = [openai.OpenAI(base_url=f"{url}/v1", api_key=key) for url in either.gateways]
     found = Job(a, b, sdks)
     film = video_models.ltx(tmp_path_factory.mktemp("film") / "film")
     with a, b:

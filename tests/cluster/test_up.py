@@ -292,10 +292,9 @@ class TestMember:
         told: list[str] = []
         program = Program(
             name="node-1",
-            command=("node", "no-such-thing"),
-            data_dir=tmp_path / "node-1",
+            command=("-m", "stoker", "node", "no-such-thing"),
             env=environment(),
-            state="node.json",
+            state=tmp_path / "node-1" / "node.json",
         )
         member = Member(program, tmp_path / "node-1.log", told.append)
         with pytest.raises(CliError, match="node-1 has ended with exit code 2") as failed:

@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from stoker.errors import CapacityError
+from stoker.runtime.amounts import in_words
 from stoker.runtime.local.candidates import Candidate, Candidates
 from stoker.runtime.local.devices import Device
-from stoker.runtime.pool.amounts import in_words
 
 LENT_IDLE_S = 30.0
 """Seconds without a request after which others' replicas give way to a hot one on lent memory."""

@@ -12,6 +12,7 @@ import psutil
 from stoker.errors import CapacityError
 from stoker.ids import Prefix, new_id
 from stoker.media.media_limits import MediaLimits
+from stoker.runtime.amounts import in_words
 from stoker.runtime.local.book import Need
 from stoker.runtime.local.candidates import Candidate
 from stoker.runtime.local.cells import Cells
@@ -20,7 +21,6 @@ from stoker.runtime.local.guard import ALWAYS_TIMES, AT_ONCE_BYTES
 from stoker.runtime.local.machine import computed, own_bytes
 from stoker.runtime.local.memory import Memory
 from stoker.runtime.local.trials import Trials
-from stoker.runtime.pool.amounts import in_words
 from stoker.runtime.pool.exit_status import how_it_ended, is_crash
 from stoker.runtime.pool.launcher import Limits
 from stoker.runtime.specification import DeploymentSpec

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from stoker.config import MIB
 from stoker.llm.engines.memory import most_cache_bytes
+from stoker.runtime.amounts import in_words
 from stoker.runtime.local.engine_host import EngineHost
 from stoker.runtime.local.machine import own_bytes
 from stoker.runtime.local.memory import Memory
 from stoker.runtime.local.residents import Resident, Residents
 from stoker.runtime.observed import Reason
-from stoker.runtime.pool.amounts import in_words
 from stoker.runtime.specification import DeploymentSpec
 from stoker.tasks.registry import GENERATING
 

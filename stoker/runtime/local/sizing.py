@@ -4,13 +4,13 @@ from dataclasses import replace
 
 from stoker.config import MIB
 from stoker.errors import CapacityError
+from stoker.runtime.amounts import in_words
 from stoker.runtime.listening import RuntimeListener
 from stoker.runtime.local.book import Need
 from stoker.runtime.local.device_sizing import HEADROOM, DeviceSizing
 from stoker.runtime.local.memory import Memory
 from stoker.runtime.local.residents import Resident
 from stoker.runtime.metering import Meter
-from stoker.runtime.pool.amounts import in_words
 from stoker.runtime.pool.deployment_pool import DeploymentPool
 from stoker.runtime.specification import DeploymentSpec, Readiness
 

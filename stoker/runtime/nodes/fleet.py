@@ -7,13 +7,13 @@ from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from stoker.runtime.amounts import in_words
 from stoker.runtime.nodes import leases
 from stoker.runtime.nodes.leases import Held, Watch
 from stoker.runtime.nodes.observing import node_of
 from stoker.runtime.nodes.placing import Place, chosen, shares
 from stoker.runtime.nodes.remote import Hearer, Remote
 from stoker.runtime.observed import NodeStats
-from stoker.runtime.pool.amounts import in_words
 from stoker.runtime.pool.state import Changes
 from stoker.runtime.specification import DeploymentSpec, Readiness
 from stoker.store.db import Database
@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
 """Between two readings of nodes and leases."""
+_PLACED_S = (0.005, 0.01, 0.01, 0.02, 0.02, 0.05, 0.05, 0.1, 0.1, 0.2, 0.2, 0.5)
+"""Between looks for what somebody else places."""
 CONNECT_S = 3.0
 """How long the start waits for nodes that are there: a server that is ready can answer."""
 
@@ -56,11 +58,14 @@ class Fleet:
         secret: ServerSecret,
         hearer: Hearer,
         unfunded: Callable[[], Collection[str]],
+        *,
+        places: bool = True,
     ) -> None:
         """
         Args:
             hearer: of what nodes tell, once this has taken it in.
             unfunded: the accounts for which nothing is kept loaded.
+            places: leases are of the nodes that are chosen here; else somebody else places them.
         """
         self.nodes: dict[str, Remote] = {}
         self.known: dict[str, Known] = {}
@@ -72,6 +77,7 @@ class Fleet:
         self._secret = secret
         self._hearer = hearer
         self._unfunded = unfunded
+        self._are_wishes = not places
         self._watch = Watch(database)
         self._leases: dict[str, list[Held]] = {}
         self._background: set[asyncio.Task[None]] = set()
@@ -178,6 +184,11 @@ class Fleet:
         """The leases of a specification, the oldest first."""
         return self._leases.get(spec_id, [])
 
+    def why_waits(self, known: Known) -> str:
+        """Why it has no lease, in words; nothing where that is not known."""
+        told = (one.problem for one in self.held(known.spec.id) if one.problem)
+        return known.problem or next(told, "")
+
     def observed(self) -> list[NodeStats]:
         """The nodes and what they have leases for, as this gateway finds them."""
         found: dict[str, list[Held]] = {node_id: [] for node_id in sorted(self.nodes)}
@@ -197,31 +208,41 @@ class Fleet:
             (self.nodes[held.node_id], held) for held in self.held(spec_id) if self._is_usable(held)
         ]
 
+    def _counts(self, held: Held) -> bool:
+        """Whether it can be used now, or once it is placed."""
+        return not held.node_id or self._is_usable(held)
+
     def _is_usable(self, held: Held) -> bool:
         node = self.nodes.get(held.node_id)
         return node is not None and node.takes_work
 
     def _keep_leased(self, known: Known) -> None:
         """Take what is missing of what is to stay loaded."""
-        wanted = min(self.wanted(known), len(self._placeable()))
-        if len(self.usable(known.spec.id)) < wanted:
-            self.take(known, wanted)
+        wanted, held = min(self.wanted(known), len(self._placeable())), self.held(known.spec.id)
+        if sum(self._counts(one) for one in held) < wanted:
+            self.take(known, wanted, may_evict=known.spec.readiness is Readiness.HOT)
 
-    def take(self, known: Known, wanted: int = 1) -> None:
-        """Have leases taken until there are so many, by one task for all who wait for it."""
+    def take(self, known: Known, wanted: int = 1, *, may_evict: bool = True) -> None:
+        """Have leases taken until there are so many, by one task for all who wait for it.
+
+        Args:
+            may_evict: whether others may have to go for it.
+        """
         if not known.is_taking:
-            known.taking = self._spawn(self._take(known, wanted))
+            known.taking = self._spawn(self._take(known, wanted, may_evict=may_evict))
 
-    async def _take(self, known: Known, wanted: int) -> None:
+    async def _take(self, known: Known, wanted: int, *, may_evict: bool) -> None:
         spec = known.spec
 
         def choose(found: Sequence[Held]) -> Sequence[str]:
             taken, picked = {one.node_id for one in found}, list[str]()
             known.problem = ""
-            for _ in range(wanted - sum(self._is_usable(one) for one in found)):
+            for _ in range(wanted - sum(self._counts(one) for one in found)):
                 places = [*self._places(spec, {*taken, *picked})]
                 best = chosen(spec.memory_bytes, places)
-                if best is not None:
+                if self._are_wishes:
+                    picked.append(best or "")
+                elif best is not None:
                     picked.append(best)
                 elif places:
                     known.problem = (
@@ -230,12 +251,28 @@ class Fleet:
                     )
             return picked
 
+        how = {"are_wishes": self._are_wishes, "may_evict": may_evict}
         try:
-            self._learn(spec.id, await leases.take(self._database, spec, choose))
+            found = await leases.take(self._database, spec, choose, **how)
+            self._learn(spec.id, found)
+            if any(not one.node_id for one in found):
+                await self._wait_placed(spec)
         except Exception as error:
             log.warning("a lease could not be taken: %s", error, extra={"spec": spec.id})
             await asyncio.sleep(LOOK_S)
         self.changes.notify_all()
+
+    async def _wait_placed(self, spec: DeploymentSpec) -> None:
+        """Wait a moment: the leases of those who are there are placed at once, where there is room.
+        Later ones are found by `look`."""
+        await leases.hint(self._database)
+        for delay_s in _PLACED_S:
+            await asyncio.sleep(delay_s)
+            async with self._database.reading() as session:
+                found = await leases.leases_of(session, spec.id)
+            self._learn(spec.id, found)
+            if all(one.node_id for one in found):
+                return
 
     def _placeable(self) -> list[Remote]:
         return [one for one in self.nodes.values() if one.takes_work]

@@ -15,6 +15,7 @@ from stoker.runtime.interface import Runtime
 from stoker.runtime.listening import RuntimeListener, Served
 from stoker.runtime.nodes import messages
 from stoker.runtime.nodes.identity import Identity
+from stoker.runtime.nodes.leases import Use
 from stoker.runtime.nodes.link import Link
 from stoker.runtime.nodes.messages import (
     Ask,
@@ -51,6 +52,8 @@ OBSERVE_S = 0.25
 """Between two tellings of what has changed; every other one is sent though nothing has."""
 IDLE_S = 60.0
 """A lease of what has no replicas is given back after so long without a call."""
+FRESH_S = 1.0
+"""What was called so lately is in use: it would be told of anew with each call."""
 SETTLING_S = 5.0
 """The database is asked whether a lease is gone only so long after it was heard of: whoever made it
 may be ahead of what was read."""
@@ -196,11 +199,29 @@ class NodeHost(RuntimeListener):
         returned += [leases[one] for one, since in self._unheard.items() if now - since > IDLE_S]
         return returned
 
+    def uses(self) -> dict[int, Use]:
+        """What is made of each lease, by its generation."""
+        now, found = self._clock(), dict[int, Use]()
+        for one in self._leased.values():
+            stats = self._runtime.stats(one.spec.id)
+            if not one.has_lease or stats is None:
+                continue
+            replicas = max(1, len(stats.replicas), one.spec.min_replicas)
+            is_hot = one.spec.readiness is Readiness.HOT and one.running
+            is_loading = any(replica.status is Status.STARTING for replica in stats.replicas)
+            is_fresh = now - max(one.used_at, one.heard_at) < FRESH_S
+            is_busy = is_hot or stats.calls or is_loading or is_fresh
+            found[one.generation] = Use(
+                memory_bytes=replicas * (stats.memory_bytes or one.spec.memory_bytes),
+                is_kept=_is_kept(one),
+                idle_at=None if is_busy else max(one.used_at, one.heard_at),
+            )
+        return found
+
     def _is_idle(self, one: _Leased, now: float) -> bool:
         stats = self._runtime.stats(one.spec.id)
-        is_kept = one.running and (one.spec.readiness.stays_loaded or one.spec.min_replicas)
         is_busy = stats is not None and (stats.replicas or stats.calls)
-        return not is_kept and not is_busy and now - max(one.used_at, one.heard_at) > IDLE_S
+        return not _is_kept(one) and not is_busy and now - max(one.used_at, one.heard_at) > IDLE_S
 
     def _set_lease(self, one: _Leased, *, has_lease: bool) -> None:
         if one.has_lease != has_lease:
@@ -409,3 +430,7 @@ class NodeHost(RuntimeListener):
         self._background.add(task)
         task.add_done_callback(self._background.discard)
         return task
+
+
+def _is_kept(one: _Leased) -> bool:
+    return one.running and (one.spec.readiness.stays_loaded or one.spec.min_replicas > 0)

@@ -22,6 +22,8 @@ GONE_AFTER_S = 15.0
 """As of servers: a node that has told nothing for so long is gone."""
 _LEASING = 0x73746F6C
 """PostgreSQL's advisory locks of those who take leases, one for each specification."""
+PLACING = "stoker_placing"
+"""PostgreSQL's channel for `hint`."""
 _NOW = func.clock_timestamp()
 
 
@@ -43,12 +45,26 @@ class NodeRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Held:
-    """A lease that a node has."""
+    """A lease that a node has, or will have."""
 
     spec_id: str
     node_id: str
+    """Nothing: it waits to be placed."""
     deployment_id: str
     generation: int
+    problem: str = ""
+    """Why it waits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Use:
+    """What a node makes of a lease, for whoever places others."""
+
+    memory_bytes: int
+    is_kept: bool
+    """It stays loaded as long as there is room."""
+    idle_at: float | None
+    """Since when nobody has called it, by the node's own clock; None: it may not be taken away."""
 
 
 async def nodes_of(session: Session) -> list[NodeRecord]:
@@ -91,16 +107,22 @@ async def leases_of(session: Session, spec_id: str | None = None) -> list[Held]:
     return [
         Held(
             spec_id=row.spec_id,
-            node_id=row.node_id,
+            node_id=row.node_id or "",
             deployment_id=row.deployment_id,
             generation=row.generation,
+            problem=row.problem or "",
         )
         for row in await session.scalars(statement)
     ]
 
 
 async def take(
-    database: Database, spec: DeploymentSpec, choose: Callable[[Sequence[Held]], Sequence[str]]
+    database: Database,
+    spec: DeploymentSpec,
+    choose: Callable[[Sequence[Held]], Sequence[str]],
+    *,
+    are_wishes: bool = False,
+    may_evict: bool = True,
 ) -> list[Held]:
     """The leases of a specification, with one more for each of the nodes that `choose` names.
 
@@ -109,6 +131,9 @@ async def take(
 
     Args:
         choose: gets the leases that there are.
+        are_wishes: somebody else places them, and the nodes are what would be best; where nothing
+            is named, any.
+        may_evict: what is not placed yet may have others go for it, from now on.
     """
     async with database.transaction() as session:
         await session.execute(
@@ -119,19 +144,45 @@ async def take(
         kept: dict[str, Any] = {"with_for_update": {"read": True}}
         if spec.version and not await session.get(DeploymentVersion, spec.version, **kept):
             return []
+        if are_wishes and may_evict:
+            waiting = (Lease.spec_id == spec.id) & Lease.node_id.is_(None) & ~Lease.may_evict
+            await session.execute(update(Lease).where(waiting).values(may_evict=True))
         for node_id in choose(await leases_of(session, spec.id)):
-            if await session.get(Node, node_id, **kept):
-                now = db.now()
+            if are_wishes or await session.get(Node, node_id, **kept):
                 session.add(
                     Lease(
                         spec_id=spec.id,
-                        node_id=node_id,
+                        node_id=None if are_wishes else node_id,
                         deployment_id=spec.deployment,
-                        created_at=now,
+                        created_at=db.now(),
+                        memory_bytes=spec.memory_bytes,
+                        prefers=(node_id or None) if are_wishes else None,
+                        may_evict=may_evict,
+                        is_kept=spec.readiness.stays_loaded or spec.min_replicas > 0,
                     )
                 )
                 await session.flush()
         return await leases_of(session, spec.id)
+
+
+async def hint(database: Database) -> None:
+    """Tell whoever places leases that there is something to place: it would look soon, anyway."""
+    async with database.transaction() as session:
+        await session.execute(text(f"NOTIFY {PLACING}"))
+
+
+async def tell_use(database: Database, used: Mapping[int, Use], now: float) -> None:
+    """Of leases, by their generations.
+
+    Args:
+        now: by the same clock as `Use.idle_at`.
+    """
+    async with database.transaction() as session:
+        for generation, use in sorted(used.items()):
+            idle = None if use.idle_at is None else _NOW - timedelta(seconds=now - use.idle_at)
+            said = {"memory_bytes": use.memory_bytes, "is_kept": use.is_kept, "idle_at": idle}
+            mine = update(Lease).where(Lease.generation == generation)
+            await session.execute(mine.values(said))
 
 
 async def give_back(database: Database, generations: Sequence[int]) -> None:

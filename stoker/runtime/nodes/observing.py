@@ -35,6 +35,7 @@ def stats_of(
     running: bool,
     is_awaited: bool,
     problem: str = "",
+    is_hopeless: bool = True,
 ) -> DeploymentStats:
     """Of a deployment that several nodes may run.
 
@@ -42,11 +43,14 @@ def stats_of(
         told: by those that know it.
         is_awaited: whether a node is looked for.
         problem: why none is found.
+        is_hopeless: whether none will be, as things are.
     """
     most = max(1, spec.max_replicas, spec.min_replicas)
     best = min(told, key=lambda one: _BEST_FIRST.index(one.status), default=None)
     if best is None or (running and best.status is Status.STOPPED):
         status, reason, message = _unplaced(running=running, is_awaited=is_awaited, problem=problem)
+        if status is Status.FAILED and not is_hopeless:
+            status = Status.STARTING
     else:
         status, reason, message = best.status, best.reason, best.message
     if not running and not any(one.replicas for one in told):

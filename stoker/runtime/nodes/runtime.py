@@ -16,6 +16,7 @@ import msgspec
 from stoker.config import Settings
 from stoker.errors import CapacityError, ConflictError, ModelLoadingError, NotFoundError
 from stoker.ids import Prefix, new_id
+from stoker.runtime.amounts import in_words
 from stoker.runtime.interface import KEEP_ALIVE, Call, ModelLocator, OnProgress
 from stoker.runtime.listening import Listeners, RuntimeListener, Served
 from stoker.runtime.metering import Meter
@@ -27,7 +28,6 @@ from stoker.runtime.nodes.observing import machine_of, stats_of
 from stoker.runtime.nodes.placing import Load, least_busy
 from stoker.runtime.nodes.remote import Remote
 from stoker.runtime.observed import DeploymentStats, MachineStats, NodeStats, Status
-from stoker.runtime.pool.amounts import in_words
 from stoker.runtime.specification import DeploymentSpec, Readiness
 from stoker.store.db import Database
 from stoker.store.secret import ServerSecret
@@ -53,14 +53,18 @@ class NodesRuntime:
         settings: Settings,
         folders: ModelLocator,
         unfunded: Callable[[], Collection[str]] = frozenset[str],
+        *,
+        places: bool = True,
     ) -> None:
         """
         Args:
             settings: with the URL of a PostgreSQL.
             folders: is not asked: nodes find models by themselves.
             unfunded: the accounts for which nothing is kept loaded.
+            places: it chooses the nodes itself; else whoever places leases does.
         """
         self._settings = settings
+        self._places = places
         self._listeners = Listeners()
         secret = ServerSecret(settings.data_dir.resolve(), given=settings.given_secret, waits=True)
         # Its own connections: a request that waits for one must not hold up where others go.
@@ -71,6 +75,7 @@ class NodesRuntime:
             secret,
             self,
             unfunded,
+            places=places,
         )
         self.meter = Meter()
         """Nodes write down what their replicas hold: here nothing is."""
@@ -257,12 +262,13 @@ class NodesRuntime:
     def _why_nowhere(self, known: Known) -> CapacityError | ModelLoadingError:
         if not self._connected():
             return CapacityError(
-                "No node is there to run it: start one with `stoker node host`.",
+                "No node is there to run it: start one with "
+                f"`stoker node {'host' if self._places else 'join'}`.",
                 code="no_node",
                 retry_after_s=_RETRY_AFTER_S,
             )
-        if known.problem:
-            return CapacityError(known.problem, code="insufficient_memory", retry_after_s=60)
+        if problem := self._fleet.why_waits(known):
+            return CapacityError(problem, code="insufficient_memory", retry_after_s=60)
         return ModelLoadingError(
             f"'{known.spec.model}' waits for a node. Try again later.",
             retry_after_s=_RETRY_AFTER_S,
@@ -304,7 +310,8 @@ class NodesRuntime:
             told,
             running=known.running,
             is_awaited=known.is_taking or self._fleet.wanted(known) > 0,
-            problem=known.problem,
+            problem=self._fleet.why_waits(known),
+            is_hopeless=self._places,
         )
 
     def machine(self) -> MachineStats:
@@ -390,3 +397,10 @@ def _lost() -> CapacityError:
         code="worker_lost",
         retry_after_s=1,
     )
+
+
+def with_ray(
+    settings: Settings, folders: ModelLocator, unfunded: Callable[[], Collection[str]]
+) -> NodesRuntime:
+    """Where Ray places the leases (`stoker.runtime.ray`)."""
+    return NodesRuntime(settings, folders, unfunded, places=False)

@@ -5,10 +5,10 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 
+from stoker.runtime.amounts import in_words
 from stoker.runtime.interface import KEEP_ALIVE, Call, LoadError, OnProgress
 from stoker.runtime.listening import RuntimeListener
 from stoker.runtime.observed import DeploymentStats, Reason, ReplicaStats, Status
-from stoker.runtime.pool.amounts import in_words
 from stoker.runtime.pool.draining import Draining
 from stoker.runtime.pool.exit_status import how_it_ended, is_crash
 from stoker.runtime.pool.handle import ReplicaHandle

@@ -43,7 +43,23 @@ class Lease(Base):
     """Grows with each lease there ever was: whoever sends work names it, and a node refuses that
     of an older one."""
     spec_id: Mapped[str] = mapped_column(String(40), index=True)
-    node_id: Mapped[str] = mapped_column(ForeignKey("nodes.id", ondelete="CASCADE"), index=True)
+    node_id: Mapped[str | None] = mapped_column(
+        ForeignKey("nodes.id", ondelete="CASCADE"), index=True
+    )
+    """None: it waits to be placed."""
     deployment_id: Mapped[str] = mapped_column(String(40))
     """No foreign key: trials run what is no deployment."""
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    # What follows is for whoever places leases, where servers do not choose nodes themselves.
+    memory_bytes: Mapped[int] = mapped_column(BigInteger, default=0)
+    """What its replicas take together, as far as is known."""
+    prefers: Mapped[str | None] = mapped_column(String(40))
+    """The id of the node that a server would choose, which may be gone."""
+    may_evict: Mapped[bool] = mapped_column(Boolean, default=True)
+    """Whether others may have to go for it."""
+    is_kept: Mapped[bool] = mapped_column(Boolean, default=False)
+    """Whether others go first."""
+    idle_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    """Since when nobody has called it, by the database's clock; None: it may not be taken away."""
+    problem: Mapped[str | None] = mapped_column(Text)
+    """Why it is not placed."""

@@ -7,11 +7,11 @@ from random import Random
 import pytest
 
 from stoker.errors import CapacityError
+from stoker.runtime.amounts import in_words
 from stoker.runtime.local.book import LENT_IDLE_S, Need
 from stoker.runtime.local.candidates import Candidate
 from stoker.runtime.local.memory import Memory
 from stoker.runtime.local.waiting import PATIENCE_S
-from stoker.runtime.pool.amounts import in_words
 
 GIB = 1 << 30
 

@@ -1,0 +1,164 @@
+"""The processes of Ray, and what they are given: https://docs.ray.io/en/latest/cluster/cli.html.
+
+They stand beside node hosts and not above them: Ray ends whatever runs below it a minute after its
+head is lost, and what is loaded is to go on answering.
+"""
+
+import asyncio
+import os
+import shlex
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from stoker.client.errors import CliError
+from stoker.cluster.member import Member, Program
+from stoker.config import Settings
+from stoker.runtime.ray.groups import LABEL
+from stoker.store.db import Database
+from stoker.store.secret import ServerSecret
+
+_OBJECTS_BYTES = 80 << 20
+"""Of Ray's own store, which nothing of ours uses: about the least that it takes."""
+HEAD_S = 120.0
+_LOOK_S = 0.1
+_SOCKETS_BYTES = 40
+"""How long the path of Ray's folder may be: its sockets lie 62 bytes deeper, and the kernel takes
+107."""
+
+
+def check_installed() -> None:
+    """Raises `CliError` where Ray is not."""
+    if find_spec("ray") is None:
+        raise CliError("Ray is not installed here.", hint='Install it: pip install "stoker[ray]"')
+
+
+async def shared_token(settings: Settings, database_url: str, data_dir: Path) -> str:
+    """What everybody of one Ray shows the others: made of the servers' secret, so that whoever may
+    speak to their database may join, and nobody else."""
+    database = Database(database_url, connections=2)
+    try:
+        await database.migrate()
+        secret = ServerSecret(data_dir, given=settings.given_secret, waits=True)
+        await secret.agree(database)
+        return secret.sign("member of a Ray cluster")
+    finally:
+        await database.close()
+
+
+class Folder:
+    """For the files of one Ray on this machine: its logs and sockets."""
+
+    def __init__(self) -> None:
+        base = Path(tempfile.gettempdir())
+        if len(bytes(base)) > _SOCKETS_BYTES - len("/stoker-ray-12345678"):
+            base = Path("/tmp")  # noqa: S108 - what is made in it is ours alone
+        self.path = Path(tempfile.mkdtemp(prefix="stoker-ray-", dir=base))
+
+    def remove(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def environment(token: str, env: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Of a process of Ray, or that speaks to it."""
+    return {
+        **env,
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": token,
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+
+
+def head(
+    port: int, folder: Path, env: Mapping[str, str], *, start: str = "", host: str | None = None
+) -> Program:
+    """Ray's head, on which nothing is placed.
+
+    Args:
+        port: where nodes find it.
+        start: the command instead, as KubeRay makes it.
+    """
+    own = ["--head", f"--port={port}", "--include-dashboard=false", "--memory=0"]
+    # By it Ray takes nodes that wait for the head to be back for a head that is there.
+    stale = folder / "ray_current_cluster"
+    return _program("ray-head", start or _start(own, folder, host), "", env, stale)
+
+
+def raylet(
+    name: str,
+    address: str,
+    *,
+    node_id: str,
+    memory_bytes: int,
+    folder: Path,
+    env: Mapping[str, str],
+    start: str = "",
+    host: str | None = None,
+) -> Program:
+    """Ray on a node.
+
+    Args:
+        address: `host:port` of the head.
+        memory_bytes: what may be given away of this machine.
+        start: the command instead, as KubeRay makes it.
+    """
+    own = [f"--address={address}"]
+    added = f"--memory={memory_bytes} --labels={LABEL}={node_id}"
+    return _program(name, start or _start(own, folder, host), added, env)
+
+
+async def wait_listening(port: int, head: Member) -> None:
+    """Until the head can be reached here. Raises `CliError` where it takes too long."""
+    deadline = time.monotonic() + HEAD_S
+    while True:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            if time.monotonic() > deadline:
+                raise head.failed(f"did not listen within {HEAD_S:.0f} s") from None
+            await asyncio.sleep(_LOOK_S)
+        else:
+            writer.close()
+            return
+
+
+def _start(own: Sequence[str], folder: Path, host: str | None) -> str:
+    given = [
+        *own,
+        *([f"--node-ip-address={host}"] if host else []),
+        f"--temp-dir={folder}",
+        # Nothing runs in it but what it needs itself.
+        "--num-cpus=0",
+        "--num-gpus=0",
+        f"--object-store-memory={_OBJECTS_BYTES}",
+        "--include-log-monitor=false",
+        "--dashboard-agent-listen-port=0",
+        "--disable-usage-stats",
+        "--block",
+    ]
+    return shlex.join(["ray", "start", *given])
+
+
+def _program(
+    name: str, start: str, added: str, env: Mapping[str, str], stale: Path | None = None
+) -> Program:
+    """
+    Raises `CliError` where the command does not start Ray.
+    """
+    words = [*shlex.split(start), *shlex.split(added)]
+    if words[:2] != ["ray", "start"] or "--block" not in words:
+        raise CliError(
+            f"That does not start Ray: {start}",
+            hint="It is to be `ray start … --block`, as KubeRay's KUBERAY_GEN_RAY_START_CMD is.",
+        )
+    command = ("-m", "ray.scripts.scripts", *words[1:])
+    return Program(name=name, command=command, env=env, stale=stale, has_work=False)
+
+
+def placer(address: str, data_dir: Path, env: Mapping[str, str]) -> Program:
+    """Who places leases, beside the head."""
+    command = ("-m", "stoker", "node", "place", "--address", address, "--data-dir", str(data_dir))
+    return Program(name="placer", command=command, env=env, has_work=False)

@@ -1,0 +1,105 @@
+"""A Ray of several nodes on this machine, by the commands that one would type."""
+
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+PATIENCE_S = 120.0
+_FROM, _PORTS = 20_000, 12_000
+"""Below those that the kernel gives to whoever connects."""
+
+
+def free_port() -> int:
+    while True:
+        port = _FROM + secrets.randbelow(_PORTS)
+        with socket.socket() as listener:
+            try:
+                listener.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return port
+
+
+class Command:
+    """A command of ours that runs until it is ended."""
+
+    def __init__(self, log: Path, *words: str, **env: str) -> None:
+        self._words, self._log = words, log
+        kept = {name: value for name, value in os.environ.items() if name[:7] != "STOKER_"}
+        self._env = {**kept, **env}
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "stoker", *self._words],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._env,
+            )
+
+    @property
+    def is_running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def child(self, word: str) -> psutil.Process:
+        """The one whose command line has this word."""
+        assert self.process
+        for one in psutil.Process(self.process.pid).children(recursive=True):
+            if any(word in part for part in one.cmdline()[:3]) or word in one.cmdline():
+                return one
+        raise AssertionError(f"no '{word}' below {self._words}")
+
+    def kill(self) -> None:
+        """And all below it, as the end of a machine does."""
+        assert self.process
+        all_of = psutil.Process(self.process.pid).children(recursive=True)
+        self.process.kill()
+        for one in all_of:
+            try:
+                one.kill()
+            except psutil.NoSuchProcess:
+                continue
+        self.process.wait(30)
+
+    def stop(self) -> None:
+        if self.process is None or self.process.poll() is not None:
+            return
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise
+
+    def last_lines(self) -> str:
+        return self._log.read_text()[-3000:]
+
+
+def until(found: Callable[[], Any], within_s: float = PATIENCE_S) -> Any:
+    """What it returns, once that is true."""
+    deadline = time.monotonic() + within_s
+    while True:
+        if result := found():
+            return result
+        assert time.monotonic() < deadline, "it has not come about"
+        time.sleep(0.05)
+
+
+def state(data_dir: Path) -> Mapping[str, Any]:
+    """What a node host says of itself; nothing, where there is none yet."""
+    try:
+        return json.loads((data_dir / "node.json").read_text())
+    except FileNotFoundError:
+        return {}

@@ -1,0 +1,314 @@
+"""A fleet whose leases Ray places, with real processes: a head, two nodes, two gateways."""
+
+import contextlib
+import os
+import secrets
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+import stoker.demo
+from tests.deployments.support import DEPLOYMENTS, bert, call, check_error, deploy
+from tests.nodes.test_faults import asked
+from tests.ray.support import Command, free_port, state, until
+from tests.support import postgres
+from tests.support.deploying import push
+from tests.support.server import Server
+
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'stoker[ray]'")
+
+CHAT = Path(stoker.demo.__file__).parent / "models" / "tiny-chat"
+COUNT = [{"role": "user", "content": "Count."}]
+NODE_MIB = 400
+"""What each node may hold: some of the models of these tests, and not all."""
+BLOCK_MIB = 352
+LEASES = "SELECT node_id FROM leases WHERE deployment_id = :id AND node_id IS NOT NULL"
+WAITING = "SELECT problem FROM leases WHERE deployment_id = :id AND node_id IS NULL"
+
+
+@dataclass
+class Fleet:
+    url: str
+    head: Command
+    nodes: dict[str, Command]
+    """By the ids of their hosts."""
+    folders: dict[str, Path]
+    gateways: list[Server]
+
+    def row(self, node_id: str, *, idle: bool, mib: int = BLOCK_MIB) -> int:
+        """A lease of nothing that would rather be on a node, as a server takes it for a trial."""
+        name = f"trial_{secrets.token_hex(8)}"
+        statement = (
+            "INSERT INTO leases (spec_id, deployment_id, created_at, memory_bytes, prefers,"
+            " may_evict, is_kept, idle_at) VALUES (:name, :name, clock_timestamp(),"
+            " :mib * 1048576, :node_id, false, false,"
+            " CASE WHEN :idle THEN clock_timestamp() END) RETURNING generation"
+        )
+        [made] = asked(self.url, statement, name=name, mib=mib, node_id=node_id, idle=idle)
+        return made
+
+    def block(self, node_id: str, *, idle: bool, mib: int = BLOCK_MIB) -> int:
+        """One that is placed there."""
+        made = self.row(node_id, idle=idle, mib=mib)
+        assert until(lambda: self.placed(made)) == [node_id]
+        return made
+
+    def unblock(self, generations: list[int]) -> None:
+        statement = "DELETE FROM leases WHERE generation = ANY(:those)"
+        asked(self.url, statement, those=generations)
+
+    def left(self, generations: list[int]) -> list[int]:
+        statement = "SELECT generation FROM leases WHERE generation = ANY(:those)"
+        return sorted(asked(self.url, statement, those=generations))
+
+    def placed(self, generation: int) -> list[str]:
+        statement = "SELECT node_id FROM leases WHERE generation = :one AND node_id IS NOT NULL"
+        return asked(self.url, statement, one=generation)
+
+    def problem(self, generation: int) -> list[str]:
+        statement = "SELECT problem FROM leases WHERE generation = :one AND problem IS NOT NULL"
+        return asked(self.url, statement, one=generation)
+
+    def nodes_of(self, deployment: dict[str, Any]) -> list[str]:
+        return asked(self.url, LEASES, id=deployment["id"])
+
+    def waits(self, deployment: dict[str, Any]) -> list[str | None]:
+        """Why each of its leases is not placed."""
+        return asked(self.url, WAITING, id=deployment["id"])
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    root = tmp_path_factory.mktemp("ray")
+    with contextlib.ExitStack() as stack:
+        cluster = stack.enter_context(postgres.cluster())
+        env = {"STOKER_DATABASE_URL": cluster.url, "STOKER_BLOB_URL": f"file://{root}/blobs"}
+        port = free_port()
+        words = ("node", "head", "--port", str(port), "--data-dir", str(root / "head"))
+        head = Command(root / "head.log", *words, STOKER_RAY_NODE_IP="127.0.0.1", **env)
+        commands = [head]
+        given = {**env, "STOKER_RAY_NODE_IP": "127.0.0.1"}
+        given["STOKER_MEMORY_BUDGET_MIB"] = str(NODE_MIB)
+        folders = [root / f"node{number}" for number in range(2)]
+        for folder in folders:
+            words = ("node", "join", "--address", f"127.0.0.1:{port}", "--port", "0")
+            log = root / f"{folder.name}.log"
+            commands.append(Command(log, *words, "--data-dir", str(folder), **given))
+        gateways = [
+            Server(root / f"gateway{number}", STOKER_RUNTIME="ray", **env) for number in range(2)
+        ]
+        for one in (*commands, *gateways):
+            stack.callback(one.stop)
+        for one in commands:
+            one.start()
+        for gateway in gateways:
+            gateway.start()
+        ids = [until(lambda folder=folder: state(folder))["id"] for folder in folders]
+        for gateway in gateways:
+            gateway.wait_ready()
+        nodes, places = (
+            dict(zip(ids, commands[1:], strict=True)),
+            dict(zip(ids, folders, strict=True)),
+        )
+        yield Fleet(cluster.url, head, nodes, places, gateways)
+
+
+@pytest.fixture(scope="module")
+def clients(fleet: Fleet) -> Iterator[list[httpx.Client]]:
+    first = fleet.gateways[0].account()
+    key = first.headers["authorization"].removeprefix("Bearer ")
+    with first, fleet.gateways[1].client(key) as second:
+        yield [first, second]
+
+
+@pytest.fixture(scope="module")
+def artifact_id(clients: list[httpx.Client]) -> str:
+    return push(clients[0], bert())["id"]
+
+
+def answer(client: httpx.Client, model: str) -> httpx.Response:
+    """Once its gateway has heard of it, and there is a place for it."""
+
+    def answered() -> httpx.Response | None:
+        found = call(client, model, wait=60)
+        return found if found.status_code == 200 else None
+
+    return until(answered)
+
+
+def gone(clients: list[httpx.Client], *made: dict[str, Any]) -> None:
+    for one in made:
+        clients[0].delete(f"{DEPLOYMENTS}/{one['id']}").raise_for_status()
+
+
+def test_ray_places_what_is_called(
+    fleet: Fleet, clients: list[httpx.Client], artifact_id: str
+) -> None:
+    """Both gateways ask for a cold model at the same moment: one lease, one replica, one answer."""
+    made = deploy(clients[0], artifact_id, "once")
+    until(lambda: call(clients[1], "once", wait=0).status_code != 404)
+    answers: list[httpx.Response] = []
+    threads = [
+        threading.Thread(target=lambda one=one: answers.append(call(one, "once", wait=60)))
+        for one in clients * 3
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {one.status_code for one in answers} == {200}
+    assert len({one.text for one in answers}) == 1
+    [node_id] = fleet.nodes_of(made)
+    assert node_id in fleet.nodes
+    gone(clients, made)
+    assert fleet.nodes_of(made) == []
+
+
+def test_replicas_are_on_as_many_nodes(
+    fleet: Fleet, clients: list[httpx.Client], artifact_id: str
+) -> None:
+    made = deploy(clients[0], artifact_id, "twice", readiness="hot", replicas={"min": 2, "max": 2})
+    until(lambda: {*fleet.nodes_of(made)} == {*fleet.nodes})
+    own = f"{DEPLOYMENTS}/{made['id']}"
+    until(lambda: len(clients[0].get(own).json()["workers"]) == 2)
+    assert answer(clients[1], "twice").status_code == 200
+    gone(clients, made)
+
+
+def test_a_chat_is_streamed(fleet: Fleet, clients: list[httpx.Client]) -> None:
+    artifact = push(clients[0], CHAT)["id"]
+    made = deploy(clients[0], artifact, "chat", pipeline="text-generation")
+    key = clients[0].headers["authorization"].removeprefix("Bearer ")
+    texts = list[str]()
+    for gateway in fleet.gateways:
+        sdk = openai.OpenAI(api_key=key, base_url=f"{gateway.base_url}/v1", max_retries=8)
+        parts = sdk.chat.completions.create(
+            model="chat", messages=COUNT, max_tokens=8, temperature=0, stream=True
+        )
+        texts.append("".join(one.choices[0].delta.content or "" for one in parts if one.choices))
+    assert texts[0] == texts[1] != ""
+    gone(clients, made)
+
+
+def test_idle_models_go_for_what_is_called(
+    fleet: Fleet, clients: list[httpx.Client], artifact_id: str
+) -> None:
+    """Both nodes are full of what nobody calls, and then are not."""
+    others = [fleet.block(node_id, idle=True) for node_id in fleet.nodes]
+    made = deploy(clients[0], artifact_id, "called")
+    answer(clients[1], "called")
+    [left] = fleet.left(others)
+    # The one that was called longest ago.
+    assert left == others[1]
+    fleet.unblock(others)
+    gone(clients, made)
+
+
+def test_what_has_no_place_says_why(
+    fleet: Fleet, clients: list[httpx.Client], artifact_id: str
+) -> None:
+    others = [fleet.block(node_id, idle=False) for node_id in fleet.nodes]
+    made = deploy(clients[0], artifact_id, "waiting")
+    until(lambda: call(clients[1], "waiting", wait=0).status_code == 503)
+    refused = call(clients[1], "waiting", wait=2)
+    error = check_error(refused, 503, "CapacityError", "insufficient_memory")
+    assert "MiB of memory, and no node has more than 48 MiB that nobody uses" in error["message"]
+    shown = clients[0].get(f"{DEPLOYMENTS}/{made['id']}").json()
+    assert shown["status"] == "starting"
+    assert [one in shown["message"] for one in fleet.waits(made) if one] == [True]
+    fleet.unblock(others[:1])
+    answer(clients[1], "waiting")
+    assert fleet.left(others) == others[1:]
+    fleet.unblock(others)
+    gone(clients, made)
+
+
+def test_a_lease_is_as_large_as_what_it_is_for(fleet: Fleet) -> None:
+    node_id, elsewhere = fleet.nodes
+    full, one = (fleet.block(each, idle=False) for each in (elsewhere, node_id))
+    asked(fleet.url, "UPDATE leases SET memory_bytes = 100 << 20 WHERE generation = :one", one=one)
+    # What it has given back is enough for another one, and no more.
+    other = fleet.block(node_id, idle=False, mib=240)
+    refused = fleet.row(node_id, idle=False, mib=240)
+    until(lambda: fleet.problem(refused))
+    asked(fleet.url, "UPDATE leases SET memory_bytes = 1 WHERE generation = :one", one=other)
+    until(lambda: fleet.placed(refused))
+    fleet.unblock([full, one, other, refused])
+
+
+@pytest.mark.fault("n10")
+def test_a_lost_head_is_not_noticed(
+    fleet: Fleet, clients: list[httpx.Client], artifact_id: str
+) -> None:
+    """What is loaded goes on; what is not waits for the head to be back."""
+    loaded = deploy(clients[0], artifact_id, "loaded")
+    cold = deploy(clients[0], artifact_id, "cold")
+    for client in clients:
+        answer(client, "loaded")
+    before = fleet.nodes_of(loaded)
+    fleet.head.kill()
+    pids = {state(folder)["pid"] for folder in fleet.folders.values()}
+    for client in clients * 5:
+        assert call(client, "loaded", wait=5).status_code == 200
+    refused = call(clients[0], "cold", wait=1)
+    check_error(refused, 503, "ModelLoadingError", "model_loading")
+    assert fleet.waits(cold) == [None]
+    fleet.head.start()
+    begun = time.monotonic()
+    while not fleet.nodes_of(cold):
+        assert call(clients[1], "loaded", wait=5).status_code == 200
+        assert time.monotonic() - begun < 120, fleet.head.last_lines()
+        time.sleep(0.2)
+    answer(clients[0], "cold")
+    # It is where it was, by the same hosts.
+    assert fleet.nodes_of(loaded) == before
+    assert {state(folder)["pid"] for folder in fleet.folders.values()} == pids
+    gone(clients, loaded, cold)
+
+
+@pytest.mark.fault("n11")
+def test_a_killed_placer_is_back(
+    fleet: Fleet, clients: list[httpx.Client], artifact_id: str
+) -> None:
+    fleet.head.child("place").send_signal(signal.SIGKILL)
+    made = deploy(clients[0], artifact_id, "placed")
+    answer(clients[0], "placed")
+    gone(clients, made)
+
+
+@pytest.mark.fault("n13")
+def test_a_lost_machine_is_replaced_by_another(
+    fleet: Fleet, clients: list[httpx.Client], artifact_id: str
+) -> None:
+    made = deploy(clients[0], artifact_id, "moving")
+    answer(clients[0], "moving")
+    [node_id] = fleet.nodes_of(made)
+    fleet.nodes[node_id].kill()
+    answer(clients[0], "moving")
+    [now] = [one for one in fleet.nodes_of(made) if one != node_id]
+    assert now in fleet.nodes
+    fleet.nodes[node_id].start()
+    until(lambda: node_id in asked(fleet.url, "SELECT id FROM nodes"))
+    gone(clients, made)
+
+
+@pytest.mark.fault("n13")
+def test_a_killed_host_is_back_on_its_machine(
+    fleet: Fleet, clients: list[httpx.Client], artifact_id: str
+) -> None:
+    made = deploy(clients[0], artifact_id, "hosted")
+    answer(clients[0], "hosted")
+    [node_id] = fleet.nodes_of(made)
+    pid = state(fleet.folders[node_id])["pid"]
+    os.kill(pid, signal.SIGKILL)
+    answer(clients[0], "hosted")
+    until(lambda: state(fleet.folders[node_id]).get("pid", pid) != pid)
+    gone(clients, made)

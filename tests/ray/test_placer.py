@@ -1,0 +1,241 @@
+"""Who places leases, with a real PostgreSQL and a Ray of a few lines, which packs as Ray does."""
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncIterator, Iterator, Sequence
+
+import pytest
+from sqlalchemy import delete, select, text, update
+
+from stoker.runtime.nodes import leases
+from stoker.runtime.nodes.leases import Held, Registration
+from stoker.runtime.ray.placer import Placer, RayLostError
+from stoker.runtime.ray.reconcile import UNIT, Create, Group
+from stoker.runtime.specification import DeploymentSpec
+from stoker.store.db import Database
+from stoker.store.tables.nodes import Lease, Node
+from tests.support import postgres
+
+SPEC = DeploymentSpec(
+    id="trial_1", account_id="acct_1", model="m", pipeline="p", source="s", memory_bytes=UNIT
+)
+SOON_S = 20.0
+
+
+class Packing:
+    """Placement groups of one node each, where there is room."""
+
+    def __init__(self, **memory: int) -> None:
+        self.memory = memory
+        self.made: dict[str, tuple[Create, str | None]] = {}
+        self.asked = 0
+        self.is_lost = False
+        self._ids = itertools.count()
+
+    def nodes(self) -> dict[str, int]:
+        self._look()
+        return dict(self.memory)
+
+    def groups(self) -> list[Group]:
+        self._look()
+        self.asked += 1
+        for name, (wanted, place) in self.made.items():
+            if place is None:
+                self.made[name] = (wanted, self._place(wanted))
+        return [
+            Group(id=name, generation=wanted.generation, size=wanted.size, node_id=place)
+            for name, (wanted, place) in self.made.items()
+        ]
+
+    def create(self, wanted: Sequence[Create]) -> None:
+        for one in wanted:
+            self.made[f"group{next(self._ids)}"] = (one, None)
+
+    def remove(self, identifiers: Sequence[str]) -> None:
+        for one in identifiers:
+            self.made.pop(one, None)
+
+    def _look(self) -> None:
+        if self.is_lost:
+            raise ConnectionError("the head is lost")
+
+    def _place(self, wanted: Create) -> str | None:
+        for node_id in sorted(self.memory, key=lambda one: one != wanted.prefers):
+            held = sum(one.size for one, place in self.made.values() if place == node_id)
+            allowed = wanted.on in (None, node_id) and node_id not in wanted.not_on
+            if allowed and held + wanted.size <= self.memory[node_id]:
+                return node_id
+        return None
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with postgres.running() as found:
+        yield found
+
+
+@pytest.fixture
+async def database(url: str) -> AsyncIterator[Database]:
+    found = Database(url)
+    await found.migrate()
+    for name in ("node_a", "node_b"):
+        about = {"address": "127.0.0.1:1", "certificate": "", "pid": 1, "version": "", "python": ""}
+        await Registration(id=name, name=name, **about).begin(found)  # type: ignore[arg-type]
+    yield found
+    async with found.transaction() as session:
+        await session.execute(delete(Lease))
+        await session.execute(delete(Node))
+    await found.close()
+
+
+@contextlib.asynccontextmanager
+async def placing(database: Database, ray: Packing) -> AsyncIterator["asyncio.Task[None]"]:
+    task = asyncio.create_task(Placer(database, ray).run())
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def placed(database: Database, spec_id: str = SPEC.id) -> list[Held]:
+    """The leases of a specification, once all of them are."""
+    async with asyncio.timeout(SOON_S):
+        while True:
+            async with database.reading() as session:
+                found = await leases.leases_of(session, spec_id)
+            if found and all(one.node_id for one in found):
+                return found
+            await asyncio.sleep(0.01)
+
+
+async def take(database: Database, node_id: str = "", spec: DeploymentSpec = SPEC) -> None:
+    await leases.take(database, spec, lambda found: [] if found else [node_id], are_wishes=True)
+    await leases.hint(database)
+
+
+async def test_a_wish_is_placed_where_there_is_room(database: Database) -> None:
+    ray = Packing(node_a=4 * UNIT, node_b=UNIT)
+    async with placing(database, ray):
+        await take(database, "node_b")
+        assert [one.node_id for one in await placed(database)] == ["node_b"]
+        other = DeploymentSpec(**{**vars(SPEC), "id": "trial_2"})
+        await take(database, "node_b", other)
+        assert [one.node_id for one in await placed(database, "trial_2")] == ["node_a"]
+        await leases.revoke(database, SPEC.id)
+        async with asyncio.timeout(SOON_S):
+            while len(ray.made) > 1:
+                await asyncio.sleep(0.01)
+        [(left, _)] = ray.made.values()
+        assert left.not_on == ()
+
+
+async def test_several_of_one_are_on_different_nodes(database: Database) -> None:
+    async with placing(database, Packing(node_a=9 * UNIT, node_b=9 * UNIT)):
+        await leases.take(database, SPEC, lambda _: ["", ""], are_wishes=True)
+        first, *_ = await placed(database)
+        assert first.node_id
+        assert {one.node_id for one in await placed(database)} == {"node_a", "node_b"}
+
+
+async def test_who_may_not_have_others_go_may_once_it_is_called(database: Database) -> None:
+    ray = Packing(node_a=UNIT)
+    async with placing(database, ray):
+        await take(database)
+        [held] = await placed(database)
+        await leases.tell_use(
+            database,
+            {held.generation: leases.Use(memory_bytes=UNIT, is_kept=False, idle_at=10.0)},
+            now=15.0,
+        )
+        warm = DeploymentSpec(**{**vars(SPEC), "id": "trial_2"})
+        how = {"are_wishes": True, "may_evict": False}
+        await leases.take(database, warm, lambda _: [""], **how)
+        await until_problem(database, "trial_2")
+        assert [one.generation for one in await placed(database)] == [held.generation]
+        await leases.take(database, warm, lambda _: [], are_wishes=True)
+        assert [one.node_id for one in await placed(database, "trial_2")] == ["node_a"]
+        async with database.reading() as session:
+            assert await leases.leases_of(session, SPEC.id) == []
+
+
+async def until_problem(database: Database, spec_id: str) -> str:
+    async with asyncio.timeout(SOON_S):
+        while True:
+            async with database.reading() as session:
+                found = await session.scalar(select(Lease.problem).where(Lease.spec_id == spec_id))
+            if found:
+                return found
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.fault("n12")
+async def test_one_places_at_a_time(database: Database, url: str) -> None:
+    """Two that think they lead: the second one touches nothing until the first has ended, and goes
+    on with what it has left."""
+    first, second = Packing(node_a=9 * UNIT), Packing(node_a=9 * UNIT)
+    other = Database(url)
+    async with placing(database, first) as leader:
+        await take(database)
+        await placed(database)
+        async with placing(other, second):
+            await asyncio.sleep(1.0)
+            assert second.asked == 0
+            leader.cancel()
+            await asyncio.gather(leader, return_exceptions=True)
+            async with asyncio.timeout(SOON_S):
+                while not second.made:
+                    await asyncio.sleep(0.01)
+            [(wanted, _)] = second.made.values()
+            # It has another Ray, which knows of nothing: what is placed is asked for where it is.
+            assert wanted.on == "node_a"
+    await other.close()
+
+
+@pytest.mark.fault("n11")
+async def test_who_has_lost_the_lock_stops(database: Database) -> None:
+    """Its connection is cut: it does nothing more until it has the lock again."""
+    ray = Packing(node_a=9 * UNIT)
+    async with placing(database, ray):
+        await take(database)
+        await placed(database)
+        async with database.transaction() as session:
+            ended = await session.execute(
+                text(
+                    "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"
+                    " AND granted AND pid <> pg_backend_pid()"
+                )
+            )
+            assert [*ended.scalars()] == [True]
+        await leases.revoke(database, SPEC.id)
+        async with asyncio.timeout(SOON_S):
+            while ray.made:
+                await asyncio.sleep(0.01)
+
+
+async def test_a_ray_that_is_lost_ends_it(database: Database) -> None:
+    """It is started anew by whoever keeps it: one process connects once."""
+    ray = Packing(node_a=9 * UNIT)
+    async with placing(database, ray) as task:
+        await take(database)
+        await placed(database)
+        ray.is_lost = True
+        with pytest.raises(RayLostError, match="the head is lost"):
+            await asyncio.wait_for(asyncio.shield(task), SOON_S)
+
+
+async def test_nothing_is_placed_on_a_node_that_ends(database: Database) -> None:
+    async with database.transaction() as session:
+        ends = update(Node).where(Node.id == "node_a").values(is_draining=True)
+        await session.execute(ends)
+    ray = Packing(node_a=9 * UNIT)
+    async with placing(database, ray):
+        await take(database)
+        async with asyncio.timeout(SOON_S):
+            while not ray.made:
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.3)
+        async with database.reading() as session:
+            [held] = await leases.leases_of(session, SPEC.id)
+            assert held.node_id == ""
