@@ -324,6 +324,9 @@ class NodeHost(RuntimeListener):
             gateway.link.abort()
             return
         gateway.send(Welcome(messages.VERSION, self.node_id))
+        if hello.is_probe:
+            gateway.link.close()
+            return
         if hello.version != messages.VERSION:
             log.warning("a gateway of another version has come", extra={"server": hello.server_id})
             gateway.link.close()
