@@ -58,10 +58,10 @@ class Plan:
                 name=name,
                 command=("node", "host", "--port", "0", "--name", name),
                 data_dir=self.folder / name,
-                env=env,
+                env={**env, **self._metrics(self.gateways + number)},
                 state="node.json",
             )
-            for name in _names("node", self.nodes)
+            for number, name in enumerate(_names("node", self.nodes))
         ]
 
     def gateway_programs(self, database_url: str) -> list[Program]:

@@ -32,13 +32,15 @@ from stoker.runtime.specification import DeploymentSpec
 from stoker.server.background import Background, bounded
 from stoker.server.bootstrap import write_private
 from stoker.server.edge.kernel import raise_open_files
-from stoker.server.serve import loop_factory
+from stoker.server.edge.limits import EdgeLimits
+from stoker.server.serve import loop_factory, serving_metrics
 from stoker.server.services import STEP_S
 from stoker.store.blobs import open_blobs
 from stoker.store.db import Database
 from stoker.store.secret import ServerSecret
 from stoker.store.tables.deployments import Deployment
 from stoker.store.waiting import repeated
+from stoker.telemetry.nodes import HostedMetrics
 from stoker.usage.balances import Credits
 from stoker.usage.counts import Counts
 from stoker.usage.metering import Metering
@@ -56,7 +58,6 @@ def run(settings: Settings) -> None:
     """Run replicas for the servers of the same PostgreSQL, until SIGTERM or SIGINT."""
     logs.configure(settings.log_level, settings.log_format)
     sandbox.keep_to_itself()
-    raise_open_files()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_Host(settings).run())
 
@@ -87,6 +88,7 @@ class _Host:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._ended.set)
+        limits = EdgeLimits.of(self._settings, raise_open_files())
         await self._database.migrate()
         await self._secret.agree(self._database)
         await self._sweep()
@@ -109,17 +111,26 @@ class _Host:
         )
         await metering.open()
         events = EventLog(self._database)
-        await self._runtime.start([events, host])
+        name = self._settings.node_name or socket.gethostname()[:63]
+        metrics = HostedMetrics((name, self._id), self._runtime, host.specs)
+        await self._runtime.start([events, host, metrics])
         port = await host.listen(self._settings.node_host, self._settings.node_port)
         me = Registration(
             id=self._id,
-            name=self._settings.node_name or socket.gethostname()[:63],
+            name=name,
             address=f"{_address(self._settings)}:{port}",
             certificate=identity.certificate,
             pid=os.getpid(),
             version=stoker.__version__,
             python=platform.python_version(),
         )
+        async with serving_metrics(self._settings, limits, metrics):
+            await self._work(me, host, events, metering)
+
+    async def _work(
+        self, me: Registration, host: NodeHost, events: EventLog, metering: Metering
+    ) -> None:
+        """Be there for servers until the end."""
         await me.begin(self._own)
         self._background.start("heartbeat", lambda: self._beat(me, host))
         self._background.start("events of deployments", events.run)

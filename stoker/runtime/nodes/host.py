@@ -171,6 +171,10 @@ class NodeHost(RuntimeListener):
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
 
+    def specs(self) -> list[DeploymentSpec]:
+        """What gateways have told of."""
+        return [one.spec for one in self._leased.values()]
+
     # --- leases ---
 
     def learn(self, leases: Mapping[str, int]) -> list[int]:
