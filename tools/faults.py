@@ -106,6 +106,10 @@ FAULTS: dict[str, Fault] = {
         "a node cannot place a model's files, as its disk is full or broken",
         "a 503; the next call has it loaded on another node",
     ),
+    "n10": Fault(
+        "a deployment is deleted while its node cannot be reached",
+        "once it is back, the node ends what it has no lease for, and forgets it by and by",
+    ),
 }
 
 

@@ -135,7 +135,7 @@ class _Host:
         self._background.start("heartbeat", lambda: self._beat(me, host))
         self._background.start("events of deployments", events.run)
         self._background.start("metering", metering.run)
-        self._background.start("upkeep", self._keep)
+        self._background.start("upkeep", lambda: self._keep(host))
         state = {"id": me.id, "name": me.name, "address": me.address, "pid": me.pid}
         write_private(self._settings.data_dir.resolve() / STATE, json.dumps(state) + "\n")
         log.info("a node is there", extra={"node": me.id, "address": me.address})
@@ -160,8 +160,12 @@ class _Host:
 
         await repeated(beat, BEAT_S, "telling that this node is there")
 
-    async def _keep(self) -> None:
-        await repeated(self._sweep, SWEEP_S, "upkeep")
+    async def _keep(self, host: NodeHost) -> None:
+        async def keep() -> None:
+            await self._forget_deleted(host)
+            await self._sweep()
+
+        await repeated(keep, SWEEP_S, "upkeep")
 
     async def _sweep(self) -> None:
         """What is kept here of what is no more."""
@@ -169,6 +173,16 @@ class _Host:
             await versions.keep_links(session, self._folders)
             self._placed.clear()
             await adapters.keep_placed(session, self._folders)
+
+    async def _forget_deleted(self, host: NodeHost) -> None:
+        """What was deleted while no gateway could tell: it has no lease, and nobody asks for it."""
+        unleased = host.unleased()
+        ids = {spec.version for spec in unleased if spec.version}
+        async with self._database.reading() as session:
+            deleted = ids - await versions.there(session, ids)
+        # A trial's is no version of any: one that goes on gets another lease, and is told anew.
+        over = {spec.id for spec in unleased if not spec.version and self._is_at_rest(spec.id)}
+        await host.forget(deleted | over)
 
     async def _have_adapter(self, spec: DeploymentSpec, name: AdapterName) -> None:
         if name.folder in self._placed:
@@ -185,6 +199,10 @@ class _Host:
     def _has_replicas(self, spec_id: str) -> bool:
         stats = self._runtime.stats(spec_id)
         return stats is not None and bool(stats.replicas)
+
+    def _is_at_rest(self, spec_id: str) -> bool:
+        stats = self._runtime.stats(spec_id)
+        return stats is None or not (stats.replicas or stats.calls)
 
     # --- its end ---
 

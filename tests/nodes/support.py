@@ -1,6 +1,7 @@
 """Gateways that run no model, and nodes that do, on one PostgreSQL."""
 
 import contextlib
+import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -33,8 +34,10 @@ class Fleet:
         self.gateways.append(Server(data_dir, STOKER_RUNTIME="nodes", **self.env))
         return self.gateways[-1]
 
-    def add_node(self, **env: str) -> NodeHost:
-        node = NodeHost(self.root / f"node{len(self.nodes)}" / "data", **self.env, **env)
+    def add_node(self, python: str = sys.executable, **env: str) -> NodeHost:
+        node = NodeHost(
+            self.root / f"node{len(self.nodes)}" / "data", python=python, **self.env, **env
+        )
         node.data_dir.parent.mkdir(parents=True)
         self.nodes.append(node)
         return node

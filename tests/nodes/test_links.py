@@ -328,6 +328,31 @@ async def test_without_its_lease_a_node_begins_nothing(bench: Bench) -> None:
         assert await node.call(SPEC, 7, CALL, **TIMES) == b"a"
 
 
+async def test_what_is_no_more_is_forgotten_unless_it_has_a_lease(bench: Bench) -> None:
+    now = 1000.0
+    bench.host._clock = lambda: now
+    async with leased(bench) as (node, heard):
+        assert bench.host.unleased() == []
+        await bench.host.forget(["ver_1", "ver_2"])
+        assert bench.runtime.removed == []
+        now += hosts.SETTLING_S + 1
+        bench.host.learn({})
+        assert [one.id for one in bench.host.unleased()] == ["ver_1"]
+        # Whoever looked it up was slower than a new lease of it.
+        node.put(SPEC, running=True, generation=6, is_change=False)
+        assert await node.call(SPEC, 6, CALL, **TIMES) == b"a"
+        await bench.host.forget(["ver_1"])
+        assert bench.runtime.removed == []
+        now += hosts.SETTLING_S + 1
+        bench.host.learn({})
+        await bench.host.forget(["ver_1"])
+        assert bench.runtime.removed == ["ver_1"]
+        assert bench.host.specs() == []
+        await heard.until(lambda: "ver_1" not in node.stats)
+        node.put(SPEC, running=True, generation=7, is_change=False)
+        assert await node.call(SPEC, 7, CALL, **TIMES) == b"a"
+
+
 async def test_what_nobody_calls_is_given_back(bench: Bench) -> None:
     now = 1000.0
     bench.host._clock = lambda: now

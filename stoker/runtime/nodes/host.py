@@ -200,6 +200,19 @@ class NodeHost(RuntimeListener):
         returned += [leases[one] for one, since in self._unheard.items() if now - since > IDLE_S]
         return returned
 
+    def unleased(self) -> list[DeploymentSpec]:
+        """What gateways have told of, and there is no lease for any more."""
+        return [one.spec for one in self._leased.values() if not one.has_lease]
+
+    async def forget(self, spec_ids: Collection[str]) -> None:
+        """Of what is no more: those of these that no lease has come for meanwhile."""
+        for spec_id in spec_ids:
+            one = self._leased.get(spec_id)
+            if one is not None and not one.has_lease:
+                del self._leased[spec_id]
+                log.info("what is no more is forgotten", extra={"spec": spec_id})
+                await self._runtime.remove(spec_id)
+
     def _is_idle(self, one: _Leased, now: float) -> bool:
         stats = self._runtime.stats(one.spec.id)
         is_kept = one.running and (one.spec.readiness.stays_loaded or one.spec.min_replicas)
