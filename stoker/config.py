@@ -89,7 +89,8 @@ class Settings(BaseSettings):
         default=None,
         ge=1,
         le=65535,
-        description="Port of that address; none: metrics need an operator's key.",
+        description="Port of that address, also of `stoker node host`; none: metrics need an "
+        "operator's key, and a node host has none.",
     )
     allowed_hosts: list[str] = Field(
         default=["*"], description="Host headers that are answered; others get 400."

@@ -107,15 +107,19 @@ FAULTS: dict[str, Fault] = {
         "a 503; the next call has it loaded on another node",
     ),
     "n10": Fault(
+        "a deployment is deleted while its node cannot be reached",
+        "once it is back, the node ends what it has no lease for, and forgets it by and by",
+    ),
+    "n11": Fault(
         "Ray's head is lost, and comes back knowing nothing",
         "what runs goes on where it is; new leases wait for the head",
     ),
-    "n11": Fault(
+    "n12": Fault(
         "who places leases by Ray is killed, or cut off from the database",
         "it is started again, and goes on with what the database says",
     ),
-    "n12": Fault("two processes think that they place leases", "one of them does nothing"),
-    "n13": Fault(
+    "n13": Fault("two processes think that they place leases", "one of them does nothing"),
+    "n14": Fault(
         "a machine of Ray's is lost, or the node host on it is killed",
         "its models are loaded elsewhere, and it is one of the fleet again when it is back",
     ),

@@ -8,19 +8,21 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
-from enum import StrEnum
+from dataclasses import asdict
 from pathlib import Path
 
 import typer
 
+import stoker
 from stoker.cli import output
-from stoker.cli.context import Context, context
+from stoker.cli.context import DEFAULT_BASE_URL, Context, context
 from stoker.cli.output import AsJson
 from stoker.cli.settings import HINT, read_settings
+from stoker.cli.verdicts import Check, Verdict
 from stoker.client.client import Client
-from stoker.client.errors import ApiError, CliError, WrongUseError
+from stoker.client.errors import ApiError, CliError, UnreachableError, WrongUseError
 
 MIN_PYTHON = (3, 11)
 GB = 10**9
@@ -58,21 +60,7 @@ WALLS = {
 """What stands between a replica and all else → what would bring it."""
 
 
-class Verdict(StrEnum):
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-
-
 STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
-
-
-@dataclass(frozen=True)
-class Check:
-    name: str
-    status: Verdict
-    found: str
-    hint: str = ""
 
 
 def doctor(ctx: typer.Context, as_json: AsJson = False) -> None:
@@ -186,16 +174,19 @@ async def _bucket(url: str) -> list[Check]:
     with tempfile.TemporaryDirectory(prefix="stoker-doctor-") as folder:
         try:
             blobs = open_blobs(url, Path(folder), timeout_s=STORE_TIMEOUT_S)
+            begun = time.perf_counter()
             async for what, ahead_s in tried(blobs):
-                checks.append(_clock(ahead_s) if what == CLOCK else _works(what))
+                took_s = time.perf_counter() - begun
+                checks.append(_clock(ahead_s) if what == CLOCK else _works(what, took_s))
+                begun = time.perf_counter()
         except (StoreUnavailableError, BlobLostError, ValueError, BaseError) as error:
             found = str(error).partition("\n")[0]
             checks.append(Check("bucket", Verdict.FAIL, found, STORE_HINT))
     return checks
 
 
-def _works(what: str) -> Check:
-    return Check(f"bucket: {what}", Verdict.OK, "works")
+def _works(what: str, took_s: float) -> Check:
+    return Check(f"bucket: {what}", Verdict.OK, f"works, {took_s * 1000:.0f} ms")
 
 
 def _clock(ahead_s: float) -> Check:
@@ -208,6 +199,29 @@ def _clock(ahead_s: float) -> Check:
         found,
         "Set this machine's clock: a bucket refuses requests that are 15 minutes off.",
     )
+
+
+def _fleet() -> list[Check]:
+    """What several machines share; nothing where there is no PostgreSQL."""
+    if not _shares_database():
+        return []
+    from stoker.cli import fleet_health
+
+    return asyncio.run(fleet_health.checks(read_settings()))
+
+
+def _shares_database() -> bool:
+    try:
+        url = read_settings().database_url
+    except WrongUseError:
+        # `_disk` says so.
+        return False
+    return url is not None and url.startswith("postgresql")
+
+
+def _is_of_node() -> bool:
+    """Whether the data folder is a node's, where no server need be."""
+    return _shares_database() and (read_settings().data_dir / "node-id").exists()
 
 
 def _fork() -> Check:
@@ -273,6 +287,7 @@ MACHINE: tuple[Callable[[], Check | list[Check]], ...] = (
     _memory,
     _disk,
     _store,
+    _fleet,
     _fork,
     _walls,
     _priorities,
@@ -299,6 +314,12 @@ def _python_probe(
 def _server_checks(settings: Context) -> Iterator[Check]:
     try:
         yield from _asked(settings)
+    except UnreachableError as error:
+        if settings.base_url == DEFAULT_BASE_URL and _is_of_node():
+            hint = "Set STOKER_BASE_URL to a server of the fleet, to have it asked, too."
+            yield Check("server", Verdict.WARN, "none is on this node's machine", hint)
+        else:
+            yield Check("server", Verdict.FAIL, error.message, error.hint or "")
     except CliError as error:
         yield Check("server", Verdict.FAIL, error.message, error.hint or "")
 
@@ -307,7 +328,7 @@ def _asked(settings: Context) -> Iterator[Check]:
     server = Client(settings.base_url, settings.api_key)
     status, body = server.health("/health")
     if status == 200:
-        yield Check("server", Verdict.OK, f"version {body.get('version')}")
+        yield _version(str(body.get("version")))
     else:
         found = body.get("problem") or f"answers {status}"
         yield Check("server", Verdict.FAIL, found, "Its log tells more.")
@@ -321,6 +342,14 @@ def _asked(settings: Context) -> Iterator[Check]:
         yield from _key_checks(server)
     else:
         yield Check("API key", Verdict.WARN, "none is set", "Set STOKER_API_KEY.")
+
+
+def _version(version: str) -> Check:
+    found = f"version {version}"
+    if version == stoker.__version__ or not _shares_database():
+        return Check("server", Verdict.OK, found)
+    hint = "Install the same release of Stoker on all machines of the fleet."
+    return Check("server", Verdict.FAIL, f"{found}: here {stoker.__version__}", hint)
 
 
 def _key_checks(server: Client) -> Iterator[Check]:

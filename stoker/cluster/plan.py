@@ -72,8 +72,14 @@ class Plan:
             "STOKER_REPLICA_THREADS": str(settings.replica_threads or max(1, cores // self.nodes)),
         }
         return [
-            ours(name, ("node", "host", "--name", name), self.data_dir(name), env, "node.json")
-            for name in _names("node", self.nodes)
+            ours(
+                name,
+                ("node", "host", "--port", "0", "--name", name),
+                self.data_dir(name),
+                {**env, **self._metrics(self.gateways + number)},
+                "node.json",
+            )
+            for number, name in enumerate(_names("node", self.nodes))
         ]
 
     def ray_programs(

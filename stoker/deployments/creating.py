@@ -100,8 +100,7 @@ async def create(
         # On PostgreSQL another transaction may have taken the model id meanwhile.
         raise _model_exists(request.model) from error
     version = await versions.add(session, row, row, is_live=True)
-    if row.merged_because:
-        session.add(_told_as_merged(row, version))
+    session.add(_created(row, version))
     await versions.publish(session, context, row)
     return row
 
@@ -133,15 +132,20 @@ async def _adapt(
         await versions.publish(session, context, base)
 
 
-def _told_as_merged(row: Deployment, version: DeploymentVersion) -> DeploymentEvent:
+def _created(row: Deployment, version: DeploymentVersion) -> DeploymentEvent:
+    """Its first event. No runtime tells of it: the one that will run it may be another server's."""
+    message = "Created."
+    if row.merged_because:
+        message = (
+            "It is merged into its base's weights, in replicas of its own. " + row.merged_because
+        )
     return DeploymentEvent(
         id=new_id(Prefix.EVENT),
         deployment_id=row.id,
         version_id=version.id,
         status=Status.IDLE.value,
         reason=Reason.CREATED.value,
-        message=f"It is merged into its base's weights, in replicas of its own. "
-        f"{row.merged_because}",
+        message=message,
         created_at=db.now(),
     )
 

@@ -259,6 +259,12 @@ async def of_these(session: Session, ids: Collection[str]) -> dict[str, list[Dep
     return found
 
 
+async def there(session: Session, ids: Collection[str]) -> set[str]:
+    """Those of these that there are."""
+    statement = select(DeploymentVersion.id).where(DeploymentVersion.id.in_(ids))
+    return {*await session.scalars(statement)}
+
+
 async def keep_links(session: Session, folders: ModelFolders) -> None:
     """Remove the links to files that no version has any more."""
     await folders.keep_only(await sources(session))

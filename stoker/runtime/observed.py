@@ -23,6 +23,7 @@ class Reason(StrEnum):
     """Why a deployment is in its state."""
 
     CREATED = "created"
+    """Nothing has happened yet. Whoever makes a deployment writes it down: no runtime tells it."""
     REQUEST = "request"
     KEPT_LOADED = "kept_loaded"
     BACKLOG = "backlog"

@@ -33,13 +33,15 @@ from stoker.runtime.specification import DeploymentSpec
 from stoker.server.background import Background, bounded
 from stoker.server.bootstrap import write_private
 from stoker.server.edge.kernel import raise_open_files
-from stoker.server.serve import loop_factory
+from stoker.server.edge.limits import EdgeLimits
+from stoker.server.serve import loop_factory, serving_metrics
 from stoker.server.services import STEP_S
 from stoker.store.blobs import open_blobs
 from stoker.store.db import Database
 from stoker.store.secret import ServerSecret
 from stoker.store.tables.deployments import Deployment
 from stoker.store.waiting import repeated
+from stoker.telemetry.nodes import HostedMetrics
 from stoker.usage.balances import Credits
 from stoker.usage.counts import Counts
 from stoker.usage.metering import Metering
@@ -57,7 +59,6 @@ def run(settings: Settings) -> None:
     """Run replicas for the servers of the same PostgreSQL, until SIGTERM or SIGINT."""
     logs.configure(settings.log_level, settings.log_format)
     sandbox.keep_to_itself()
-    raise_open_files()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_Host(settings).run())
 
@@ -89,6 +90,7 @@ class _Host:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._ended.set)
+        limits = EdgeLimits.of(self._settings, raise_open_files())
         await self._database.migrate()
         await self._secret.agree(self._database)
         await self._sweep()
@@ -111,22 +113,31 @@ class _Host:
         )
         await metering.open()
         events = EventLog(self._database)
-        await self._runtime.start([events, host])
+        name = self._settings.node_name or socket.gethostname()[:63]
+        metrics = HostedMetrics((name, self._id), self._runtime, host.specs)
+        await self._runtime.start([events, host, metrics])
         port = await host.listen(self._settings.node_host, self._settings.node_port)
         me = Registration(
             id=self._id,
-            name=self._settings.node_name or socket.gethostname()[:63],
+            name=name,
             address=f"{_address(self._settings)}:{port}",
             certificate=identity.certificate,
             pid=os.getpid(),
             version=stoker.__version__,
             python=platform.python_version(),
         )
+        async with serving_metrics(self._settings, limits, metrics):
+            await self._work(me, host, events, metering)
+
+    async def _work(
+        self, me: Registration, host: NodeHost, events: EventLog, metering: Metering
+    ) -> None:
+        """Be there for servers until the end."""
         await me.begin(self._own)
         self._background.start("heartbeat", lambda: self._beat(me, host))
         self._background.start("events of deployments", events.run)
         self._background.start("metering", metering.run)
-        self._background.start("upkeep", self._keep)
+        self._background.start("upkeep", lambda: self._keep(host))
         state = {"id": me.id, "name": me.name, "address": me.address, "pid": me.pid}
         write_private(self._settings.data_dir.resolve() / STATE, json.dumps(state) + "\n")
         log.info("a node is there", extra={"node": me.id, "address": me.address})
@@ -161,8 +172,12 @@ class _Host:
             await leases.tell_use(self._own, new, time.monotonic())
         self._told_uses = uses
 
-    async def _keep(self) -> None:
-        await repeated(self._sweep, SWEEP_S, "upkeep")
+    async def _keep(self, host: NodeHost) -> None:
+        async def keep() -> None:
+            await self._forget_deleted(host)
+            await self._sweep()
+
+        await repeated(keep, SWEEP_S, "upkeep")
 
     async def _sweep(self) -> None:
         """What is kept here of what is no more."""
@@ -170,6 +185,16 @@ class _Host:
             await versions.keep_links(session, self._folders)
             self._placed.clear()
             await adapters.keep_placed(session, self._folders)
+
+    async def _forget_deleted(self, host: NodeHost) -> None:
+        """What was deleted while no gateway could tell: it has no lease, and nobody asks for it."""
+        unleased = host.unleased()
+        ids = {spec.version for spec in unleased if spec.version}
+        async with self._database.reading() as session:
+            deleted = ids - await versions.there(session, ids)
+        # A trial's is no version of any: one that goes on gets another lease, and is told anew.
+        over = {spec.id for spec in unleased if not spec.version and self._is_at_rest(spec.id)}
+        await host.forget(deleted | over)
 
     async def _have_adapter(self, spec: DeploymentSpec, name: AdapterName) -> None:
         if name.folder in self._placed:
@@ -186,6 +211,10 @@ class _Host:
     def _has_replicas(self, spec_id: str) -> bool:
         stats = self._runtime.stats(spec_id)
         return stats is not None and bool(stats.replicas)
+
+    def _is_at_rest(self, spec_id: str) -> bool:
+        stats = self._runtime.stats(spec_id)
+        return stats is None or not (stats.replicas or stats.calls)
 
     # --- its end ---
 

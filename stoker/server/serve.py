@@ -21,8 +21,7 @@ from stoker.server.edge.kernel import raise_open_files
 from stoker.server.edge.limits import EdgeLimits
 from stoker.server.edge.protocol import Connection
 from stoker.server.services import Services
-from stoker.telemetry.endpoints import standalone
-from stoker.telemetry.recorder import Metrics
+from stoker.telemetry.endpoints import Told, standalone
 from stoker.web.context import Platform
 
 Started = Callable[[Platform, str], Awaitable[None]]
@@ -57,8 +56,8 @@ class _MetricsServer(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def _serving_metrics(
-    settings: Settings, limits: EdgeLimits, metrics: Metrics
+async def serving_metrics(
+    settings: Settings, limits: EdgeLimits, metrics: Told
 ) -> AsyncGenerator[None]:
     """The metrics at an address of their own, where one is set."""
     if settings.metrics_port is None:
@@ -154,7 +153,7 @@ async def _serve(settings: Settings, started: Started) -> None:
         await started(services.platform, f"http://{host}:{port}")
 
     announcing = asyncio.create_task(announce())
-    async with _serving_metrics(settings, limits, services.metrics):
+    async with serving_metrics(settings, limits, services.metrics):
         await server.serve(sockets=[listener])
     services.loop_watch.stop()
     if announcing.done():

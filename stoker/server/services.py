@@ -58,6 +58,7 @@ from stoker.telemetry import traces
 from stoker.telemetry.credits import balances_left
 from stoker.telemetry.jobs import queue_lengths
 from stoker.telemetry.loop_watch import LoopWatch
+from stoker.telemetry.nodes import of_nodes
 from stoker.telemetry.quotas import quotas_used
 from stoker.telemetry.recorder import Metrics
 from stoker.telemetry.traces import Traces
@@ -209,6 +210,7 @@ def build_services(settings: Settings) -> Services:
     metrics.add(queue_lengths(database, kinds))
     metrics.add(balances_left(database))
     metrics.add(quotas_used(database, platform.quotas))
+    metrics.add(of_nodes(runtime))
     loop_watch = LoopWatch(settings.loop_step_limit_ms / 1000)
     metrics.add(loop_watch.collect)
     filmed = VideoContext(

@@ -60,11 +60,7 @@ class ServerSecret:
         async with database.transaction() as session:
             if not database.is_sqlite:
                 await lock_secrets(session)
-            check, row = await shared(session, CHECK), await shared(session, FILE)
-            if check is not None and (own is None or _check(own) != check):
-                raise OtherSecretError(self._why_not_given(own))
-            if own is not None and row not in (None, own):
-                raise OtherSecretError(self._why_not_theirs())
+            check, row = await self._theirs(session, own)
             known = own or row
             if self._given:
                 await _keep_check_alone(session, self._given, is_kept=check is not None)
@@ -72,6 +68,29 @@ class ServerSecret:
                 known = known or Fernet.generate_key()
                 await keep_shared(session, FILE, known)
         self._use(known or _load_or_create(self._path))
+
+    async def look(self, session: Session) -> bool:
+        """Have the secret that `agree` would find, and write nothing.
+
+        Returns whether there is one: nobody may have made it yet. Raises as `agree` does.
+        """
+        own = self._own()
+        _, row = await self._theirs(session, own)
+        known = own or row
+        if known is not None:
+            self._use(known)
+        return known is not None
+
+    async def _theirs(
+        self, session: Session, own: bytes | None
+    ) -> tuple[bytes | None, bytes | None]:
+        """What a database has of its servers' secret: by what it is known again, and itself."""
+        check, row = await shared(session, CHECK), await shared(session, FILE)
+        if check is not None and (own is None or _check(own) != check):
+            raise OtherSecretError(self._why_not_given(own))
+        if own is not None and row not in (None, own):
+            raise OtherSecretError(self._why_not_theirs())
+        return check, row
 
     def _own(self) -> bytes | None:
         """What this server brings."""

@@ -96,8 +96,7 @@ class Servers:
             said = {"seen_at": _NOW, "loaded": self._loaded()}
             row = insert(Server).values(id=self.id, started_at=_NOW, **said)
             await session.execute(row.on_conflict_do_update(index_elements=[Server.id], set_=said))
-            order = select(Server.id).where(_is_heard).order_by(Server.started_at, Server.id)
-            alive = [*await session.scalars(order)]
+            alive = await at_work(session)
         self._last_beat, self._alive = now, alive
         self.gone += len(lost)
         for one in lost:
@@ -125,6 +124,12 @@ class Servers:
 
 
 _is_heard = Server.seen_at > _NOW - timedelta(seconds=GONE_AFTER_S)
+
+
+async def at_work(session: Session) -> list[str]:
+    """The ids of all servers that are, the one that is there for longest first."""
+    order = select(Server.id).where(_is_heard).order_by(Server.started_at, Server.id)
+    return [*await session.scalars(order)]
 
 
 async def loaded_elsewhere(session: Session, server_id: str, identifier: str) -> bool:

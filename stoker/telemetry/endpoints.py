@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, exposition
@@ -47,7 +47,13 @@ class _Collected(Collector):
         return self.families
 
 
-async def answer(metrics: Metrics, accept: str) -> Response:
+class Told(Protocol):
+    """What has metrics."""
+
+    async def collect(self) -> Iterable[Metric]: ...
+
+
+async def answer(metrics: Told, accept: str) -> Response:
     """All metrics, as OpenMetrics where that is accepted, else in Prometheus' text format."""
     collected = _Collected(await metrics.collect())
     is_open = OPENMETRICS in accept
@@ -67,7 +73,7 @@ async def get_metrics(request: Request, _caller: Operator, metrics: MetricsDep) 
     return await answer(metrics, request.headers.get("accept", ""))
 
 
-def standalone(metrics: Metrics) -> Starlette:
+def standalone(metrics: Told) -> Starlette:
     """An app that serves the metrics to whoever reaches it, and nothing else."""
 
     async def get(request: Request) -> Response:

@@ -28,7 +28,8 @@ MODEL = ("account", "model")
 Several = Mapping[str, float]
 
 
-def of_deployments(rows: Sequence[Row]) -> Iterable[Metric]:
+def of_calls(rows: Sequence[Row]) -> Iterable[Metric]:
+    """Of deployments: what the servers that were asked count."""
     yield _requests(rows)
     yield _histogram(
         "stoker_request_seconds",
@@ -40,6 +41,12 @@ def of_deployments(rows: Sequence[Row]) -> Iterable[Metric]:
         "How long calls waited for a replica that was ready.",
         ((row, row.tally.waited.buckets, row.tally.waited.total) for row in rows),
     )
+    yield from _of_versions(rows)
+    yield from _worked_on(rows)
+
+
+def of_replicas(rows: Sequence[Row]) -> Iterable[Metric]:
+    """Of deployments: what becomes of their replicas."""
     yield _histogram(
         "stoker_batch_size",
         "Samples or sequences that shared a forward pass.",
@@ -53,8 +60,18 @@ def of_deployments(rows: Sequence[Row]) -> Iterable[Metric]:
         "From asking for a replica to its being ready.",
         ((row, row.tally.loads.buckets, row.tally.loads.total) for row in rows),
     )
-    yield from _of_versions(rows)
-    yield from _worked_on(rows)
+    yield _by(
+        CounterMetricFamily(
+            "stoker_speculated_tokens",
+            "Tokens of answers that were guessed and computed, and those of them that were right.",
+            labels=[*MODEL, "outcome"],
+        ),
+        rows,
+        lambda row: {
+            "drafted": row.stats.batches.drafted,
+            "accepted": row.stats.batches.accepted,
+        },
+    )
     yield from _lives(rows)
     yield from _now(rows)
 
@@ -137,18 +154,6 @@ def _worked_on(rows: Sequence[Row]) -> Iterable[Metric]:
         lambda row: {
             "input": row.tally.counts["input_tokens"],
             "output": row.tally.counts["output_tokens"],
-        },
-    )
-    yield _by(
-        CounterMetricFamily(
-            "stoker_speculated_tokens",
-            "Tokens of answers that were guessed and computed, and those of them that were right.",
-            labels=[*MODEL, "outcome"],
-        ),
-        rows,
-        lambda row: {
-            "drafted": row.stats.batches.drafted,
-            "accepted": row.stats.batches.accepted,
         },
     )
     yield counted("stoker_images", "Images that models read or made.", "images")

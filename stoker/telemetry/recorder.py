@@ -3,7 +3,7 @@
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
@@ -15,7 +15,7 @@ from stoker.runtime.listening import RuntimeListener, Served
 from stoker.runtime.observed import Reason, Status
 from stoker.runtime.specification import DeploymentSpec
 from stoker.telemetry import families
-from stoker.telemetry.tally import Answers, Row, Tally
+from stoker.telemetry.tally import Answers, Row, Tally, counts
 from stoker.wire.protocol import Batches
 
 log = logging.getLogger(__name__)
@@ -27,9 +27,24 @@ NO_ROUTE = "none"
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 OTHER_METHOD = "other"
 
-_NOT_EVICTED = (Reason.STOPPED_BY_USER, Reason.SERVER_STOPPING, Reason.CHANGED)
-_LOST = (Reason.WORKER_LOST, Reason.STALLED, Reason.OUT_OF_MEMORY)
-_NOT_LOADED = (Reason.LOAD_FAILED, Reason.LOAD_TIMEOUT, Reason.INSUFFICIENT_MEMORY)
+
+def of_process() -> CollectorRegistry:
+    """A process's own metrics."""
+    registry = CollectorRegistry()
+    for collector in (ProcessCollector, PlatformCollector, GCCollector):
+        collector(registry=registry)
+    return registry
+
+
+async def collected_from(sources: Sequence[Source]) -> list[Metric]:
+    """What they have, as far as they have it."""
+    collected: list[Metric] = []
+    for source in sources:
+        try:
+            collected += await source()
+        except Exception:
+            log.exception("metrics of a resource could not be had; going on without them")
+    return collected
 
 
 class Metrics(RuntimeListener):
@@ -41,29 +56,18 @@ class Metrics(RuntimeListener):
         self._tallies: dict[str, Tally] = {}
         self._answers: dict[tuple[str, str], Answers] = {}
         self._sources: list[Source] = []
-        self._process = CollectorRegistry()
-        for collector in (ProcessCollector, PlatformCollector, GCCollector):
-            collector(registry=self._process)
+        self._process = of_process()
 
     def add(self, source: Source) -> None:
         """Register a source of a resource's own metrics."""
         self._sources.append(source)
 
     def changed(self, spec: DeploymentSpec, status: Status, reason: Reason, message: str) -> None:
-        deployment_id = spec.deployment
-        if status is Status.STARTING:
-            self._tally(deployment_id)
-        elif status is Status.STOPPING and reason not in _NOT_EVICTED:
-            self._tally(deployment_id).evictions[reason] += 1
-        elif reason in _LOST:
-            self._tally(deployment_id).losses[reason] += 1
-        elif reason in _NOT_LOADED:
-            self._tally(deployment_id).starts[reason] += 1
+        if counts(status, reason):
+            self._tally(spec.deployment).count_change(status, reason)
 
     def loaded(self, spec: DeploymentSpec, seconds: float) -> None:
-        tally = self._tally(spec.deployment)
-        tally.starts[Reason.LOADED] += 1
-        tally.loads.observe(seconds)
+        self._tally(spec.deployment).count_load(seconds)
 
     def served(self, call: Served) -> None:
         tally = self._tallies.get(call.deployment_id) or self._tally(call.deployment_id)
@@ -80,17 +84,13 @@ class Metrics(RuntimeListener):
 
     async def collect(self) -> Iterable[Metric]:
         """All metrics as of now. Going through it takes longer, and any thread may do it."""
-        collected: list[Metric] = []
-        for source in self._sources:
-            try:
-                collected += await source()
-            except Exception:
-                log.exception("metrics of a resource could not be had; going on without them")
+        collected = await collected_from(self._sources)
         rows, statuses = self._rows(), self._counted_statuses()
         answers = dict(self._answers)
 
         return itertools.chain(
-            families.of_deployments(rows),
+            families.of_calls(rows),
+            families.of_replicas(rows),
             [families.of_statuses(statuses), families.build_info()],
             families.of_http(answers),
             collected,

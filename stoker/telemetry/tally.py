@@ -2,10 +2,10 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from stoker.deployments.directory import Entry
 from stoker.runtime.listening import Served
-from stoker.runtime.observed import DeploymentStats
+from stoker.runtime.observed import DeploymentStats, Reason, Status
 from stoker.telemetry.histogram import Histogram
 
 # fmt: off
@@ -14,6 +14,9 @@ LOAD_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 # fmt: on
 
 
+_NOT_EVICTED = (Reason.STOPPED_BY_USER, Reason.SERVER_STOPPING, Reason.CHANGED)
+_LOST = (Reason.WORKER_LOST, Reason.STALLED, Reason.OUT_OF_MEMORY)
+_NOT_LOADED = (Reason.LOAD_FAILED, Reason.LOAD_TIMEOUT, Reason.INSUFFICIENT_MEMORY)
 VERSIONS = 16
 """Of a deployment, those that are told apart: the ones that were called last."""
 
@@ -60,6 +63,22 @@ class Tally:
         if call.version_id:
             self._of_version(call.version_id).add(call)
 
+    def count_change(self, status: Status, reason: Reason) -> None:
+        """What `RuntimeListener.changed` tells."""
+        if status is Status.STARTING:
+            return
+        if status is Status.STOPPING and reason not in _NOT_EVICTED:
+            self.evictions[reason] += 1
+        elif reason in _LOST:
+            self.losses[reason] += 1
+        elif reason in _NOT_LOADED:
+            self.starts[reason] += 1
+
+    def count_load(self, seconds: float) -> None:
+        """What `RuntimeListener.loaded` tells."""
+        self.starts[Reason.LOADED] += 1
+        self.loads.observe(seconds)
+
     def _of_version(self, version_id: str) -> VersionTally:
         found = self.versions.get(version_id)
         if found is None:
@@ -77,11 +96,28 @@ class Answers:
     seconds: Histogram = field(default_factory=lambda: Histogram(SECONDS))
 
 
+def counts(status: Status, reason: Reason) -> bool:
+    """Whether a change has a deployment have series: from its first start on."""
+    is_eviction = status is Status.STOPPING and reason not in _NOT_EVICTED
+    return status is Status.STARTING or is_eviction or reason in (*_LOST, *_NOT_LOADED)
+
+
+class Named(Protocol):
+    """What series are labelled by: a directory's entry, or a specification."""
+
+    @property
+    def account_id(self) -> str: ...
+    @property
+    def model(self) -> str: ...
+    @property
+    def pipeline(self) -> str: ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Row:
     """All metrics of one deployment."""
 
-    entry: Entry
+    entry: Named
     tally: Tally
     stats: DeploymentStats
     held_mib_ms: int

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from stoker.cli import doctor
-from stoker.cli.doctor import Verdict
+from stoker.cli.verdicts import Verdict
 from tests.support.bucket import Proxy
 
 

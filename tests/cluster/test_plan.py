@@ -70,9 +70,12 @@ def test_ports_follow_the_first_where_they_are_free(tmp_path: Path) -> None:
         with contextlib.suppress(OSError):
             taken.bind(("127.0.0.1", port + 1))
         taken.listen()
-        found = plan(tmp_path, gateways=2, port=port, metrics_port=9100).gateway_programs(URL)
+        whole = plan(tmp_path, gateways=2, port=port, metrics_port=9100)
+        found = whole.gateway_programs(URL)
     assert [port_of(one) for one in found] == [str(port), "0"]
     assert [one.env["STOKER_METRICS_PORT"] for one in found] == ["9100", "9101"]
+    of_nodes = [one.env["STOKER_METRICS_PORT"] for one in whole.node_programs(URL)]
+    assert of_nodes == [str(9102 + number) for number in range(whole.nodes)]
     anywhere = plan(tmp_path, port=0).gateway_programs(URL)
     assert [port_of(one) for one in anywhere] == ["0", "0"]
 

@@ -388,7 +388,30 @@ class TestEvents:
             events = client.get(url, params={"order": "asc"}).json()["data"]
             return [event["status"] for event in events]
 
-        assert eventually(lambda: statuses() == ["starting", "ready"]), statuses()
+        assert eventually(lambda: statuses() == ["idle", "starting", "ready"]), statuses()
+
+    def test_created_is_told_once(self, account: Account):
+        client = account.client
+        made = deploy(client, account.artifact_id, "told-once")
+        url = f"{DEPLOYMENTS}/{made['id']}"
+
+        def reasons() -> list[str]:
+            events = client.get(f"{url}/events", params={"order": "asc"}).json()["data"]
+            return [event["reason"] for event in events]
+
+        # Before anything runs it.
+        assert reasons() == ["created"]
+        first = client.get(f"{url}/events").json()["data"][0]
+        assert (first["status"], first["message"]) == ("idle", "Created.")
+        assert call(client, "told-once").status_code == 200
+        assert eventually(lambda: reasons() == ["created", "request", "loaded"]), reasons()
+        for way, status in {"stop": "stopped", "start": "idle"}.items():
+            client.post(f"{url}/{way}").raise_for_status()
+            assert eventually(lambda status=status: get(client, made)["status"] == status)
+        assert call(client, "told-once").status_code == 200
+        assert eventually(lambda: reasons()[-1] == "loaded"), reasons()
+        assert reasons().count("created") == 1
+        client.delete(url).raise_for_status()
 
 
 class TestModels:

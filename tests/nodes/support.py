@@ -1,6 +1,7 @@
 """Gateways that run no model, and nodes that do, on one PostgreSQL."""
 
 import contextlib
+import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -27,8 +28,16 @@ class Fleet:
         key = first.headers["authorization"].removeprefix("Bearer ")
         return [first, *(one.client(key) for one in self.gateways[1:])]
 
-    def add_node(self, **env: str) -> NodeHost:
-        node = NodeHost(self.root / f"node{len(self.nodes)}" / "data", **self.env, **env)
+    def add_gateway(self) -> Server:
+        data_dir = self.root / f"gateway{len(self.gateways)}" / "data"
+        data_dir.parent.mkdir(parents=True)
+        self.gateways.append(Server(data_dir, STOKER_RUNTIME="nodes", **self.env))
+        return self.gateways[-1]
+
+    def add_node(self, python: str = sys.executable, **env: str) -> NodeHost:
+        node = NodeHost(
+            self.root / f"node{len(self.nodes)}" / "data", python=python, **self.env, **env
+        )
         node.data_dir.parent.mkdir(parents=True)
         self.nodes.append(node)
         return node
@@ -41,10 +50,8 @@ def fleet(
     """So many of both, which share the folder of blobs and nothing else."""
     given = {"STOKER_DATABASE_URL": cluster.url, "STOKER_BLOB_URL": f"file://{root}/blobs", **env}
     found = Fleet(cluster, root, [], [], given)
-    for number in range(gateways):
-        data_dir = root / f"gateway{number}" / "data"
-        data_dir.parent.mkdir(parents=True)
-        found.gateways.append(Server(data_dir, STOKER_RUNTIME="nodes", **given))
+    for _ in range(gateways):
+        found.add_gateway()
     for _ in range(nodes):
         found.add_node()
     try:

@@ -67,6 +67,44 @@ def test_one_replica_for_calls_of_both(clients: list[httpx.Client], artifact_id:
     until(lambda: call(clients[0], "once").status_code == 404)
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_creation_is_told_once_by_whichever_gateway(
+    clients: list[httpx.Client], artifact_id: str, first: int
+) -> None:
+    maker, other = clients[first], clients[1 - first]
+    made = deploy(maker, artifact_id, f"told-{first}")
+    own = f"{DEPLOYMENTS}/{made['id']}"
+    known(other, made["model"])
+
+    def reasons(client: httpx.Client) -> list[str]:
+        found = client.get(f"{own}/events", params={"order": "asc"}).raise_for_status()
+        return [one["reason"] for one in found.json()["data"]]
+
+    until(lambda: "loaded" in reasons(maker), PATIENCE_S)
+    maker.post(f"{own}/stop").raise_for_status()
+    until(lambda: other.get(own).json()["status"] == "stopped", PATIENCE_S)
+    other.post(f"{own}/start").raise_for_status()
+    until(lambda: call(maker, made["model"], wait=60).status_code == 200, PATIENCE_S)
+    until(lambda: reasons(other).count("loaded") == 2, PATIENCE_S)
+    for client in clients:
+        assert reasons(client)[0] == "created"
+        assert reasons(client).count("created") == 1
+    maker.delete(own).raise_for_status()
+
+
+def test_what_was_never_loaded_has_been_created(
+    clients: list[httpx.Client], artifact_id: str
+) -> None:
+    """By whichever gateway: no node has heard of it."""
+    for number, client in enumerate(clients):
+        made = deploy(client, artifact_id, f"never-{number}")
+        own = f"{DEPLOYMENTS}/{made['id']}"
+        for each in clients:
+            [told] = each.get(f"{own}/events").raise_for_status().json()["data"]
+            assert (told["status"], told["reason"]) == ("idle", "created")
+        client.delete(own).raise_for_status()
+
+
 def test_stopped_on_one_and_started_on_the_other(
     clients: list[httpx.Client], artifact_id: str
 ) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, field, replace
@@ -16,11 +17,12 @@ from stoker.media.media import Media
 from stoker.runtime.interface import Call
 from stoker.runtime.listening import Served
 from stoker.runtime.nodes import host as hosts
-from stoker.runtime.nodes import identity, messages
+from stoker.runtime.nodes import identity, messages, probe
 from stoker.runtime.nodes.flights import NodeLostError, RefusedError
 from stoker.runtime.nodes.host import NodeHost
 from stoker.runtime.nodes.leases import NodeRecord
 from stoker.runtime.nodes.messages import Changed, Hello, Loaded, to_node
+from stoker.runtime.nodes.probe import UnreachableError, Why, reach
 from stoker.runtime.nodes.remote import Remote
 from stoker.runtime.observed import DeploymentStats, MachineStats, Reason, Status
 from stoker.runtime.specification import DeploymentSpec, Readiness
@@ -326,6 +328,31 @@ async def test_without_its_lease_a_node_begins_nothing(bench: Bench) -> None:
         assert await node.call(SPEC, 7, CALL, **TIMES) == b"a"
 
 
+async def test_what_is_no_more_is_forgotten_unless_it_has_a_lease(bench: Bench) -> None:
+    now = 1000.0
+    bench.host._clock = lambda: now
+    async with leased(bench) as (node, heard):
+        assert bench.host.unleased() == []
+        await bench.host.forget(["ver_1", "ver_2"])
+        assert bench.runtime.removed == []
+        now += hosts.SETTLING_S + 1
+        bench.host.learn({})
+        assert [one.id for one in bench.host.unleased()] == ["ver_1"]
+        # Whoever looked it up was slower than a new lease of it.
+        node.put(SPEC, running=True, generation=6, is_change=False)
+        assert await node.call(SPEC, 6, CALL, **TIMES) == b"a"
+        await bench.host.forget(["ver_1"])
+        assert bench.runtime.removed == []
+        now += hosts.SETTLING_S + 1
+        bench.host.learn({})
+        await bench.host.forget(["ver_1"])
+        assert bench.runtime.removed == ["ver_1"]
+        assert bench.host.specs() == []
+        await heard.until(lambda: "ver_1" not in node.stats)
+        node.put(SPEC, running=True, generation=7, is_change=False)
+        assert await node.call(SPEC, 7, CALL, **TIMES) == b"a"
+
+
 async def test_what_nobody_calls_is_given_back(bench: Bench) -> None:
     now = 1000.0
     bench.host._clock = lambda: now
@@ -393,6 +420,59 @@ async def test_a_gateway_of_another_version_is_told(
     writer.writelines(framed(to_node.pack(Hello(messages.VERSION + 1, token, "srv_2"))))
     assert b"welcome" in await reader.read()
     writer.close()
+
+
+class TestProbe:
+    async def test_is_welcomed_and_told_nothing(self, bench: Bench) -> None:
+        assert 0 < await reach(bench.record, bench.secret) < 5
+        assert bench.host._gateways == []
+        async with leased(bench) as (node, _):
+            await reach(bench.record, bench.secret)
+            assert await node.call(SPEC, 5, CALL, **TIMES) == b"a"
+            assert len(bench.host._gateways) == 1
+
+    async def test_another_secret(self, bench: Bench, tmp_path: Path) -> None:
+        (tmp_path / "other").mkdir()
+        await refused(Why.REFUSED, bench.record, ServerSecret(tmp_path / "other"))
+
+    async def test_another_certificate(self, bench: Bench) -> None:
+        other = identity.new_identity("node_1").certificate
+        await refused(Why.ANOTHER, replace(bench.record, certificate=other), bench.secret)
+
+    async def test_another_version(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        def welcome(_version: int, node_id: str) -> messages.Welcome:
+            return messages.Welcome(messages.VERSION + 1, node_id)
+
+        monkeypatch.setattr(hosts, "Welcome", welcome)
+        await refused(Why.VERSION, bench.record, bench.secret)
+
+    async def test_nobody_listens(self, bench: Bench) -> None:
+        await bench.host.close()
+        await refused(Why.NO_ANSWER, bench.record, bench.secret)
+
+    async def test_it_takes_a_connection_and_says_nothing(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(probe, "TIMEOUT_S", 0.3)
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            address = f"127.0.0.1:{silent.getsockname()[1]}"
+            await refused(Why.NO_ANSWER, replace(bench.record, address=address), bench.secret)
+
+    async def test_what_listens_speaks_no_tls(self, bench: Bench) -> None:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(1)
+            writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            writer.close()
+
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+            address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            await refused(Why.ANOTHER, replace(bench.record, address=address), bench.secret)
+
+
+async def refused(why: Why, record: NodeRecord, secret: ServerSecret) -> None:
+    with pytest.raises(UnreachableError) as caught:
+        await reach(record, secret)
+    assert caught.value.why is why
 
 
 @pytest.mark.parametrize(

@@ -244,7 +244,7 @@ def test_a_lease_is_as_large_as_what_it_is_for(fleet: Fleet) -> None:
     fleet.unblock([full, one, other, refused])
 
 
-@pytest.mark.fault("n10")
+@pytest.mark.fault("n11")
 def test_a_lost_head_is_not_noticed(
     fleet: Fleet, clients: list[httpx.Client], artifact_id: str
 ) -> None:
@@ -274,7 +274,7 @@ def test_a_lost_head_is_not_noticed(
     gone(clients, loaded, cold)
 
 
-@pytest.mark.fault("n11")
+@pytest.mark.fault("n12")
 def test_a_killed_placer_is_back(
     fleet: Fleet, clients: list[httpx.Client], artifact_id: str
 ) -> None:
@@ -284,7 +284,7 @@ def test_a_killed_placer_is_back(
     gone(clients, made)
 
 
-@pytest.mark.fault("n13")
+@pytest.mark.fault("n14")
 def test_a_lost_machine_is_replaced_by_another(
     fleet: Fleet, clients: list[httpx.Client], artifact_id: str
 ) -> None:
@@ -300,7 +300,7 @@ def test_a_lost_machine_is_replaced_by_another(
     gone(clients, made)
 
 
-@pytest.mark.fault("n13")
+@pytest.mark.fault("n14")
 def test_a_killed_host_is_back_on_its_machine(
     fleet: Fleet, clients: list[httpx.Client], artifact_id: str
 ) -> None:

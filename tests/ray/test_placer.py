@@ -170,7 +170,7 @@ async def until_problem(database: Database, spec_id: str) -> str:
             await asyncio.sleep(0.01)
 
 
-@pytest.mark.fault("n12")
+@pytest.mark.fault("n13")
 async def test_one_places_at_a_time(database: Database, url: str) -> None:
     """Two that think they lead: the second one touches nothing until the first has ended, and goes
     on with what it has left."""
@@ -193,7 +193,7 @@ async def test_one_places_at_a_time(database: Database, url: str) -> None:
     await other.close()
 
 
-@pytest.mark.fault("n11")
+@pytest.mark.fault("n12")
 async def test_who_has_lost_the_lock_stops(database: Database) -> None:
     """Its connection is cut: it does nothing more until it has the lock again."""
     ray = Packing(node_a=9 * UNIT)

@@ -79,7 +79,7 @@ class InProcessRuntime:
         elif is_other:
             self._end_later(one, Reason.CHANGED)
         elif one.status is Status.STOPPED:
-            self._observe(one, Status.IDLE, Reason.CREATED, "Waiting for its first request.")
+            self._observe(one, Status.IDLE, Reason.CHANGED, "Waiting for its first request.")
         if running and spec.readiness is Readiness.WARM:
             self._later(self._load_now(one))
 

@@ -103,9 +103,9 @@ def test_the_gateway_hears_of_starts_and_calls(
 ):
     path = f"/v1/deployments/{identifier}/events"
     deadline = time.monotonic() + 30
-    while len(events := client.get(path).json()["data"]) < 2 and time.monotonic() < deadline:
+    while len(events := client.get(path).json()["data"]) < 3 and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert {"request", "loaded"} <= {one["reason"] for one in events}
+    assert {"created", "request", "loaded"} <= {one["reason"] for one in events}
     with server.client(server.operator_key) as operator:
         metrics = operator.get("/metrics").text
     counted = [line for line in metrics.splitlines() if line.startswith("stoker_requests_total{")]

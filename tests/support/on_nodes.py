@@ -9,6 +9,7 @@ import functools
 import itertools
 import json
 import os
+import sys
 from pathlib import Path
 from typing import ClassVar
 
@@ -32,8 +33,8 @@ class NodeHost(Server):
     state: ClassVar[str] = "node.json"
     address: ClassVar[str] = "address"
 
-    def __init__(self, data_dir: Path, **env: str) -> None:
-        super().__init__(data_dir, "node", "host", **env)
+    def __init__(self, data_dir: Path, python: str = sys.executable, **env: str) -> None:
+        super().__init__(data_dir, "node", "host", python=python, **env)
 
     @property
     def id(self) -> str:

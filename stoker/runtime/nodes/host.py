@@ -174,6 +174,10 @@ class NodeHost(RuntimeListener):
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
 
+    def specs(self) -> list[DeploymentSpec]:
+        """What gateways have told of."""
+        return [one.spec for one in self._leased.values()]
+
     # --- leases ---
 
     def learn(self, leases: Mapping[str, int]) -> list[int]:
@@ -217,6 +221,19 @@ class NodeHost(RuntimeListener):
                 idle_at=None if is_busy else max(one.used_at, one.heard_at),
             )
         return found
+
+    def unleased(self) -> list[DeploymentSpec]:
+        """What gateways have told of, and there is no lease for any more."""
+        return [one.spec for one in self._leased.values() if not one.has_lease]
+
+    async def forget(self, spec_ids: Collection[str]) -> None:
+        """Of what is no more: those of these that no lease has come for meanwhile."""
+        for spec_id in spec_ids:
+            one = self._leased.get(spec_id)
+            if one is not None and not one.has_lease:
+                del self._leased[spec_id]
+                log.info("what is no more is forgotten", extra={"spec": spec_id})
+                await self._runtime.remove(spec_id)
 
     def _is_idle(self, one: _Leased, now: float) -> bool:
         stats = self._runtime.stats(one.spec.id)
@@ -345,6 +362,9 @@ class NodeHost(RuntimeListener):
             gateway.link.abort()
             return
         gateway.send(Welcome(messages.VERSION, self.node_id))
+        if hello.is_probe:
+            gateway.link.close()
+            return
         if hello.version != messages.VERSION:
             log.warning("a gateway of another version has come", extra={"server": hello.server_id})
             gateway.link.close()

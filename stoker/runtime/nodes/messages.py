@@ -21,12 +21,14 @@ VERSION = 1
 """Of this protocol: both ends must have the same."""
 
 
-class Hello(msgspec.Struct, frozen=True, tag="hello"):
+class Hello(msgspec.Struct, frozen=True, tag="hello", omit_defaults=True):
     """The first message of all, by which a gateway shows that it knows the servers' secret."""
 
     version: int
     token: str
     server_id: str
+    is_probe: bool = False
+    """Whoever says it wants to be welcomed, and nothing else."""
 
 
 # --- gateway → node ---

@@ -97,7 +97,7 @@ class DeploymentPool:
                 self._starts.begin(Reason.CHANGED)
         state.changes.notify_all()
         self.tick()
-        state.notify(Reason.CREATED, "Waiting for its first request.")
+        state.notify(Reason.CHANGED, "Waiting for its first request.")
 
     def set_memory(self, memory_bytes: int) -> None:
         """What one replica needs was measured."""
