@@ -24,6 +24,9 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
 """Between two readings of nodes and leases."""
+SEEK_S = 0.25
+"""Between two tries to find a node for what could not be placed: calls that wait ask all the time.
+"""
 CONNECT_S = 3.0
 """How long the start waits for nodes that are there: a server that is ready can answer."""
 
@@ -38,6 +41,8 @@ class Known:
     """A lease is being taken."""
     problem: str = ""
     """Why there is none."""
+    sought_at: float = 0.0
+    """Not enough leases could be had then: it is not tried again at once."""
 
     @property
     def is_taking(self) -> bool:
@@ -209,7 +214,7 @@ class Fleet:
 
     def take(self, known: Known, wanted: int = 1) -> None:
         """Have leases taken until there are so many, by one task for all who wait for it."""
-        if not known.is_taking:
+        if not known.is_taking and self._now() - known.sought_at >= SEEK_S:
             known.taking = self._spawn(self._take(known, wanted))
 
     async def _take(self, known: Known, wanted: int) -> None:
@@ -232,6 +237,8 @@ class Fleet:
 
         try:
             self._learn(spec.id, await leases.take(self._database, spec, choose))
+            if len(self.usable(spec.id)) < wanted:
+                known.sought_at = self._now()
         except Exception as error:
             log.warning("a lease could not be taken: %s", error, extra={"spec": spec.id})
             await asyncio.sleep(LOOK_S)
@@ -310,6 +317,9 @@ class Fleet:
         is_change = len(found) != len(before)
         for held in found:
             self.put(held, is_change=is_change)
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = asyncio.create_task(work)
