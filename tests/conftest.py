@@ -13,9 +13,8 @@ from hypothesis import HealthCheck, settings
 from stoker import sandbox
 from stoker.sandbox.priority import share_cores
 from tests.deployments.support import bert
-from tests.support import on_nodes
 from tests.support.examples import ALWAYS_THE_SAME
-from tests.support.server import NAMES, PAGES, WITHOUT_MODELS, Server, running
+from tests.support.server import NAMES, ON_NODES, PAGES, WITHOUT_MODELS, Server, running
 from tests.support.tracing import Collector, collecting
 
 # Before torch is loaded anywhere. The models are so small that threads would only wait for one
@@ -123,7 +122,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if on_nodes.IS_ASKED_FOR:
+    if ON_NODES:
         for item in items:
             if item.get_closest_marker("one_machine"):
                 item.add_marker(pytest.mark.skip("it is about a server that runs replicas itself"))

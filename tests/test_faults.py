@@ -180,6 +180,8 @@ class TestGoneClient:
 
 
 class TestKilledServer:
+    # A node that ends with its replicas is fault n1, a gateway that leaves them n3.
+    @pytest.mark.one_machine
     def test_leaves_no_process(self, server: Server, client: Any) -> None:
         replica = worker(client)["pid"]
         assert server.process is not None

@@ -18,6 +18,7 @@ import stoker.demo
 from stoker import plugins
 from stoker.engines.record import EngineRecord
 from stoker.plugins import PluginError
+from tests.artifacts.support import eventually
 from tests.cli.support import Cli
 from tests.deployments.support import DEPLOYMENTS, check_error
 from tests.support.compare import equal
@@ -107,6 +108,17 @@ def known_length(text: str) -> dict[str, float]:
         return {"length": float(model(**given).last_hidden_state[0, 0].norm())}
 
 
+def engines(client: httpx.Client, deployment_id: str) -> list[str]:
+    """What its workers run on, which each tells with its first sign of life."""
+
+    def told() -> list[str]:
+        workers = wait_for(client, deployment_id, "ready")["workers"]
+        return [worker["engine"] for worker in workers]
+
+    assert eventually(lambda: all(told()))
+    return told()
+
+
 class TestEngine:
     def test_its_answers(self, world: World) -> None:
         body = {"model": "bag", "inputs": TEXTS}
@@ -118,17 +130,15 @@ class TestEngine:
 
     def test_a_worker_names_it(self, world: World) -> None:
         world.client.post(CLASSIFY, json={"model": "bag", "inputs": "a"}).raise_for_status()
-        (found,) = (
-            one for one in world.client.get(DEPLOYMENTS).json()["data"] if one["model"] == "bag"
-        )
-        assert [worker["engine"] for worker in found["workers"]] == ["bag"]
+        data = world.client.get(DEPLOYMENTS).json()["data"]
+        (found,) = (one for one in data if one["model"] == "bag")
+        assert engines(world.client, found["id"]) == ["bag"]
         assert found["config"]["bag_scale"] == SCALE
 
     def test_the_automatic_choice_is_ours(self, world: World) -> None:
         made = world.deploy("auto", world.sentiment).raise_for_status().json()
         world.client.post(CLASSIFY, json={"model": "auto", "inputs": "a"}).raise_for_status()
-        found = wait_for(world.client, made["id"], "ready")
-        assert [worker["engine"] for worker in found["workers"]] == ["torch"]
+        assert engines(world.client, made["id"]) == ["torch"]
 
     def test_the_document_has_it(self, document: dict[str, Any]) -> None:
         schemas = document["components"]["schemas"]

@@ -57,6 +57,9 @@ class TestKilledServer:
             assert upload.complete().json()["artifact"]["status"] == "ready"
             assert weights in upload.stored()
 
+    # Beside others it is put back once the server that was killed counts as gone:
+    # tests/servers/test_starting.py tries that.
+    @pytest.mark.one_machine
     @pytest.mark.fault("b2")
     def test_in_the_middle_of_completing(self, own: Server, bert: Path) -> None:
         with own.account() as client:

@@ -276,6 +276,8 @@ class TestLiveFiles:
         error(new.client.delete(new.url), 409, "upload_closed")
 
 
+# Servers that share a database put back what none of them inspects.
+@pytest.mark.one_machine
 class TestIngesting:
     """While files are inspected nothing else may be done with the artifact."""
 

@@ -204,5 +204,5 @@ def test_over_http(server: Server, tmp_path: Path) -> None:
             answers = list(pool.map(ask, texts))
     for text, answer in zip(texts, answers, strict=True):
         assert torch.allclose(torch.tensor(answer), reference(folder, text), atol=1e-5)
-    kept = [path.read_text() for path in (server.data_dir / "cache").glob("batch-*.json")]
+    kept = [path.read_text() for path in (server.runs_in / "cache").glob("batch-*.json")]
     assert any('"same_length"' in one for one in kept)

@@ -12,7 +12,6 @@ import httpx
 import pytest
 from sqlalchemy import select
 
-from stoker.config import Settings
 from stoker.errors import CapacityError
 from stoker.files import service
 from stoker.ids import made_at
@@ -40,7 +39,7 @@ def client(server: Server) -> Iterator[Any]:
 @pytest.fixture
 async def platform(server: Server) -> AsyncIterator[Platform]:
     """The server's own store, from beside it."""
-    platform = build_services(Settings(data_dir=server.data_dir)).platform
+    platform = build_services(server.settings).platform
     await platform.secret.agree(platform.database)
     yield platform
     await platform.media.close()

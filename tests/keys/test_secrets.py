@@ -5,6 +5,8 @@ import pytest
 from tests.support.server import Server
 
 KEYS = "/v1/api-keys"
+# A fleet's secret and keys are in its database, which has no files of this server's.
+pytestmark = pytest.mark.one_machine
 
 
 def files_with(server: Server, secret: str) -> set[str]:

@@ -105,6 +105,19 @@ def test_what_was_never_loaded_has_been_created(
         client.delete(own).raise_for_status()
 
 
+def test_who_does_not_wait_has_it_loaded_all_the_same(
+    clients: list[httpx.Client], artifact_id: str
+) -> None:
+    made = deploy(clients[0], artifact_id, "hurried")
+    error = check_error(
+        call(clients[0], "hurried", wait=0), 503, "ModelLoadingError", "model_loading"
+    )
+    assert 0 <= error["progress"] <= 1
+    own = f"{DEPLOYMENTS}/{made['id']}"
+    until(lambda: clients[0].get(own).json()["status"] == "ready", PATIENCE_S)
+    clients[0].delete(own).raise_for_status()
+
+
 def test_stopped_on_one_and_started_on_the_other(
     clients: list[httpx.Client], artifact_id: str
 ) -> None:

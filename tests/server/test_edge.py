@@ -127,7 +127,7 @@ class TestReaderThatNeverReads:
     @pytest.fixture
     async def download(self, hasty: Server) -> Any:
         """A request for a file that fits no buffer of the kernel's."""
-        platform = build_services(Settings(data_dir=hasty.data_dir)).platform
+        platform = build_services(hasty.settings).platform
         await platform.secret.agree(platform.database)
         with hasty.account("unread") as client:
             (file,) = await service.store(

@@ -8,7 +8,6 @@ import contextlib
 import functools
 import itertools
 import json
-import os
 import sys
 from pathlib import Path
 from typing import ClassVar
@@ -16,9 +15,7 @@ from typing import ClassVar
 import asyncpg
 
 from tests.support import postgres
-from tests.support.server import Server
-
-IS_ASKED_FOR = os.environ.get("STOKER_TEST_RUNTIME") == "nodes"
+from tests.support.server import ON_NODES, Server
 
 _numbers = itertools.count(1)
 
@@ -26,7 +23,7 @@ _numbers = itertools.count(1)
 def is_asked_for(env: dict[str, str]) -> bool:
     """Whether a server with these settings of its own is to be a gateway."""
     own = ("STOKER_RUNTIME", "STOKER_DATABASE_URL")
-    return IS_ASKED_FOR and not env.keys() & {*own}
+    return ON_NODES and not env.keys() & {*own}
 
 
 class NodeHost(Server):
@@ -46,10 +43,12 @@ class Behind:
     """What is behind one gateway."""
 
     def __init__(self, data_dir: Path, env: dict[str, str]) -> None:
-        shared = {
-            "STOKER_DATABASE_URL": _new_database(),
-            "STOKER_BLOB_URL": f"file://{data_dir.resolve()}/blobs",
+        self.shared = {
+            "database_url": _database_of(data_dir),
+            "blob_url": f"file://{data_dir.resolve()}/blobs",
         }
+        """Settings that all of it has."""
+        shared = {f"STOKER_{name.upper()}": value for name, value in self.shared.items()}
         self.env = {"STOKER_RUNTIME": "nodes", **shared, **env}
         place = data_dir.parent / f"{data_dir.name}-node"
         self.node = NodeHost(place, **shared, **env)
@@ -69,7 +68,9 @@ def _cluster() -> postgres.Cluster:
     return stack.enter_context(postgres.cluster())
 
 
-def _new_database() -> str:
+@functools.cache
+def _database_of(_data_dir: Path) -> str:
+    """The same for each server that is started on a folder, one after another."""
     name, url = f"stoker{next(_numbers)}", _cluster().url
 
     async def create() -> None:

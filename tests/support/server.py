@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import httpx
 
+from stoker.config import Settings
 from stoker.telemetry.loop_watch import HELD
 from tests.support import contract
 
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
 
 INSTALLED = Path(__file__).parents[2] / ".venv-install" / "bin" / "python"
 """Of the environment that users have, made by `make install` alone; `make test` makes it, too."""
-USERS = str(INSTALLED if INSTALLED.exists() else sys.executable)
+ON_NODES = os.environ.get("STOKER_TEST_RUNTIME") == "nodes"
+"""Whether each server that a test starts is a gateway with a node: `tests.support.on_nodes`."""
+# Users' has no driver of PostgreSQL: that is an extra.
+USERS = str(INSTALLED if INSTALLED.exists() and not ON_NODES else sys.executable)
 ONE_THREAD = {"STOKER_REPLICA_THREADS": "1"}
 """The models are so small that threads would only wait for one another."""
 
@@ -115,6 +119,16 @@ class Server:
     def restart(self) -> None:
         """Start again where it listened before."""
         self.start(port=int(self.base_url.rpartition(":")[2]))
+
+    @property
+    def settings(self) -> Settings:
+        """With which what it keeps is found from beside it."""
+        return Settings(data_dir=self.data_dir, **(self._behind.shared if self._behind else {}))
+
+    @property
+    def runs_in(self) -> Path:
+        """The data folder of whoever runs its models."""
+        return self._behind.node.data_dir if self._behind else self.data_dir
 
     @property
     def operator_key(self) -> str:

@@ -26,6 +26,9 @@ LOOK_S = 1.0
 """Between two readings of nodes and leases."""
 _PLACED_S = (0.005, 0.01, 0.01, 0.02, 0.02, 0.05, 0.05, 0.1, 0.1, 0.2, 0.2, 0.5)
 """Between looks for what somebody else places."""
+SEEK_S = 0.25
+"""Between two tries to find a node for what could not be placed: calls that wait ask all the time.
+"""
 CONNECT_S = 3.0
 """How long the start waits for nodes that are there: a server that is ready can answer."""
 
@@ -40,6 +43,8 @@ class Known:
     """A lease is being taken."""
     problem: str = ""
     """Why there is none."""
+    sought_at: float = 0.0
+    """Not enough leases could be had then: it is not tried again at once."""
 
     @property
     def is_taking(self) -> bool:
@@ -228,7 +233,7 @@ class Fleet:
         Args:
             may_evict: whether others may have to go for it.
         """
-        if not known.is_taking:
+        if not known.is_taking and self._now() - known.sought_at >= SEEK_S:
             known.taking = self._spawn(self._take(known, wanted, may_evict=may_evict))
 
     async def _take(self, known: Known, wanted: int, *, may_evict: bool) -> None:
@@ -257,6 +262,8 @@ class Fleet:
             self._learn(spec.id, found)
             if any(not one.node_id for one in found):
                 await self._wait_placed(spec)
+            if len(self.usable(spec.id)) < wanted:
+                known.sought_at = self._now()
         except Exception as error:
             log.warning("a lease could not be taken: %s", error, extra={"spec": spec.id})
             await asyncio.sleep(LOOK_S)
@@ -347,6 +354,9 @@ class Fleet:
         is_change = len(found) != len(before)
         for held in found:
             self.put(held, is_change=is_change)
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = asyncio.create_task(work)

@@ -41,6 +41,10 @@ FAILING_NODES = 2
 """On how many nodes what fails to load is tried."""
 _ATTEMPTS = 4
 """Of one call, where leases change meanwhile."""
+_PLACING_S = 1.0
+"""A call waits so long for a lease, also one that does not wait for the load: else nothing would be
+loaded for the next one.
+"""
 _DROP_S = 30.0
 _RETRY_AFTER_S = 2.0
 
@@ -217,6 +221,7 @@ class NodesRuntime:
     ) -> tuple[Remote, Held]:
         """Where a call goes. Has a lease taken where there is none that this gateway can use."""
         fleet, spec_id = self._fleet, known.spec.id
+        placed_by = max(deadline, self._now() + _PLACING_S)
         while True:
             if fleet.known.get(spec_id) is not known:
                 # It was deleted while the call waited.
@@ -229,7 +234,7 @@ class NodesRuntime:
             if usable := fleet.usable(spec_id):
                 return self._least_busy(known, usable, call)
             fleet.take(known)
-            remaining = deadline - self._now()
+            remaining = (placed_by if known.is_taking else deadline) - self._now()
             if remaining <= 0:
                 raise self._why_nowhere(known)
             await fleet.changes.wait(remaining)
@@ -272,6 +277,7 @@ class NodesRuntime:
         return ModelLoadingError(
             f"'{known.spec.model}' waits for a node. Try again later.",
             retry_after_s=_RETRY_AFTER_S,
+            progress=0.0,
         )
 
     # --- what nodes tell ---

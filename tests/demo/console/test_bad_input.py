@@ -136,7 +136,7 @@ class TestText:
         check_text(page)
         assert page.evaluate("() => window.longest") < STUCK_MS
 
-        log = demo.data_dir / "logs" / f"{made['id']}.log"
+        log = demo.runs_in / "logs" / f"{made['id']}.log"
         with log.open("a") as writing:
             writing.write("x" * LONG_LINE + "\n")
         page.goto(at(f"deployments/{made['id']}/events"))

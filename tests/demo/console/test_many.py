@@ -25,6 +25,8 @@ MOST_AT_FIRST = 12
 """Calls of the API that the overview makes until it stands."""
 MOST_ROWS = 80
 SHOWN_MS = 2_000
+# Their rows are written into the server's SQLite.
+pytestmark = pytest.mark.one_machine
 
 
 def copied(data_dir: Path, table: str, **columns: Any) -> None:

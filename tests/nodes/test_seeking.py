@@ -1,0 +1,54 @@
+"""How a gateway looks for a node, beside a database that no node has come to."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stoker.config import Settings
+from stoker.errors import CapacityError
+from stoker.runtime.interface import Call
+from stoker.runtime.nodes import leases
+from stoker.runtime.nodes.runtime import NodesRuntime
+from stoker.runtime.specification import DeploymentSpec
+from stoker.store.db import Database
+
+SPEC = DeploymentSpec(
+    id="ver_1", deployment_id="dep_1", account_id="acct_1", model="m", pipeline="p", source="s"
+)
+CALL = Call(task="t", items=["a"], parameters={}, single=True)
+WAIT_S, MOST_TRIES = 1.0, 8
+
+
+class Nowhere:
+    """Where models lie: gateways do not ask."""
+
+
+@pytest.fixture
+async def runtime(alone: str, database: Database, tmp_path: Path) -> AsyncIterator[NodesRuntime]:
+    # The tables are there.
+    assert not database.is_sqlite
+    settings = Settings(data_dir=tmp_path, database_url=alone, runtime="nodes")
+    found = NodesRuntime(settings, Nowhere())  # type: ignore[arg-type]
+    await found.start([])
+    yield found
+    await found.stop()
+
+
+async def test_calls_that_wait_do_not_ask_the_database_all_the_time(
+    runtime: NodesRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries, take = list[float](), leases.take
+
+    async def counted(*given: Any) -> Any:
+        tries.append(asyncio.get_running_loop().time())
+        return await take(*given)
+
+    monkeypatch.setattr(leases, "take", counted)
+    runtime.apply(SPEC, running=True)
+    calls = [runtime.call("ver_1", CALL, wait_s=WAIT_S, timeout_s=5) for _ in range(20)]
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    assert [one.code for one in answers if isinstance(one, CapacityError)] == ["no_node"] * 20
+    assert 1 <= len(tries) <= MOST_TRIES
