@@ -59,20 +59,30 @@ class Side:
 
 
 @contextlib.contextmanager
-def _fleet(report: Report, folder: Path, name: str, *options: str) -> Generator[Side]:
+def started(
+    report: Report, folder: Path, name: str, *options: str, env: Mapping[str, str] | None = None
+) -> Generator[FleetServer]:
+    """`stoker cluster up`, in a folder that is made for it."""
     folder.mkdir()
     data_dir, log_path = folder / "data", folder / "fleet.log"
-    size = ["--nodes", "1", "--gateways", "1", *options]
-    command: list[str | Path] = [sys.executable, "-m", "stoker", "cluster", "up", *size]
+    command: list[str | Path] = [sys.executable, "-m", "stoker", "cluster", "up", *options]
     command += ["--port", "0", "--data-dir", data_dir]
-    with launching.started(report, name, command, IMPORTED, log_path) as process:
+    given = {**IMPORTED, **(env or {})}
+    with launching.started(report, name, command, given, log_path) as process:
         server = FleetServer(process, data_dir, log_path)
         try:
-            states = (data_dir / "gateway-1" / "server.json", data_dir / "node-1" / "node.json")
-            pids = tuple(int(json.loads(path.read_text())["pid"]) for path in states)
-            yield Side(Service(server, report, name), pids)
+            yield server
         finally:
             server.stop()
+
+
+@contextlib.contextmanager
+def _fleet(report: Report, folder: Path, name: str, *options: str) -> Generator[Side]:
+    size = ("--nodes", "1", "--gateways", "1", *options)
+    with started(report, folder, name, *size) as server:
+        states = ("gateway-1/server.json", "node-1/node.json")
+        found = [json.loads((folder / "data" / path).read_text())["pid"] for path in states]
+        yield Side(Service(server, report, name), tuple(map(int, found)))
 
 
 def run(plan: Plan) -> Report:

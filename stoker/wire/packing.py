@@ -1,5 +1,6 @@
 """Messages that hold media, as frames: msgpack of the message, then the media's contents."""
 
+import threading
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
@@ -15,13 +16,22 @@ _MEDIA = 1
 """Extension type of media in an item: msgpack of [kind, sampling rate, number of its frame]."""
 
 
+class _Unpacked(threading.local):
+    """What a thread unpacks now."""
+
+    frames: Sequence[Frame] = ()
+
+    def __init__(self) -> None:
+        self.known: dict[bytes, Media] = {}
+
+
 class Packing(Generic[T]):
     """Of the messages of one type, which may be a union."""
 
     def __init__(self, kind: Any) -> None:
-        self._kind = kind
-        # Of a message without media. To make a decoder takes longer than to decode what is small.
-        self._decode_plain = msgspec.msgpack.Decoder(kind).decode
+        # One for all messages: to make a decoder takes longer than to decode what is small.
+        self._decode = msgspec.msgpack.Decoder(kind, ext_hook=self._extended).decode
+        self._now = _Unpacked()
 
     def pack(self, message: T) -> list[Frame]:
         """The frames of a message."""
@@ -45,19 +55,22 @@ class Packing(Generic[T]):
 
         Raises `msgspec.MsgspecError` for what is none.
         """
-        known: dict[bytes, Media] = {}
+        now = self._now
+        now.frames = frames
+        try:
+            return self._decode(frames[0])
+        finally:
+            now.frames = ()
+            if now.known:
+                now.known = {}
 
-        def extended(code: int, data: memoryview) -> Media:
-            head = bytes(data)
-            if head not in known:
-                kind, rate, place = msgspec.msgpack.decode(head, type=_MediaHead)
-                known[head] = Media(kind, sampling_rate=rate, content=_content(frames, place))
-            return known[head]
-
-        if len(frames) == 1:
-            return self._decode_plain(frames[0])
-        found: T = msgspec.msgpack.decode(frames[0], type=self._kind, ext_hook=extended)
-        return found
+    def _extended(self, code: int, data: memoryview) -> Media:
+        now, head = self._now, bytes(data)
+        if head not in now.known:
+            kind, rate, place = msgspec.msgpack.decode(head, type=_MediaHead)
+            content = _content(now.frames, place)
+            now.known[head] = Media(kind, sampling_rate=rate, content=content)
+        return now.known[head]
 
 
 def _content(frames: Sequence[Frame], place: int) -> bytes | memoryview:

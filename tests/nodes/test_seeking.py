@@ -42,9 +42,9 @@ async def test_calls_that_wait_do_not_ask_the_database_all_the_time(
 ) -> None:
     tries, take = list[float](), leases.take
 
-    async def counted(*given: Any) -> Any:
+    async def counted(*given: Any, **how: Any) -> Any:
         tries.append(asyncio.get_running_loop().time())
-        return await take(*given)
+        return await take(*given, **how)
 
     monkeypatch.setattr(leases, "take", counted)
     runtime.apply(SPEC, running=True)

@@ -8,6 +8,9 @@ from stoker.wire.framing import Frame, FrameReader, FramingError, framed
 
 log = logging.getLogger(__name__)
 
+_JOINED_BELOW = 1 << 16
+"""Bytes. To copy so few costs less than what is saved."""
+
 Received = Callable[[list[bytes]], None]
 
 
@@ -56,6 +59,9 @@ class Link(asyncio.Protocol):
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, []
         if waiting and self._transport and not self._transport.is_closing():
+            # Each piece would be a record of TLS of its own.
+            if sum(len(one) for one in waiting) < _JOINED_BELOW:
+                waiting = [b"".join(waiting)]
             self._transport.writelines(waiting)
 
     # --- of asyncio.Protocol ---

@@ -1,0 +1,47 @@
+"""What runs in a replica."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from stoker.engines.interface import Progress
+from stoker.stages.base import Sample, Stages
+from stoker.stages.watch import UNWATCHED, Watch
+from stoker.wire.protocol import Execution, ReplicaSpec
+
+SLEEP_S = 0.04
+"""For each sample of a batch: as a model whose time is its batch's."""
+
+
+class SleepingEngine:
+    name = "sleeper"
+    convertible = False
+
+    def __init__(self, spec: ReplicaSpec) -> None: ...
+
+    def load(self, folder: Path, stages: Stages, progress: Progress) -> Any:
+        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+        self._labels = config.num_labels
+        with torch.device("meta"):
+            # What the stages read of it has no weights.
+            return transformers.AutoModelForTokenClassification.from_config(config)
+
+    def enter_thread(self) -> None: ...
+
+    def forward(
+        self, samples: Sequence[Sample], watch: Watch = UNWATCHED
+    ) -> list[Mapping[str, Any]]:
+        time.sleep(SLEEP_S * len(samples))
+        return [{**sample.features, **sample.extras, **self._none(sample)} for sample in samples]
+
+    def _none(self, sample: Sample) -> Mapping[str, Any]:
+        """Logits that say nothing."""
+        words = sample.features["input_ids"].shape[1]
+        return {"logits": torch.zeros(1, words, self._labels)}
+
+    def prepare(self, execution: Execution) -> Callable[[], None]:
+        return lambda: None
