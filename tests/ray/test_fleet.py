@@ -56,10 +56,12 @@ class Fleet:
         return made
 
     def block(self, node_id: str, *, idle: bool, mib: int = BLOCK_MIB) -> int:
-        """One that is placed there."""
-        made = self.row(node_id, idle=idle, mib=mib)
-        assert until(lambda: self.placed(made)) == [node_id]
-        return made
+        """One that is placed there, once what was there before has gone."""
+        while True:
+            made = self.row(node_id, idle=idle, mib=mib)
+            if until(lambda made=made: self.placed(made)) == [node_id]:
+                return made
+            self.unblock([made])
 
     def unblock(self, generations: list[int]) -> None:
         statement = "DELETE FROM leases WHERE generation = ANY(:those)"
@@ -228,6 +230,20 @@ def test_what_has_no_place_says_why(
     answer(clients[1], "waiting")
     assert fleet.left(others) == others[1:]
     fleet.unblock(others)
+    gone(clients, made)
+
+
+def test_what_is_stopped_asks_for_nothing(
+    fleet: Fleet, clients: list[httpx.Client], artifact_id: str
+) -> None:
+    others = [fleet.block(node_id, idle=False) for node_id in fleet.nodes]
+    made = deploy(clients[0], artifact_id, "stopped", readiness="warm")
+    until(lambda: fleet.waits(made))
+    clients[0].post(f"{DEPLOYMENTS}/{made['id']}/stop").raise_for_status()
+    until(lambda: not fleet.waits(made))
+    fleet.unblock(others)
+    clients[1].post(f"{DEPLOYMENTS}/{made['id']}/start").raise_for_status()
+    until(lambda: fleet.nodes_of(made))
     gone(clients, made)
 
 

@@ -67,8 +67,15 @@ def test_what_ray_has_placed_is_written_down() -> None:
 
 
 def test_a_node_whose_host_is_not_there_is_waited_for() -> None:
-    places = [replace(A, is_there=False), B]
+    places = [replace(A, is_there=False), replace(B, is_there=False)]
     assert plan([row(1)], [group(1, "a")], places) == Plan()
+
+
+def test_one_whose_host_is_there_is_better() -> None:
+    places = [replace(A, is_there=False), B]
+    elsewhere = Create(generation=1, size=UNIT, not_on=("a",))
+    assert plan([row(1)], [], places).create == [elsewhere]
+    assert plan([row(1)], [group(1, "a")], places) == Plan(create=[elsewhere], remove=["group1"])
 
 
 def test_a_second_one_goes_elsewhere() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -226,6 +226,21 @@ class Fleet:
         wanted, held = min(self.wanted(known), len(self._placeable())), self.held(known.spec.id)
         if sum(self._counts(one) for one in held) < wanted:
             self.take(known, wanted, may_evict=known.spec.readiness is Readiness.HOT)
+        waiting = [one for one in held if not one.node_id]
+        if waiting and not known.running:
+            self._spawn(self._withdraw(leases.give_back, waiting))
+        elif kept := [one for one in waiting if one.is_kept and not wanted]:
+            self._spawn(self._withdraw(leases.keep_no_more, kept))
+
+    async def _withdraw(
+        self, how: Callable[[Database, Sequence[int]], Awaitable[None]], held: Sequence[Held]
+    ) -> None:
+        """What is asked of whoever places leases, and is not wanted any more."""
+        try:
+            await how(self._database, [one.generation for one in held])
+        except Exception as error:
+            # It is wanted no more at the next look, too.
+            log.warning("leases could not be withdrawn: %s", error)
 
     def take(self, known: Known, wanted: int = 1, *, may_evict: bool = True) -> None:
         """Have leases taken until there are so many, by one task for all who wait for it.

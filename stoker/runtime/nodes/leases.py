@@ -52,6 +52,8 @@ class Held:
     """Nothing: it waits to be placed."""
     deployment_id: str
     generation: int
+    is_kept: bool = False
+    """It waits for as long as it takes."""
     problem: str = ""
     """Why it waits."""
 
@@ -110,6 +112,7 @@ async def leases_of(session: Session, spec_id: str | None = None) -> list[Held]:
             node_id=row.node_id or "",
             deployment_id=row.deployment_id,
             generation=row.generation,
+            is_kept=row.is_kept and row.node_id is None,
             problem=row.problem or "",
         )
         for row in await session.scalars(statement)
@@ -188,6 +191,13 @@ async def tell_use(database: Database, used: Mapping[int, Use], now: float) -> N
 async def give_back(database: Database, generations: Sequence[int]) -> None:
     async with database.transaction() as session:
         await session.execute(delete(Lease).where(Lease.generation.in_(generations)))
+
+
+async def keep_no_more(database: Database, generations: Sequence[int]) -> None:
+    """What waits to be placed is given up where that takes long."""
+    async with database.transaction() as session:
+        these = update(Lease).where(Lease.generation.in_(generations))
+        await session.execute(these.values(is_kept=False))
 
 
 async def revoke(database: Database, spec_id: str) -> None:

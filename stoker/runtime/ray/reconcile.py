@@ -156,6 +156,12 @@ class _Books:
         """Nodes that have a lease of the same specification."""
         return self.taken.get(row.spec_id, set())
 
+    def unfit(self, row: Row) -> set[str]:
+        """Those, and where there is another one, those whose hosts are not there."""
+        others = self.others(row)
+        there = {one.node_id for one in self.places.values() if one.is_there}
+        return others | (self.places.keys() - there) if there - others else others
+
     def idle(self, node_id: str) -> list[Row]:
         """Leases of a node that may be taken away: what is not kept loaded first, then who was
         called longest ago."""
@@ -165,10 +171,10 @@ class _Books:
 
 def _begin(plan: Plan, row: Row, books: _Books) -> bool:
     """A lease that has no node yet. Returns whether there is nothing that it waits for in vain."""
-    own, others = books.groups[row.generation], books.others(row)
+    own, unfit = books.groups[row.generation], books.unfit(row)
     for group in own:
-        # One that was asked for at the same time may be there, too.
-        if group.node_id is not None and group.node_id not in others:
+        # One that was asked for at the same time may be there, too; or its host is about to end.
+        if group.node_id is not None and group.node_id not in unfit:
             place = books.places.get(group.node_id)
             if place and place.is_there:
                 plan.place[row.generation] = group.node_id
@@ -183,7 +189,7 @@ def _begin(plan: Plan, row: Row, books: _Books) -> bool:
         Create(
             generation=row.generation,
             size=row.size,
-            not_on=tuple(sorted(others)),
+            not_on=tuple(sorted(unfit)),
             prefers=row.prefers if row.prefers in books.places else None,
         )
     )
