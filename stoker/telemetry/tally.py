@@ -65,13 +65,11 @@ class Tally:
 
     def count_change(self, status: Status, reason: Reason) -> None:
         """What `RuntimeListener.changed` tells."""
-        if status is Status.STARTING:
-            return
-        if status is Status.STOPPING and reason not in _NOT_EVICTED:
+        if _is_eviction(status, reason):
             self.evictions[reason] += 1
-        elif reason in _LOST:
+        elif status is not Status.STARTING and reason in _LOST:
             self.losses[reason] += 1
-        elif reason in _NOT_LOADED:
+        elif status is not Status.STARTING and reason in _NOT_LOADED:
             self.starts[reason] += 1
 
     def count_load(self, seconds: float) -> None:
@@ -98,8 +96,12 @@ class Answers:
 
 def counts(status: Status, reason: Reason) -> bool:
     """Whether a change has a deployment have series: from its first start on."""
-    is_eviction = status is Status.STOPPING and reason not in _NOT_EVICTED
-    return status is Status.STARTING or is_eviction or reason in (*_LOST, *_NOT_LOADED)
+    has_gone_wrong = reason in _LOST or reason in _NOT_LOADED
+    return status is Status.STARTING or _is_eviction(status, reason) or has_gone_wrong
+
+
+def _is_eviction(status: Status, reason: Reason) -> bool:
+    return status is Status.STOPPING and reason not in _NOT_EVICTED
 
 
 class Named(Protocol):
