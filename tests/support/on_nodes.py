@@ -8,6 +8,7 @@ import contextlib
 import functools
 import itertools
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import ClassVar
 
@@ -77,5 +78,7 @@ def _database_of(_data_dir: Path) -> str:
         await connection.execute(f"CREATE DATABASE {name}")
         await connection.close()
 
-    asyncio.run(create())
+    # Where a browser is driven, this thread has a loop that runs.
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, create()).result()
     return url.rpartition("/")[0] + f"/{name}"
