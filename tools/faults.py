@@ -106,6 +106,11 @@ FAULTS: dict[str, Fault] = {
         "a node cannot place a model's files, as its disk is full or broken",
         "a 503; the next call has it loaded on another node",
     ),
+    "n10": Fault(
+        "a node host is killed while it loads a model",
+        "calls that only waited there are answered by another node; after a second such loss they "
+        "get a 503 `worker_lost`",
+    ),
 }
 
 
