@@ -123,6 +123,11 @@ FAULTS: dict[str, Fault] = {
         "a machine of Ray's is lost, or the node host on it is killed",
         "its models are loaded elsewhere, and it is one of the fleet again when it is back",
     ),
+    "n15": Fault(
+        "a node host is killed while it loads a model",
+        "calls that only waited there are answered by another node; after a second such loss they "
+        "get a 503 `worker_lost`",
+    ),
 }
 
 

@@ -45,6 +45,12 @@ class RuntimeListener:
     def loaded(self, spec: DeploymentSpec, seconds: float) -> None:
         """A replica became ready, so long after it was asked for."""
 
+    def waits(self) -> None:
+        """A call has to wait for a replica that is ready. Called in the context of its task."""
+
+    def given(self) -> None:
+        """A call that has waited is about to be given to a replica. Called as `waits` is."""
+
     def served(self, call: Served) -> None:
         """A call has ended. Called in the context of its task; of one that was cancelled, as soon
         as the replica has reported what it came to.
@@ -70,6 +76,14 @@ class Listeners(RuntimeListener):
     def loaded(self, spec: DeploymentSpec, seconds: float) -> None:
         for listener in self._listeners:
             listener.loaded(spec, seconds)
+
+    def waits(self) -> None:
+        for listener in self._listeners:
+            listener.waits()
+
+    def given(self) -> None:
+        for listener in self._listeners:
+            listener.given()
 
     def served(self, call: Served) -> None:
         for listener in self._listeners:

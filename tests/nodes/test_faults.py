@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +184,85 @@ def test_a_node_host_is_killed(
     assert node.id == identifier
     for gateway in frail.gateways:
         gateway.wait_ready()
+
+
+def engine_host(node: NodeHost) -> psutil.Process:
+    assert node.process
+    own = psutil.Process(node.process.pid)
+
+    def hosts() -> list[psutil.Process]:
+        return [one for one in own.children() if "stoker.replica.host" in one.cmdline()]
+
+    [found], _ = until(hosts, PATIENCE_S)
+    return found
+
+
+@pytest.fixture
+def unloadable(frail: Fleet) -> Iterator[None]:
+    """Nothing is loaded anywhere until a node's engine host goes on."""
+    held = [engine_host(node) for node in frail.nodes]
+    for one in held:
+        one.suspend()
+    yield
+    for one in held:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.resume()
+
+
+def kill_where_it_loads(frail: Fleet, deployment: dict[str, Any]) -> NodeHost:
+    """Kill the one node that is there and has begun to load it."""
+    begun = f'"{deployment["id"]}", "status": "starting"'
+
+    def loading() -> list[NodeHost]:
+        there = [one for one in frail.nodes if one.process and one.process.poll() is None]
+        return [one for one in there if begun in one.log.read_text()]
+
+    [node], _ = until(loading, PATIENCE_S)
+    node.kill()
+    return node
+
+
+def counted(client: httpx.Client, deployment: dict[str, Any]) -> tuple[int, int]:
+    """Its requests and errors, once there are any."""
+
+    def rows() -> list[dict[str, Any]]:
+        found = client.get("/v1/usage", params={"group_by": "deployment"}).json()["data"]
+        own = [one for one in found if one.get("deployment_id") == deployment["id"]]
+        return [one for one in own if one["requests"]]
+
+    [row], _ = until(rows, PATIENCE_S)
+    return row["requests"], row["errors"]
+
+
+@pytest.mark.fault("n15")
+@pytest.mark.usefixtures("unloadable")
+def test_a_node_is_killed_while_it_loads(
+    frail: Fleet, clients: list[httpx.Client], owned: tuple[str, str]
+) -> None:
+    """What only waited there is answered by another node, as if nothing had been."""
+    made = deploy(clients[0], owned[1], "awaited")
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(call, clients[0], made["model"], wait=60)
+        lost = kill_where_it_loads(frail, made)
+        [other] = [one for one in frail.nodes if one is not lost]
+        engine_host(other).resume()
+        assert answer.result(PATIENCE_S).status_code == 200
+    assert counted(clients[0], made) == (1, 0)
+
+
+@pytest.mark.fault("n15")
+@pytest.mark.usefixtures("unloadable")
+def test_what_has_lost_two_nodes_is_not_tried_again(
+    frail: Fleet, clients: list[httpx.Client], owned: tuple[str, str]
+) -> None:
+    """Its load may be what ends them."""
+    made = deploy(clients[0], owned[1], "fateful")
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(call, clients[0], made["model"], wait=60)
+        first = kill_where_it_loads(frail, made)
+        assert kill_where_it_loads(frail, made) is not first
+        check_error(answer.result(PATIENCE_S), 503, "CapacityError", "worker_lost")
+    assert counted(clients[0], made) == (1, 1)
 
 
 @pytest.mark.fault("n2")

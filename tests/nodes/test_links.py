@@ -46,6 +46,7 @@ class Answering:
         self.removed: list[str] = []
         self.calls: list[tuple[Call | Generation, Party, float]] = []
         self.cancelled = asyncio.Event()
+        self.loaded = asyncio.Event()
         self.host: NodeHost
 
     def apply(self, spec: DeploymentSpec, *, running: bool) -> None:
@@ -61,6 +62,11 @@ class Answering:
                 raise RateLimitError("Full.", code="queue_full", retry_after_s=3.5)
             case "fault":
                 raise ZeroDivisionError
+            case "loading":
+                self.host.waits()
+                await self.loaded.wait()
+                self.host.given()
+                await asyncio.sleep(60)
             case "slow":
                 try:
                     await asyncio.sleep(60)
@@ -202,6 +208,12 @@ async def until(holds: Any) -> None:
     async with asyncio.timeout(10):
         while not holds():
             await asyncio.sleep(0.01)
+
+
+async def found(what: Any) -> Any:
+    """What is there of the node, once anything is."""
+    await until(what)
+    return what()
 
 
 @contextlib.asynccontextmanager
@@ -379,6 +391,28 @@ async def test_a_node_that_goes_fails_what_was_under_way(bench: Bench) -> None:
         with pytest.raises(NodeLostError) as again:
             await node.call(SPEC, 5, CALL, **TIMES)
         assert not again.value.sent
+
+
+@pytest.mark.parametrize("is_given", [False, True])
+async def test_what_has_waited_there_may_be_asked_elsewhere(bench: Bench, is_given: bool) -> None:
+    """Until a replica is given it. Nobody is told how it went meanwhile."""
+    async with leased(bench) as (node, heard):
+        task = asyncio.create_task(node.call(SPEC, 5, replace(CALL, task="loading"), **TIMES))
+        [flight] = await found(lambda: [*node._flights._flights.values()])
+        await until(lambda: flight.waits)
+        if is_given:
+            bench.runtime.loaded.set()
+            await until(lambda: not flight.waits)
+        await bench.host.close()
+        with pytest.raises(NodeLostError) as caught:
+            await task
+        assert caught.value.sent
+        told = [one.outcome for one, _ in heard.served]
+        if is_given:
+            assert (told, caught.value.waited) == (["worker_lost"], None)
+        else:
+            assert caught.value.waited
+            assert (told, caught.value.waited.outcome) == ([], "worker_lost")
 
 
 async def test_a_node_that_drains_says_so(bench: Bench) -> None:

@@ -9,6 +9,7 @@ import functools
 import itertools
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import ClassVar
 
@@ -78,5 +79,7 @@ def _database_of(_data_dir: Path) -> str:
         await connection.execute(f"CREATE DATABASE {name}")
         await connection.close()
 
-    asyncio.run(create())
+    # Where a browser is driven, this thread has a loop that runs.
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, create()).result()
     return url.rpartition("/")[0] + f"/{name}"

@@ -20,6 +20,7 @@ from stoker.runtime.nodes.messages import (
     Progress,
     Refused,
     Report,
+    Waits,
     Whole,
 )
 from stoker.runtime.specification import DeploymentSpec
@@ -43,13 +44,16 @@ class RefusedError(Exception):
 class NodeLostError(Exception):
     """The connection ended, or there is none."""
 
-    def __init__(self, *, sent: bool) -> None:
+    def __init__(self, *, sent: bool, waited: Served | None = None) -> None:
         """
         Args:
             sent: the node may have worked on it.
+            waited: of a call that no replica there was given: how it went, to be told unless
+                another node answers it.
         """
         super().__init__("the node is not connected")
         self.sent = sent
+        self.waited = waited
 
 
 @dataclass(eq=False)
@@ -64,6 +68,8 @@ class Flight:
     is_over: bool = False
     """Whether its end has come, or nobody waits for it any more."""
     is_reported: bool = False
+    waits: bool = False
+    """Whether the node has said that no replica was given it yet."""
     _parts: asyncio.Queue[bytes | Exception | None] = field(
         default_factory=asyncio.Queue[bytes | Exception | None]
     )
@@ -145,6 +151,8 @@ class Flights:
             case Refused():
                 flight.is_reported = True
                 flight.end(RefusedError(message.generation))
+            case Waits():
+                flight.waits = not message.is_over
             case Progress():
                 if flight.on_progress and not flight.is_over:
                     flight.on_progress(message.fraction)
@@ -158,10 +166,14 @@ class Flights:
         """The node is gone: what each of them came to nobody knows."""
         flights, self._flights = self._flights, {}
         for flight in flights.values():
+            waited: Served | None = None
             if not flight.is_reported:
-                flight.is_reported = True
-                flight.run(self._told_served, self._lost(flight))
-            flight.end(NodeLostError(sent=True))
+                flight.is_reported, lost = True, self._lost(flight)
+                if flight.waits and not flight.is_over:
+                    waited = lost
+                else:
+                    flight.run(self._told_served, lost)
+            flight.end(NodeLostError(sent=True, waited=waited))
 
     def _lost(self, flight: Flight) -> Served:
         spec, lost = flight.spec, CapacityError(code="worker_lost")

@@ -35,6 +35,7 @@ from stoker.runtime.nodes.messages import (
     Report,
     Stop,
     Tail,
+    Waits,
     Welcome,
     Whole,
     to_gateway,
@@ -440,6 +441,14 @@ class NodeHost(RuntimeListener):
         if self._gateways:
             first = min(self._gateways, key=lambda one: one.server_id)
             first.send(Loaded(spec.id, seconds))
+
+    def waits(self) -> None:
+        if asked := _ASKED.get():
+            asked.gateway.send(Waits(asked.id))
+
+    def given(self) -> None:
+        if asked := _ASKED.get():
+            asked.gateway.send(Waits(asked.id, is_over=True))
 
     def served(self, call: Served) -> None:
         if asked := _ASKED.get():

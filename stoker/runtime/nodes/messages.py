@@ -17,7 +17,7 @@ from stoker.runtime.specification import DeploymentSpec
 from stoker.wire.generation_request import Generation
 from stoker.wire.packing import Packing
 
-VERSION = 1
+VERSION = 2
 """Of this protocol: both ends must have the same."""
 
 
@@ -136,6 +136,15 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
     """Of the lease that it has; 0: it has none, or was not told what it is for."""
 
 
+class Waits(msgspec.Struct, frozen=True, tag="waits", omit_defaults=True):
+    """`RuntimeListener.waits`, and `given` before the replica gets it. Of a call that is given to
+    one at once there is none.
+    """
+
+    id: int
+    is_over: bool = False
+
+
 class Progress(msgspec.Struct, frozen=True, tag="progress"):
     id: int
     fraction: float
@@ -190,7 +199,7 @@ class Observed(msgspec.Struct, frozen=True, tag="observed"):
 
 
 FromGateway = Hello | Put | Drop | Ask | Stop | Tail
-OfCall = Whole | Part | End | Failed | Refused | Progress | Report
+OfCall = Whole | Part | End | Failed | Refused | Waits | Progress | Report
 FromNode = Welcome | OfCall | Done | Lines | Changed | Loaded | Observed
 to_node: Packing[FromGateway] = Packing(FromGateway)
 to_gateway: Packing[FromNode] = Packing(FromNode)

@@ -34,6 +34,7 @@ from stoker.runtime.nodes.messages import (
     Report,
     Stop,
     Tail,
+    Waits,
     Welcome,
     Whole,
     to_gateway,
@@ -302,7 +303,7 @@ class Remote:
     def _receive(self, frames: list[bytes], welcome: asyncio.Event) -> None:
         message = to_gateway.unpack(frames[:1])
         match message:
-            case Part() | Whole() | End() | Failed() | Refused() | Progress() | Report():
+            case Part() | Whole() | End() | Failed() | Refused() | Waits() | Progress() | Report():
                 self._flights.receive(message, frames)
             case Done() | Lines():
                 reply = self._replies.get(message.id)

@@ -158,6 +158,7 @@ class NodesRuntime:
         on_progress: OnProgress | None = None,
     ) -> bytes:
         deadline = self._now() + wait_s
+        may_repeat = True
         for _ in range(_ATTEMPTS):
             known = self._find(spec_id)
             node, held = await self._node_for(known, call, deadline)
@@ -170,8 +171,10 @@ class NodesRuntime:
                     timeout_s=timeout_s,
                     on_progress=on_progress,
                 )
-            except (RefusedError, NodeLostError) as error:
-                await self._tried(held, error)
+            except RefusedError as error:
+                await self._refused(held, error)
+            except NodeLostError as error:
+                may_repeat = self._after_loss(error, may_repeat)
         raise _lost()
 
     def stream(
@@ -196,6 +199,7 @@ class NodesRuntime:
         keep_alive: bytes,
     ) -> AsyncGenerator[bytes]:
         deadline = self._now() + wait_s
+        may_repeat = True
         for _ in range(_ATTEMPTS):
             known = self._find(spec_id)
             node, held = await self._node_for(known, call, deadline)
@@ -212,8 +216,10 @@ class NodesRuntime:
                     async for part in parts:
                         yield part
                 return
-            except (RefusedError, NodeLostError) as error:
-                await self._tried(held, error)
+            except RefusedError as error:
+                await self._refused(held, error)
+            except NodeLostError as error:
+                may_repeat = self._after_loss(error, may_repeat)
         raise _lost()
 
     async def _node_for(
@@ -252,17 +258,25 @@ class NodesRuntime:
             self._fleet.take(known, len(usable) + 1)
         return found[name]
 
-    async def _tried(self, held: Held, error: RefusedError | NodeLostError) -> None:
-        """Before another attempt. Raises where there is to be none."""
-        if isinstance(error, NodeLostError):
-            # What it may have worked on is not begun anew: it may be what has ended the node.
-            if error.sent:
-                raise _lost() from None
-            return
-        # It has another lease than this gateway knows, or this one has been deleted meanwhile.
+    async def _refused(self, held: Held, error: RefusedError) -> None:
+        """The node has another lease than this gateway knows, or this one was deleted meanwhile."""
         await self._fleet.look()
         if not error.generation and held in self._fleet.held(held.spec_id):
             self._fleet.put(held, is_change=False)
+
+    def _after_loss(self, error: NodeLostError, may_repeat: bool) -> bool:
+        """Before another attempt. Returns whether there may be one after a further loss; raises
+        where there is to be none.
+        """
+        if not error.sent:
+            return may_repeat
+        if error.waited:
+            # It was not worked on. But its load may be what has ended the node: not all of them go.
+            if may_repeat:
+                return False
+            self.told_served(error.waited)
+        # What it may have worked on is not begun anew: it may be what has ended the node.
+        raise _lost() from None
 
     def _why_nowhere(self, known: Known) -> CapacityError | ModelLoadingError:
         if not self._connected():

@@ -113,7 +113,7 @@ class Router:
             self._wanted_at = self._state.clock()
 
     async def _next_ready(self, ready_by: float, busy_at: int) -> ReplicaHandle:
-        state = self._state
+        state, has_waited = self._state, False
         refusals = state.backoff.refusals
         while True:
             remaining = ready_by - state.clock()
@@ -129,15 +129,19 @@ class Router:
                     self._starts.begin_if_room(Reason.BACKLOG)
                 is_alone = busy_at == 1 and replica.outstanding > 0
                 if not (is_alone and state.starts and remaining > 0):
+                    if has_waited:
+                        state.listener.given()
                     return replica
-                await state.changes.wait(remaining)
-                continue
-            state.backoff.check_refusals(refusals)
-            if not state.starts:
-                state.backoff.check()
-                self._starts.begin(Reason.REQUEST)
-            if remaining <= 0:
-                raise self._starts.wait_error()
+            else:
+                state.backoff.check_refusals(refusals)
+                if not state.starts:
+                    state.backoff.check()
+                    self._starts.begin(Reason.REQUEST)
+                if remaining <= 0:
+                    raise self._starts.wait_error()
+            if not has_waited:
+                has_waited = True
+                state.listener.waits()
             await state.changes.wait(remaining)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from stoker.errors import CapacityError
+from stoker.errors import CapacityError, ModelLoadingError
 from stoker.runtime.listening import CANCELLED
 from stoker.runtime.observed import Reason
 from stoker.runtime.pool.backoff import INITIAL_S
@@ -78,6 +78,39 @@ class TestRouting:
         world.answer(one)
         world.answer(two)
         assert await asyncio.gather(first, second, third) == [b"[]"] * 3
+
+
+class TestWaiting:
+    async def test_is_told_until_a_replica_is_given_the_call(self, world: World) -> None:
+        first = world.call()
+        await settle()
+        assert world.recorder.told == ["waits"]
+        replica = await world.loaded()
+        assert world.recorder.told == ["waits", "given"]
+        # Another one is given to it at once.
+        second = world.call()
+        await settle()
+        assert replica.outstanding == 2
+        assert world.recorder.told == ["waits", "given"]
+        world.answer(replica)
+        await asyncio.gather(first, second)
+
+    async def test_a_lost_replica_has_it_wait_again(self, world: World) -> None:
+        call = world.call()
+        replica = await world.loaded()
+        replica.answered = 1
+        world.pool.exited(replica, -9)
+        await settle()
+        assert world.recorder.told == ["waits", "given", "waits"]
+        world.answer(await world.loaded())
+        await call
+        assert world.recorder.told == ["waits", "given"] * 2
+
+    async def test_is_over_without_a_replica_where_none_loads(self, world: World) -> None:
+        world.launcher.fail = "no such file"
+        with pytest.raises(ModelLoadingError):
+            await world.call()
+        assert world.recorder.told == ["waits"]
 
 
 class TestCancelled:

@@ -124,6 +124,14 @@ class Recorder(RuntimeListener):
     def __init__(self) -> None:
         self.changes: list[tuple[Status, Reason]] = []
         self.calls: list[Served] = []
+        self.told: list[str] = []
+        """Of calls that have waited for a replica."""
+
+    def waits(self) -> None:
+        self.told.append("waits")
+
+    def given(self) -> None:
+        self.told.append("given")
 
     def changed(self, spec: DeploymentSpec, status: Status, reason: Reason, message: str) -> None:
         self.changes.append((status, reason))
