@@ -1,5 +1,6 @@
 """`stoker node`: machines that run replicas for the servers of a fleet."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,14 @@ app = typer.Typer(no_args_is_help=True, help="Machines that run replicas for ser
 HEAD_PORT = 6379
 """Ray's own default."""
 
-Address = Annotated[str, typer.Option(help="Of Ray's head: host:port.")]
+
+def _address(given: str) -> str:
+    if not re.fullmatch(r"([\w.-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}", given):
+        raise typer.BadParameter("it is to be host:port, as in head.inner:6379")
+    return given
+
+
+Address = Annotated[str, typer.Option(help="Of Ray's head: host:port.", callback=_address)]
 DataDir = Annotated[Path | None, typer.Option(help="Copies of models, converted forms, logs.")]
 Host = Annotated[str | None, typer.Option("--host", help="Address to listen on for servers.")]
 Name = Annotated[str | None, typer.Option(help="What it is called in lists.")]

@@ -45,6 +45,9 @@ async def shared_token(settings: Settings, database_url: str, data_dir: Path) ->
         secret = ServerSecret(data_dir, given=settings.given_secret, waits=True)
         await secret.agree(database)
         return secret.sign("member of a Ray cluster")
+    except OSError as error:
+        hint = "Look at STOKER_DATABASE_URL, and whether this machine may reach it."
+        raise CliError(f"The database cannot be reached: {error}", hint=hint) from error
     finally:
         await database.close()
 

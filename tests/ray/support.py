@@ -103,3 +103,18 @@ def state(data_dir: Path) -> Mapping[str, Any]:
         return json.loads((data_dir / "node.json").read_text())
     except FileNotFoundError:
         return {}
+
+
+def refused(words: list[str], data_dir: Path, env: Mapping[str, str]) -> str:
+    """What `stoker node …` says where it does not begin."""
+    done = subprocess.run(
+        [sys.executable, "-m", "stoker", "node", *words, "--data-dir", str(data_dir)],
+        env=dict(env),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode
+    assert b"Traceback" not in done.stderr
+    return " ".join(done.stderr.decode().split())

@@ -1,0 +1,31 @@
+"""What `stoker node join` and `stoker node head` refuse before anything is started."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.support import environment
+from tests.ray.support import refused
+
+NOWHERE = "postgresql+asyncpg://stoker:secret@127.0.0.1:1/stoker"
+
+
+def test_without_a_database(tmp_path: Path) -> None:
+    for command in (["join", "--address", "head:6379"], ["head"]):
+        said = refused(command, tmp_path, environment())
+        assert "'ray' needs a PostgreSQL" in said
+        assert "STOKER_DATABASE_URL" in said
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_database_that_cannot_be_reached(tmp_path: Path) -> None:
+    env = environment() | {"STOKER_DATABASE_URL": NOWHERE}
+    said = refused(["join", "--address", "head:6379"], tmp_path, env)
+    assert "The database cannot be reached" in said
+    assert "secret" not in said
+
+
+@pytest.mark.parametrize("address", ["head", "head:", ":6379", "head:6379/x", "ray://head:6379"])
+def test_a_wrong_address(tmp_path: Path, address: str) -> None:
+    said = refused(["join", "--address", address], tmp_path, environment())
+    assert "host:port" in said
