@@ -15,7 +15,12 @@ _PLAIN = re.compile(r"[^\s\"=\\]+")
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    return {name: value for name, value in record.__dict__.items() if name not in _STANDARD}
+    # Libraries add what is theirs alone, as Ray does.
+    return {
+        name: value
+        for name, value in record.__dict__.items()
+        if name not in _STANDARD and not name.startswith("_")
+    }
 
 
 class JsonFormatter(logging.Formatter):
