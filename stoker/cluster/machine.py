@@ -65,7 +65,9 @@ class Machine:
                 start=self.start,
                 host=settings.ray_node_ip,
             )
-            env = {**os.environ, "STOKER_RUNTIME": "ray"}
+            # What it runs has no business with Ray.
+            env = {name: value for name, value in os.environ.items() if name[:4] != "RAY_"}
+            env |= {"STOKER_RUNTIME": "ray"}
             return [own, ours("host", ("node", "host", *options), data_dir, env, "node.json")]
 
         self._run(programs, tell)
