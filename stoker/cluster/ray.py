@@ -21,8 +21,10 @@ from stoker.runtime.ray.groups import LABEL
 from stoker.store.db import Database
 from stoker.store.secret import ServerSecret
 
+_TOKEN = "RAY_AUTH_TOKEN"  # noqa: S105 - the name of a variable
 _OBJECTS_BYTES = 80 << 20
 """Of Ray's own store, which nothing of ours uses: about the least that it takes."""
+_THEIR_FOLDER = "/tmp/ray"  # noqa: S108 - Ray's own default
 HEAD_S = 120.0
 _LOOK_S = 0.1
 _SOCKETS_BYTES = 40
@@ -38,13 +40,17 @@ def check_installed() -> None:
 
 async def shared_token(settings: Settings, database_url: str, data_dir: Path) -> str:
     """What everybody of one Ray shows the others: made of the servers' secret, so that whoever may
-    speak to their database may join, and nobody else."""
+    speak to their database may join, and nobody else.
+
+    Where RAY_AUTH_TOKEN is set, it is that: what KubeRay adds to our processes (its autoscaler, and
+    whoever waits for the head) has to show it, too, and knows no secret of ours.
+    """
     database = Database(database_url, connections=2)
     try:
         await database.migrate()
         secret = ServerSecret(data_dir, given=settings.given_secret, waits=True)
         await secret.agree(database)
-        return secret.sign("member of a Ray cluster")
+        return os.environ.get(_TOKEN) or secret.sign("member of a Ray cluster")
     finally:
         await database.close()
 
@@ -67,7 +73,7 @@ def environment(token: str, env: Mapping[str, str] = os.environ) -> dict[str, st
     return {
         **env,
         "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN": token,
+        _TOKEN: token,
         "RAY_USAGE_STATS_ENABLED": "0",
     }
 
@@ -83,7 +89,8 @@ def head(
     """
     own = ["--head", f"--port={port}", "--include-dashboard=false", "--memory=0"]
     # By it Ray takes nodes that wait for the head to be back for a head that is there.
-    stale = folder / "ray_current_cluster"
+    files = Path(option(start, "--temp-dir") or _THEIR_FOLDER) if start else folder
+    stale = files / "ray_current_cluster"
     return _program("ray-head", start or _start(own, folder, host), "", env, stale)
 
 
@@ -156,6 +163,12 @@ def _program(
         )
     command = ("-m", "ray.scripts.scripts", *words[1:])
     return Program(name=name, command=command, env=env, stale=stale)
+
+
+def option(start: str, name: str) -> str:
+    """What a command of somebody else's says of an option; nothing where it does not."""
+    words = [part for word in shlex.split(start) for part in word.split("=", 1)]
+    return words[words.index(name) + 1] if name in words[:-1] else ""
 
 
 def placer(address: str, data_dir: Path, env: Mapping[str, str]) -> Program:
