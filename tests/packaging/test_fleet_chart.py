@@ -175,12 +175,12 @@ class TestDocuments:
         for secret in (SECRET, TOKEN, ":pw@"):
             assert secret not in others
         name = "models-stoker"
+        full = "existingSecret" in values["database"]
         for template in pods(documents):
             (container,) = template["spec"]["containers"]
             found = variables(container)
             database = {"name": name, "key": "database-url"}
             given = {"name": "db", "key": "url"}
-            full = "existingSecret" in values["database"]
             assert found["STOKER_DATABASE_URL"] == {"secretKeyRef": given if full else database}
             if container["name"].startswith("ray-"):
                 token = (
