@@ -1,6 +1,7 @@
 """The containers of the chart's RayCluster, run as KubeRay would have them run, without pods."""
 
 import contextlib
+import json
 import os
 import secrets
 import subprocess
@@ -26,9 +27,37 @@ pytestmark = MISSING
 
 HOST = "127.0.0.1"
 LIMIT_MIB = 500
-VALUES = {**RAY_LEAST, "nodes": {"resources": {"limits": {"memory": f"{LIMIT_MIB}Mi"}}}}
+SCALED = {"minReplicas": 0, "maxReplicas": 2}
+VALUES = {
+    **RAY_LEAST,
+    "nodes": {"resources": {"limits": {"memory": f"{LIMIT_MIB}Mi"}}},
+    "ray": {**RAY_LEAST["ray"], "autoscaling": SCALED},
+}
 ASKING = ("-m", "ray.scripts.scripts", "health-check", "--address")
 HEALTH_S = 60
+DECIDE = """
+import json, sys
+from ray._raylet import GcsClient
+from ray.autoscaler._private.kuberay import autoscaling_config
+from ray.autoscaler.v2.instance_manager.config import AutoscalingConfig
+from ray.autoscaler.v2.scheduler import ResourceDemandScheduler, SchedulingRequest
+from ray.autoscaler.v2.sdk import get_cluster_resource_state
+address, cluster = json.load(sys.stdin)
+read = autoscaling_config._derive_autoscaling_config_from_ray_cr(cluster)
+config = AutoscalingConfig(read, skip_content_hash=True)
+state = get_cluster_resource_state(GcsClient(address=address))
+waiting = list(state.pending_gang_resource_requests)
+reply = ResourceDemandScheduler().schedule(
+    SchedulingRequest(
+        disable_launch_config_check=True,
+        node_type_configs=config.get_node_type_configs(),
+        max_num_nodes=config.get_max_num_nodes(),
+        gang_resource_requests=waiting,
+    )
+)
+launched = {one.instance_type: one.count for one in reply.to_launch}
+print(json.dumps([len(waiting), launched, len(reply.infeasible_gang_resource_requests)]))
+"""
 
 
 @dataclass
@@ -39,6 +68,27 @@ class Cluster:
     node: Command
     node_id: str
     node_env: dict[str, str]
+    spec: dict[str, Any]
+    """Of the RayCluster."""
+
+    def decided(self) -> list[Any]:
+        """Of the autoscaler, as though all nodes were full: leases that wait, nodes to be added of
+        which kind, leases that no node would have room for."""
+        env = {
+            one["name"]: one.get("value", TOKEN) for one in self.spec["autoscalerOptions"]["env"]
+        }
+        read = {"metadata": {"name": "models", "namespace": "prod"}, "spec": self.spec}
+        said = subprocess.run(
+            [sys.executable, "-c", DECIDE],
+            input=json.dumps([f"{HOST}:{self.port}", read]),
+            env={**os.environ, **env},
+            capture_output=True,
+            timeout=HEALTH_S,
+            check=False,
+            text=True,
+        )
+        assert said.returncode == 0, said.stderr
+        return json.loads(said.stdout)
 
     def place(self, mib: int) -> int:
         """A lease of nothing, as a server takes it for a trial, that is to be placed."""
@@ -136,7 +186,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             error.add_note("\n".join(one.last_lines() for one in commands))
             raise
         head, node = commands
-        yield Cluster(database.url, port, head, node, found["id"], envs[1])
+        yield Cluster(database.url, port, head, node, found["id"], envs[1], spec)
 
 
 @pytest.mark.timeout(300)
@@ -153,6 +203,29 @@ def test_a_node_is_placed_on(cluster: Cluster) -> None:
     time.sleep(2)
     assert cluster.where(more) == []
     cluster.drop(more)
+
+
+@pytest.mark.timeout(300)
+def test_nodes_are_added_for_what_waits(cluster: Cluster) -> None:
+    """By what Ray's own autoscaler would decide of the demand that Ray has."""
+    room = int(cluster.node_env["STOKER_MEMORY_BUDGET_MIB"])
+    first = cluster.place(room)
+    assert until(lambda: cluster.where(first)) == [cluster.node_id]
+    assert cluster.decided() == [0, {}, 0]
+    waiting = [cluster.place(room // 2 - 32) for _ in range(2)]
+    assert until(lambda: (found := cluster.decided())[0] == 2 and found) == [2, {"nodes": 1}, 0]
+    waiting += [cluster.place(room), cluster.place(room)]
+    # Two are all that there may be, and the larger ones come first.
+    assert until(lambda: (found := cluster.decided())[0] == 4 and found) == [4, {"nodes": 2}, 2]
+    for one in waiting:
+        cluster.drop(one)
+    assert until(lambda: (found := cluster.decided())[0] == 0 and found) == [0, {}, 0]
+    # Nothing for what none would have room for.
+    large = cluster.place(room + 16)
+    time.sleep(2)
+    assert cluster.decided()[1] == {}
+    for one in (first, large):
+        cluster.drop(one)
 
 
 @pytest.mark.timeout(300)
