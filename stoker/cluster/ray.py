@@ -40,17 +40,13 @@ def check_installed() -> None:
 
 async def shared_token(settings: Settings, database_url: str, data_dir: Path) -> str:
     """What everybody of one Ray shows the others: made of the servers' secret, so that whoever may
-    speak to their database may join, and nobody else.
-
-    Where RAY_AUTH_TOKEN is set, it is that: what KubeRay adds to our processes (its autoscaler, and
-    whoever waits for the head) has to show it, too, and knows no secret of ours.
-    """
+    speak to their database may join, and nobody else."""
     database = Database(database_url, connections=2)
     try:
         await database.migrate()
         secret = ServerSecret(data_dir, given=settings.given_secret, waits=True)
         await secret.agree(database)
-        return os.environ.get(_TOKEN) or secret.sign("member of a Ray cluster")
+        return secret.sign("member of a Ray cluster")
     finally:
         await database.close()
 
@@ -69,11 +65,15 @@ class Folder:
 
 
 def environment(token: str, env: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Of a process of Ray, or that speaks to it."""
+    """Of a process of Ray, or that speaks to it.
+
+    Where RAY_AUTH_TOKEN is set, it is the token: what KubeRay adds to our processes (its
+    autoscaler, and whoever waits for the head) has to show it, too, and knows no secret of ours.
+    """
     return {
         **env,
         "RAY_AUTH_MODE": "token",
-        _TOKEN: token,
+        _TOKEN: env.get(_TOKEN) or token,
         "RAY_USAGE_STATS_ENABLED": "0",
     }
 
