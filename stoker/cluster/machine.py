@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import shlex
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -34,7 +33,7 @@ class Machine:
         """
         settings = self.settings
         host = settings.ray_node_ip or "127.0.0.1"
-        address = f"{host}:{_port(self.start) or port}"
+        address = f"{host}:{ray.option(self.start, '--port') or port}"
 
         def programs(token: str, folder: ray.Folder) -> list[Program]:
             env = ray.environment(token)
@@ -114,9 +113,3 @@ class Machine:
 async def _start(members: Sequence[Member]) -> None:
     for one in members:
         await one.start()
-
-
-def _port(start: str) -> str:
-    """That a command of somebody else's gives the head."""
-    words = [part for word in shlex.split(start) for part in word.split("=", 1)]
-    return words[words.index("--port") + 1] if "--port" in words[:-1] else ""

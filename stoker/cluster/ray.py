@@ -21,8 +21,10 @@ from stoker.runtime.ray.groups import LABEL
 from stoker.store.db import Database
 from stoker.store.secret import ServerSecret
 
+_TOKEN = "RAY_AUTH_TOKEN"  # noqa: S105 - the name of a variable
 _OBJECTS_BYTES = 80 << 20
 """Of Ray's own store, which nothing of ours uses: about the least that it takes."""
+_THEIR_FOLDER = "/tmp/ray"  # noqa: S108 - Ray's own default
 HEAD_S = 120.0
 _LOOK_S = 0.1
 _SOCKETS_BYTES = 40
@@ -66,11 +68,15 @@ class Folder:
 
 
 def environment(token: str, env: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Of a process of Ray, or that speaks to it."""
+    """Of a process of Ray, or that speaks to it.
+
+    Where RAY_AUTH_TOKEN is set, it is the token: what KubeRay adds to our processes (its
+    autoscaler, and whoever waits for the head) has to show it, too, and knows no secret of ours.
+    """
     return {
         **env,
         "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN": token,
+        _TOKEN: env.get(_TOKEN) or token,
         "RAY_USAGE_STATS_ENABLED": "0",
     }
 
@@ -86,7 +92,8 @@ def head(
     """
     own = ["--head", f"--port={port}", "--include-dashboard=false", "--memory=0"]
     # By it Ray takes nodes that wait for the head to be back for a head that is there.
-    stale = folder / "ray_current_cluster"
+    files = Path(option(start, "--temp-dir") or _THEIR_FOLDER) if start else folder
+    stale = files / "ray_current_cluster"
     return _program("ray-head", start or _start(own, folder, host), "", env, stale)
 
 
@@ -159,6 +166,12 @@ def _program(
         )
     command = ("-m", "ray.scripts.scripts", *words[1:])
     return Program(name=name, command=command, env=env, stale=stale, has_work=False)
+
+
+def option(start: str, name: str) -> str:
+    """What a command of somebody else's says of an option; nothing where it does not."""
+    words = [part for word in shlex.split(start) for part in word.split("=", 1)]
+    return words[words.index(name) + 1] if name in words[:-1] else ""
 
 
 def placer(address: str, data_dir: Path, env: Mapping[str, str]) -> Program:

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 import yaml
+from typer.main import get_command
 
+from stoker.cli import node
 from stoker.config import Settings
 from tests.packaging.conftest import MISSING, ROOT, asked
 
@@ -96,6 +98,75 @@ def test_servers_share_all_but_their_folder(gateways: list[dict[str, Any]]) -> N
         assert all(port.startswith("127.0.0.1:") for port in one["ports"])
         assert one["read_only"] is True
         assert one["cap_drop"] == ["ALL"]
+
+
+class TestRay:
+    """Those that the profile has more."""
+
+    @pytest.fixture
+    def added(self, compose: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        return {name: one for name, one in compose["services"].items() if "profiles" in one}
+
+    def test_nobody_else_has_one(self, added: dict[str, dict[str, Any]]) -> None:
+        assert set(added) == {"ray-head", "node-1", "node-2"}
+        assert all(one["profiles"] == ["ray"] for one in added.values())
+
+    @pytest.mark.parametrize("runtime", ["local", "ray"])
+    def test_servers_are_told(self, runtime: str) -> None:
+        given = VARIABLES if runtime == "local" else {**VARIABLES, "STOKER_RUNTIME": runtime}
+        services = yaml.safe_load(interpolated(COMPOSE.read_text(), given))["services"]
+        found = {
+            name: one["environment"].get("STOKER_RUNTIME")
+            for name, one in services.items()
+            if "environment" in one
+        }
+        assert found["gateway-1"] == found["gateway-2"] == runtime
+        # `node` says by itself what it is.
+        assert {found[name] for name in ("ray-head", "node-1", "node-2")} == {None}
+
+    def test_share_what_servers_have(
+        self, added: dict[str, dict[str, Any]], gateways: list[dict[str, Any]]
+    ) -> None:
+        shared = {**gateways[0]["environment"]}
+        del shared["STOKER_RUNTIME"]
+        for name, one in added.items():
+            own = (
+                {}
+                if name == "ray-head"
+                else {"STOKER_NODE_ADDRESS": name, "STOKER_NODE_NAME": name}
+            )
+            logs = {"RAY_ROTATION_MAX_BYTES": "16777216", "RAY_ROTATION_BACKUP_COUNT": "1"}
+            assert one["environment"] == {**shared, **logs, **own}
+            assert {each.removeprefix("STOKER_").lower() for each in own} <= set(
+                Settings.model_fields
+            )
+            assert one["volumes"] == [f"{name}:/var/lib/stoker"]
+            for kept in ("image", "secrets", "read_only", "tmpfs", "cap_drop", "security_opt"):
+                assert one[kept] == gateways[0][kept]
+            # A container's own /dev/shm has 64 MiB, and Ray takes 80.
+            assert one["shm_size"] == "256m"
+            assert "ports" not in one
+
+    def test_they_meet(self, added: dict[str, dict[str, Any]]) -> None:
+        """The command line takes their commands, and each is asked where it listens."""
+        head = parsed(added["ray-head"]["command"])
+        assert f"'127.0.0.1', {head['port']})" in added["ray-head"]["healthcheck"]["test"][-1]
+        for name in ("node-1", "node-2"):
+            node = parsed(added[name]["command"])
+            assert node["address"] == f"ray-head:{head['port']}"
+            assert node["listen"] == "0.0.0.0"
+            assert f"'127.0.0.1', {node['port']})" in added[name]["healthcheck"]["test"][-1]
+            assert added[name]["depends_on"]["ray-head"] == {"condition": "service_healthy"}
+
+
+def parsed(command: str) -> dict[str, Any]:
+    """What a command of ours is given, by our command line."""
+    words, found = command.split(), get_command(node.app)
+    assert words.pop(0) == "node"
+    with found.make_context("node", words, resilient_parsing=True) as context:
+        name, leaf, rest = found.resolve_command(context, words)
+        with leaf.make_context(name, rest) as own:
+            return own.params
 
 
 def test_the_bucket_is_the_one_that_is_made(compose: dict[str, Any]) -> None:

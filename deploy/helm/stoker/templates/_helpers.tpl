@@ -30,3 +30,209 @@ httpGet:
   {{- end }}
 timeoutSeconds: 6
 {{- end -}}
+
+
+{{- define "stoker.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 10001
+runAsGroup: 10001
+fsGroup: 10001
+fsGroupChangePolicy: OnRootMismatch
+seccompProfile:
+  type: RuntimeDefault
+{{- end -}}
+
+{{- define "stoker.security" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop:
+    - ALL
+{{- end -}}
+
+{{/* What every pod of ours is made anew for: it reads both when it starts. */}}
+{{- define "stoker.annotations" -}}
+checksum/config: {{ include (print .Template.BasePath "/configmap.yaml") . | sha256sum }}
+checksum/secret: {{ include (print .Template.BasePath "/secret.yaml") . | sha256sum }}
+{{- with .Values.podAnnotations }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "stoker.image" -}}
+image: "{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}"
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+{{- end -}}
+
+{{- define "stoker.envFrom" -}}
+- configMapRef:
+    name: {{ include "stoker.name" . }}
+{{- with .Values.blobs.existingSecret }}
+- secretRef:
+    name: {{ . }}
+{{- end }}
+{{- end -}}
+
+{{- define "stoker.databaseUrl" -}}
+- name: STOKER_DATABASE_URL
+  valueFrom:
+    secretKeyRef:
+      name: {{ .Values.database.existingSecret | default (include "stoker.name" .) }}
+      key: {{ .Values.database.key }}
+{{- end -}}
+
+{{- define "stoker.mounts" -}}
+- name: data
+  mountPath: /var/lib/stoker
+- name: tmp
+  mountPath: /tmp
+- name: secret
+  mountPath: /run/secrets/stoker
+  readOnly: true
+{{- end -}}
+
+{{- define "stoker.dataVolume" -}}
+- name: data
+  {{- if .Values.data.claim }}
+  ephemeral:
+    volumeClaimTemplate:
+      spec:
+        accessModes:
+          - ReadWriteOnce
+        {{- with .Values.data.storageClass }}
+        storageClassName: {{ . }}
+        {{- end }}
+        resources:
+          requests:
+            storage: {{ .Values.data.size }}
+  {{- else }}
+  emptyDir:
+    sizeLimit: {{ .Values.data.size }}
+  {{- end }}
+{{- end -}}
+
+{{- define "stoker.volumes" -}}
+- name: tmp
+  emptyDir:
+    sizeLimit: 1Gi
+- name: secret
+  secret:
+    secretName: {{ .Values.secret.existingSecret | default (include "stoker.name" .) }}
+    defaultMode: 0440
+    items:
+      - key: {{ .Values.secret.key }}
+        path: secret
+{{- end -}}
+
+{{/* Where pods may run. */}}
+{{- define "stoker.placement" -}}
+{{- with .nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- define "stoker.serverPlacement" -}}
+{{- include "stoker.placement" (dict "nodeSelector" .Values.nodeSelector "tolerations" .Values.tolerations "affinity" .Values.affinity) -}}
+{{- end -}}
+
+{{/* Pods that run replicas have another name than servers, which the Service would send requests to. */}}
+{{- define "stoker.nodeSelector" -}}
+app.kubernetes.io/name: {{ printf "%s-node" .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{/* What replicas of a node may hold, MiB: 80% of the limit, as a node reckons by itself. */}}
+{{- define "stoker.nodeMemory" -}}
+{{- $limit := .Values.nodes.resources.limits.memory -}}
+{{- $units := dict "Mi" 1 "Gi" 1024 "Ti" 1048576 -}}
+{{- $amount := regexFind "^[0-9]+" $limit | int64 -}}
+{{- $unit := get $units (regexFind "[A-Za-z]+$" $limit) | int64 -}}
+{{- div (mul $amount $unit 4) 5 -}}
+{{- end -}}
+
+{{/* The part of a node's container that is alike whoever places. */}}
+{{- define "stoker.nodeContainer" -}}
+{{ include "stoker.image" . }}
+securityContext:
+  {{- include "stoker.security" . | nindent 2 }}
+ports:
+  - name: node
+    containerPort: 7300
+envFrom:
+  {{- include "stoker.envFrom" . | nindent 2 }}
+env:
+  {{- include "stoker.databaseUrl" . | nindent 2 }}
+  - name: STOKER_NODE_HOST
+    valueFrom:
+      fieldRef:
+        fieldPath: status.podIP
+  - name: STOKER_NODE_PORT
+    value: "7300"
+  - name: STOKER_MEMORY_BUDGET_MIB
+    value: {{ include "stoker.nodeMemory" . | quote }}
+  {{- if eq .Values.runtime "ray" }}
+  {{- include "stoker.rayEnvironment" . | nindent 2 }}
+  {{- end }}
+# It listens once the database is up to date: ten minutes for the migration of a large one.
+startupProbe:
+  tcpSocket:
+    port: node
+  periodSeconds: 2
+  failureThreshold: 300
+readinessProbe:
+  tcpSocket:
+    port: node
+  periodSeconds: 5
+  failureThreshold: 3
+livenessProbe:
+  tcpSocket:
+    port: node
+  periodSeconds: 10
+  failureThreshold: 6
+resources:
+  {{- toYaml .Values.nodes.resources | nindent 2 }}
+{{- end -}}
+
+{{- define "stoker.spread" -}}
+topologySpreadConstraints:
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels:
+        {{- . | nindent 8 }}
+{{- end -}}
+
+{{/* What whoever belongs to one Ray shows: KubeRay's own containers, too, which know no secret of ours.
+Ray's logs are in /tmp, and would have half a gigabyte each. */}}
+{{- define "stoker.rayEnvironment" -}}
+- name: RAY_ROTATION_MAX_BYTES
+  value: "16777216"
+- name: RAY_ROTATION_BACKUP_COUNT
+  value: "1"
+- name: RAY_AUTH_MODE
+  value: token
+- name: RAY_AUTH_TOKEN
+  valueFrom:
+    secretKeyRef:
+      name: {{ .Values.ray.token.existingSecret | default (include "stoker.name" .) }}
+      key: {{ .Values.ray.token.key }}
+{{- end -}}
+
+{{/* Ray's own store, which nothing of ours uses: 80 MiB, of a /dev/shm that is no container's default. */}}
+{{- define "stoker.rayStart" -}}
+num-cpus: "0"
+num-gpus: "0"
+object-store-memory: "83886080"
+dashboard-agent-listen-port: "0"
+disable-usage-stats: "true"
+{{- end -}}
