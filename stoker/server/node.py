@@ -114,7 +114,7 @@ class _Host:
         await metering.open()
         events = EventLog(self._database)
         name = self._settings.node_name or socket.gethostname()[:63]
-        metrics = HostedMetrics((name, self._id), self._runtime, host.specs)
+        metrics = HostedMetrics((name, self._id), self._runtime, host.leases.specs)
         await self._runtime.start([events, host, metrics])
         port = await host.listen(self._settings.node_host, self._settings.node_port)
         me = Registration(
@@ -157,7 +157,7 @@ class _Host:
                 log.error("another process has come as this node: this one ends")
                 self._ended.set()
                 return
-            if returned := host.learn(held):
+            if returned := host.leases.learn(held):
                 await leases.give_back(self._own, returned)
             if self._is_placed:
                 await self._tell_uses(host)
@@ -166,7 +166,7 @@ class _Host:
 
     async def _tell_uses(self, host: NodeHost) -> None:
         """What has changed of the leases, for whoever places others."""
-        uses = host.uses()
+        uses = host.leases.uses()
         new = {one: use for one, use in uses.items() if use != self._told_uses.get(one)}
         if new:
             await leases.tell_use(self._own, new, time.monotonic())
@@ -188,13 +188,13 @@ class _Host:
 
     async def _forget_deleted(self, host: NodeHost) -> None:
         """What was deleted while no gateway could tell: it has no lease, and nobody asks for it."""
-        unleased = host.unleased()
+        unleased = host.leases.unleased()
         ids = {spec.version for spec in unleased if spec.version}
         async with self._database.reading() as session:
             deleted = ids - await versions.there(session, ids)
         # A trial's is no version of any: one that goes on gets another lease, and is told anew.
         over = {spec.id for spec in unleased if not spec.version and self._is_at_rest(spec.id)}
-        await host.forget(deleted | over)
+        await host.leases.forget(deleted | over)
 
     async def _have_adapter(self, spec: DeploymentSpec, name: AdapterName) -> None:
         if name.folder in self._placed:

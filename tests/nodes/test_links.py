@@ -16,11 +16,11 @@ from stoker.errors import RateLimitError
 from stoker.media.media import Media
 from stoker.runtime.interface import Call
 from stoker.runtime.listening import Served
+from stoker.runtime.nodes import holdings, identity, messages, probe
 from stoker.runtime.nodes import host as hosts
-from stoker.runtime.nodes import identity, messages, probe
 from stoker.runtime.nodes.flights import NodeLostError, RefusedError
 from stoker.runtime.nodes.host import NodeHost
-from stoker.runtime.nodes.leases import NodeRecord
+from stoker.runtime.nodes.leases import NodeRecord, Use
 from stoker.runtime.nodes.messages import Changed, Hello, Loaded, to_node
 from stoker.runtime.nodes.probe import UnreachableError, Why, reach
 from stoker.runtime.nodes.remote import Remote
@@ -91,8 +91,12 @@ class Answering:
             finally:
                 self.cancelled.set()
 
+    calls = 7
+
     def stats(self, spec_id: str) -> DeploymentStats:
-        return DeploymentStats(status=Status.READY, reason=Reason.LOADED, message="", calls=7)
+        return DeploymentStats(
+            status=Status.READY, reason=Reason.LOADED, message="", calls=self.calls
+        )
 
     def machine(self) -> MachineStats:
         return MachineStats(cores=3)
@@ -313,7 +317,7 @@ async def test_a_new_lease_is_of_what_is_wanted_now(bench: Bench) -> None:
         await until(lambda: not bench.runtime.applied[-1][1])
         changed = replace(SPEC, max_queue=7)
         # The database may tell of the lease before a gateway does.
-        bench.host.learn({"ver_1": 8})
+        bench.host.leases.learn({"ver_1": 8})
         with pytest.raises(RefusedError):
             await node.call(changed, 8, CALL, **TIMES)
         node.put(changed, running=True, generation=8, is_change=False)
@@ -323,13 +327,13 @@ async def test_a_new_lease_is_of_what_is_wanted_now(bench: Bench) -> None:
 
 async def test_without_its_lease_a_node_begins_nothing(bench: Bench) -> None:
     now = 1000.0
-    bench.host._clock = lambda: now
+    bench.host.leases.clock = lambda: now
     async with leased(bench) as (node, _):
         node.put(replace(SPEC, readiness=Readiness.HOT), running=True, generation=5, is_change=True)
         await until(lambda: bench.runtime.applied[-1][0].readiness is Readiness.HOT)
-        assert bench.host.learn({"ver_1": 5}) == []
-        now += hosts.SETTLING_S + 1
-        assert bench.host.learn({}) == []
+        assert bench.host.leases.learn({"ver_1": 5}) == []
+        now += holdings.SETTLING_S + 1
+        assert bench.host.leases.learn({}) == []
         spec, running = bench.runtime.applied[-1]
         assert (spec.readiness, spec.min_replicas, running) == (Readiness.COLD, 0, True)
         with pytest.raises(RefusedError):
@@ -340,26 +344,55 @@ async def test_without_its_lease_a_node_begins_nothing(bench: Bench) -> None:
         assert await node.call(SPEC, 7, CALL, **TIMES) == b"a"
 
 
+async def test_what_is_made_of_leases(bench: Bench) -> None:
+    """For whoever places others: how much they take, and which of them may be taken away."""
+    now = 1000.0
+    bench.host.leases.clock = lambda: now
+    mib, bench.runtime.calls = 1 << 20, 0
+    async with leased(bench) as (node, _):
+        bench.host.leases.learn({"ver_1": 5})
+        # It was called a moment ago.
+        assert await node.call(SPEC, 5, CALL, **TIMES) == b"a"
+        [use] = bench.host.leases.uses().values()
+        assert (use.is_kept, use.idle_at) == (False, None)
+        now += holdings.FRESH_S
+        assert [one.idle_at for one in bench.host.leases.uses().values()] == [1000.0]
+        wanted = replace(SPEC, readiness=Readiness.WARM, memory_bytes=mib, min_replicas=2)
+        node.put(wanted, running=True, generation=5, is_change=True)
+        await until(lambda: bench.runtime.applied[-1][0] == wanted)
+        assert bench.host.leases.uses() == {
+            5: Use(memory_bytes=2 * mib, is_kept=True, idle_at=1000)
+        }
+        hot = replace(wanted, readiness=Readiness.HOT)
+        node.put(hot, running=True, generation=5, is_change=True)
+        await until(lambda: bench.runtime.applied[-1][0] == hot)
+        assert [one.idle_at for one in bench.host.leases.uses().values()] == [None]
+        # Without one there is nothing to tell.
+        now += holdings.SETTLING_S + 1
+        bench.host.leases.learn({})
+        assert bench.host.leases.uses() == {}
+
+
 async def test_what_is_no_more_is_forgotten_unless_it_has_a_lease(bench: Bench) -> None:
     now = 1000.0
-    bench.host._clock = lambda: now
+    bench.host.leases.clock = lambda: now
     async with leased(bench) as (node, heard):
-        assert bench.host.unleased() == []
-        await bench.host.forget(["ver_1", "ver_2"])
+        assert bench.host.leases.unleased() == []
+        await bench.host.leases.forget(["ver_1", "ver_2"])
         assert bench.runtime.removed == []
-        now += hosts.SETTLING_S + 1
-        bench.host.learn({})
-        assert [one.id for one in bench.host.unleased()] == ["ver_1"]
+        now += holdings.SETTLING_S + 1
+        bench.host.leases.learn({})
+        assert [one.id for one in bench.host.leases.unleased()] == ["ver_1"]
         # Whoever looked it up was slower than a new lease of it.
         node.put(SPEC, running=True, generation=6, is_change=False)
         assert await node.call(SPEC, 6, CALL, **TIMES) == b"a"
-        await bench.host.forget(["ver_1"])
+        await bench.host.leases.forget(["ver_1"])
         assert bench.runtime.removed == []
-        now += hosts.SETTLING_S + 1
-        bench.host.learn({})
-        await bench.host.forget(["ver_1"])
+        now += holdings.SETTLING_S + 1
+        bench.host.leases.learn({})
+        await bench.host.leases.forget(["ver_1"])
         assert bench.runtime.removed == ["ver_1"]
-        assert bench.host.specs() == []
+        assert bench.host.leases.specs() == []
         await heard.until(lambda: "ver_1" not in node.stats)
         node.put(SPEC, running=True, generation=7, is_change=False)
         assert await node.call(SPEC, 7, CALL, **TIMES) == b"a"
@@ -367,15 +400,15 @@ async def test_what_is_no_more_is_forgotten_unless_it_has_a_lease(bench: Bench) 
 
 async def test_what_nobody_calls_is_given_back(bench: Bench) -> None:
     now = 1000.0
-    bench.host._clock = lambda: now
+    bench.host.leases.clock = lambda: now
     async with leased(bench):
         bench.runtime.stats = lambda _spec_id: DeploymentStats(  # type: ignore[method-assign]
             status=Status.IDLE, reason=Reason.CREATED, message=""
         )
         # No gateway has told of the second one.
-        assert bench.host.learn({"ver_1": 5, "ver_2": 6}) == []
-        now += hosts.IDLE_S + 1
-        assert bench.host.learn({"ver_1": 5, "ver_2": 6}) == [5, 6]
+        assert bench.host.leases.learn({"ver_1": 5, "ver_2": 6}) == []
+        now += holdings.IDLE_S + 1
+        assert bench.host.leases.learn({"ver_1": 5, "ver_2": 6}) == [5, 6]
 
 
 async def test_a_node_that_goes_fails_what_was_under_way(bench: Bench) -> None:

@@ -4,18 +4,18 @@ import asyncio
 import hmac
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from contextlib import aclosing
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from stoker.errors import InvalidRequestError, StokerError
 from stoker.runtime.interface import Runtime
 from stoker.runtime.listening import RuntimeListener, Served
 from stoker.runtime.nodes import messages
+from stoker.runtime.nodes.holdings import Holdings
 from stoker.runtime.nodes.identity import Identity
-from stoker.runtime.nodes.leases import Use
 from stoker.runtime.nodes.link import Link
 from stoker.runtime.nodes.messages import (
     Ask,
@@ -42,7 +42,7 @@ from stoker.runtime.nodes.messages import (
     to_node,
 )
 from stoker.runtime.observed import DeploymentStats, Reason, Status
-from stoker.runtime.specification import DeploymentSpec, Readiness
+from stoker.runtime.specification import DeploymentSpec
 from stoker.turns import PARTY, Party
 from stoker.wire.framing import MOST_BYTES
 from stoker.wire.generation_request import AdapterName
@@ -51,32 +51,10 @@ log = logging.getLogger(__name__)
 
 OBSERVE_S = 0.25
 """Between two tellings of what has changed; every other one is sent though nothing has."""
-IDLE_S = 60.0
-"""A lease of what has no replicas is given back after so long without a call."""
-FRESH_S = 1.0
-"""What was called so lately is in use: it would be told of anew with each call."""
-SETTLING_S = 5.0
-"""The database is asked whether a lease is gone only so long after it was heard of: whoever made it
-may be ahead of what was read."""
 _GREETING_BYTES = 4096
 _GREETING_S = 10.0
 _ON_THE_WAY_S = 0.2
 """What a gateway has sent before it heard is here by then."""
-
-
-@dataclass(eq=False)
-class _Leased:
-    """What gateways have told of, and the lease for it."""
-
-    spec: DeploymentSpec
-    running: bool
-    generation: int
-    told: int
-    """The generation of the lease with which a gateway has last said what is to run: without one
-    it may have been changed, and only those with leases are told."""
-    heard_at: float
-    used_at: float
-    has_lease: bool = True
 
 
 @dataclass(eq=False)
@@ -132,12 +110,9 @@ class NodeHost(RuntimeListener):
         self._token = token
         self._have_adapter = have_adapter
         self._sources = sources
-        self._clock = clock
+        self.leases = Holdings(runtime, self._stir, clock)
         self._is_draining = False
         self._gateways: list[_Gateway] = []
-        self._leased: dict[str, _Leased] = {}
-        self._unheard: dict[str, float] = {}
-        """Leases of what no gateway has told of, and since when they are there."""
         self._lively: set[str] = set()
         """What has something to tell, or may have soon."""
         self._server: asyncio.Server | None = None
@@ -175,121 +150,15 @@ class NodeHost(RuntimeListener):
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
 
-    def specs(self) -> list[DeploymentSpec]:
-        """What gateways have told of."""
-        return [one.spec for one in self._leased.values()]
-
-    # --- leases ---
-
-    def learn(self, leases: Mapping[str, int]) -> list[int]:
-        """What the database says that this node may run: specification → generation.
-
-        Returns the leases to be given back: of what nobody has called for a while, and nothing
-        keeps loaded.
-        """
-        now, returned = self._clock(), list[int]()
-        for spec_id, one in self._leased.items():
-            generation = leases.get(spec_id, 0)
-            if generation >= one.generation:
-                one.generation = generation
-                # Else a gateway is about to say what it is for.
-                if one.told == generation:
-                    self._set_lease(one, has_lease=True)
-                if self._is_idle(one, now):
-                    returned.append(generation)
-            elif now - one.heard_at > SETTLING_S:
-                self._set_lease(one, has_lease=False)
-        unheard = leases.keys() - self._leased.keys()
-        self._unheard = {one: self._unheard.get(one, now) for one in unheard}
-        returned += [leases[one] for one, since in self._unheard.items() if now - since > IDLE_S]
-        return returned
-
-    def uses(self) -> dict[int, Use]:
-        """What is made of each lease, by its generation."""
-        now, found = self._clock(), dict[int, Use]()
-        for one in self._leased.values():
-            stats = self._runtime.stats(one.spec.id)
-            if not one.has_lease or stats is None:
-                continue
-            replicas = max(1, len(stats.replicas), one.spec.min_replicas)
-            is_hot = one.spec.readiness is Readiness.HOT and one.running
-            is_loading = any(replica.status is Status.STARTING for replica in stats.replicas)
-            is_fresh = now - max(one.used_at, one.heard_at) < FRESH_S
-            is_busy = is_hot or stats.calls or is_loading or is_fresh
-            found[one.generation] = Use(
-                memory_bytes=replicas * (stats.memory_bytes or one.spec.memory_bytes),
-                is_kept=_is_kept(one),
-                idle_at=None if is_busy else max(one.used_at, one.heard_at),
-            )
-        return found
-
-    def unleased(self) -> list[DeploymentSpec]:
-        """What gateways have told of, and there is no lease for any more."""
-        return [one.spec for one in self._leased.values() if not one.has_lease]
-
-    async def forget(self, spec_ids: Collection[str]) -> None:
-        """Of what is no more: those of these that no lease has come for meanwhile."""
-        for spec_id in spec_ids:
-            one = self._leased.get(spec_id)
-            if one is not None and not one.has_lease:
-                del self._leased[spec_id]
-                log.info("what is no more is forgotten", extra={"spec": spec_id})
-                await self._runtime.remove(spec_id)
-
-    def _is_idle(self, one: _Leased, now: float) -> bool:
-        stats = self._runtime.stats(one.spec.id)
-        is_busy = stats is not None and (stats.replicas or stats.calls)
-        return not _is_kept(one) and not is_busy and now - max(one.used_at, one.heard_at) > IDLE_S
-
-    def _set_lease(self, one: _Leased, *, has_lease: bool) -> None:
-        if one.has_lease != has_lease:
-            one.has_lease = has_lease
-            log.info("a lease has begun or ended", extra={"spec": one.spec.id, "is": has_lease})
-            self._apply(one)
-
-    def _apply(self, one: _Leased) -> None:
-        """Without a lease, what runs ends as soon as nobody calls it, and nothing is begun."""
-        spec = one.spec
-        if not one.has_lease:
-            spec = replace(spec, readiness=Readiness.COLD, min_replicas=0, idle_timeout_s=1.0)
-        self._lively.add(spec.id)
-        self._runtime.apply(spec, running=one.running)
-
-    def _put(self, put: Put) -> None:
-        now, spec = self._clock(), put.spec
-        one = self._leased.get(spec.id)
-        if one is None:
-            one = _Leased(spec, put.running, put.generation, put.generation, now, now)
-            self._leased[spec.id] = one
-            self._apply(one)
-            return
-        if put.generation > one.told:
-            one.told, one.heard_at, one.has_lease = put.generation, now, True
-            one.generation = max(one.generation, put.generation)
-        elif not put.is_change or put.generation < one.told:
-            return
-        one.spec, one.running = spec, put.running
-        self._apply(one)
-
-    async def _drop(self, gateway: _Gateway, drop: Drop) -> None:
-        self._leased.pop(drop.spec_id, None)
-        await self._runtime.remove(drop.spec_id)
-        gateway.send(Done(drop.id))
-
     # --- calls ---
 
     def _begin(self, gateway: _Gateway, ask: Ask) -> None:
-        one = self._leased.get(ask.spec_id)
-        generation = one.generation if one else 0
-        if one and ask.generation > one.told:
-            # What it is for has not been said yet.
-            gateway.send(Refused(ask.id, 0))
-        elif one and one.has_lease and ask.generation >= generation:
-            one.used_at = self._clock()
-            self._lively.add(ask.spec_id)
-            self._run(gateway, ask.id, self._work(gateway, ask, one.spec))
+        found = self.leases.used(ask.spec_id, ask.generation)
+        if isinstance(found, int):
+            gateway.send(Refused(ask.id, found))
         else:
-            gateway.send(Refused(ask.id, generation))
+            self._stir(ask.spec_id)
+            self._run(gateway, ask.id, self._work(gateway, ask, found))
 
     async def _work(self, gateway: _Gateway, ask: Ask, spec: DeploymentSpec) -> None:
         _ASKED.set(_Asked(gateway, ask.id))
@@ -301,8 +170,7 @@ class NodeHost(RuntimeListener):
                 log.exception("a call has failed", extra={"spec": spec.id})
             gateway.send(messages.failed(ask.id, error))
         finally:
-            if one := self._leased.get(ask.spec_id):
-                one.used_at = self._clock()
+            self.leases.touch(ask.spec_id)
 
     async def _answer(self, gateway: _Gateway, ask: Ask, spec: DeploymentSpec) -> None:
         call = ask.call or ask.generation_request
@@ -325,6 +193,10 @@ class NodeHost(RuntimeListener):
         on_progress = progressed if ask.has_progress else None
         content = await self._runtime.call(spec.id, call, on_progress=on_progress, **times)
         gateway.send(Whole(ask.id), content)
+
+    async def _drop(self, gateway: _Gateway, drop: Drop) -> None:
+        await self.leases.drop(drop.spec_id)
+        gateway.send(Done(drop.id))
 
     async def _tail(self, gateway: _Gateway, tail: Tail) -> None:
         lines = await self._runtime.log_lines(tail.deployment_id, tail.limit)
@@ -374,7 +246,7 @@ class NodeHost(RuntimeListener):
         gateway.link.takes(MOST_BYTES)
         self._gateways.append(gateway)
         log.info("a gateway has come", extra={"server": gateway.server_id})
-        self._tell(gateway, self._leased)
+        self._tell(gateway, self.leases.known)
 
     def _receive(self, gateway: _Gateway, frames: list[bytes]) -> None:
         message = to_node.unpack(frames)
@@ -385,7 +257,7 @@ class NodeHost(RuntimeListener):
                 if task := gateway.tasks.get(message.id):
                     task.cancel()
             case Put():
-                self._put(message)
+                self.leases.put(message)
             case Drop():
                 # Goes on where the gateway goes.
                 self._spawn(self._drop(gateway, message))
@@ -400,16 +272,22 @@ class NodeHost(RuntimeListener):
 
     # --- what is told ---
 
+    def _stir(self, spec_id: str) -> None:
+        """It has something to tell, or may have soon."""
+        self._lively.add(spec_id)
+
     async def _observe(self) -> None:
         is_due = False
         while True:
             lively, self._lively = self._lively, set()
             for gateway in self._gateways:
-                self._tell(gateway, {*lively, *gateway.told.keys() - self._leased.keys()}, is_due)
+                self._tell(
+                    gateway, {*lively, *gateway.told.keys() - self.leases.known.keys()}, is_due
+                )
             for spec_id in lively:
                 stats = self._runtime.stats(spec_id)
                 if stats and (stats.replicas or stats.calls):
-                    self._lively.add(spec_id)
+                    self._stir(spec_id)
             is_due = not is_due
             await asyncio.sleep(OBSERVE_S)
 
@@ -417,7 +295,7 @@ class NodeHost(RuntimeListener):
         """What has changed of these since they were told of."""
         changed: dict[str, DeploymentStats | None] = {}
         for spec_id in spec_ids:
-            stats = self._runtime.stats(spec_id) if spec_id in self._leased else None
+            stats = self._runtime.stats(spec_id) if spec_id in self.leases.known else None
             if stats != gateway.told.get(spec_id):
                 changed[spec_id] = stats
                 if stats:
@@ -430,7 +308,7 @@ class NodeHost(RuntimeListener):
             gateway.send(Observed(changed, machine, sources, is_ready, self._is_draining))
 
     def changed(self, spec: DeploymentSpec, status: Status, reason: Reason, message: str) -> None:
-        self._lively.add(spec.id)
+        self._stir(spec.id)
         for gateway in self._gateways:
             # Before the event: who hears of it looks.
             self._tell(gateway, [spec.id], is_due=False)
@@ -459,7 +337,3 @@ class NodeHost(RuntimeListener):
         self._background.add(task)
         task.add_done_callback(self._background.discard)
         return task
-
-
-def _is_kept(one: _Leased) -> bool:
-    return one.running and (one.spec.readiness.stays_loaded or one.spec.min_replicas > 0)
