@@ -91,7 +91,7 @@ class Answering:
             finally:
                 self.cancelled.set()
 
-    calls = 7
+    waiting = 7
 
     def stats(self, spec_id: str) -> DeploymentStats:
         return DeploymentStats(
@@ -348,7 +348,7 @@ async def test_what_is_made_of_leases(bench: Bench) -> None:
     """For whoever places others: how much they take, and which of them may be taken away."""
     now = 1000.0
     bench.host.leases.clock = lambda: now
-    mib, bench.runtime.calls = 1 << 20, 0
+    mib, bench.runtime.waiting = 1 << 20, 0
     async with leased(bench) as (node, _):
         bench.host.leases.learn({"ver_1": 5})
         # It was called a moment ago.
