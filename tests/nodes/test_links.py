@@ -95,7 +95,7 @@ class Answering:
 
     def stats(self, spec_id: str) -> DeploymentStats:
         return DeploymentStats(
-            status=Status.READY, reason=Reason.LOADED, message="", calls=self.calls
+            status=Status.READY, reason=Reason.LOADED, message="", calls=self.waiting
         )
 
     def machine(self) -> MachineStats:
