@@ -22,6 +22,7 @@ import stoker.demo
 from stoker.store.db import Database
 from tests.deployments.support import DEPLOYMENTS, bert, call, check_error, deploy
 from tests.nodes.support import Fleet, fleet
+from tests.nodes.test_listing import nodes
 from tests.servers.support import until
 from tests.support import postgres
 from tests.support.deploying import push
@@ -200,6 +201,8 @@ def engine_host(node: NodeHost) -> psutil.Process:
 @pytest.fixture
 def unloadable(frail: Fleet) -> Iterator[None]:
     """Nothing is loaded anywhere until a node's engine host goes on."""
+    # All of them are at work: one that starts has nobody who could begin a load.
+    until(lambda: [one["status"] for one in nodes(frail.gateways[0])] == ["ready"] * 2, PATIENCE_S)
     held = [engine_host(node) for node in frail.nodes]
     for one in held:
         one.suspend()
@@ -209,7 +212,7 @@ def unloadable(frail: Fleet) -> Iterator[None]:
             one.resume()
 
 
-def kill_where_it_loads(frail: Fleet, deployment: dict[str, Any]) -> NodeHost:
+def kill_where_it_loads(frail: Fleet, client: httpx.Client, deployment: dict[str, Any]) -> NodeHost:
     """Kill the one node that is there and has begun to load it."""
     begun = f'"{deployment["id"]}", "status": "starting"'
 
@@ -218,6 +221,9 @@ def kill_where_it_loads(frail: Fleet, deployment: dict[str, Any]) -> NodeHost:
         return [one for one in there if begun in one.log.read_text()]
 
     [node], _ = until(loading, PATIENCE_S)
+    # It tells of the replica after it has told that the call waits.
+    own = f"{DEPLOYMENTS}/{deployment['id']}"
+    until(lambda: client.get(own).raise_for_status().json()["workers"], PATIENCE_S)
     node.kill()
     return node
 
@@ -243,7 +249,7 @@ def test_a_node_is_killed_while_it_loads(
     made = deploy(clients[0], owned[1], "awaited")
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(call, clients[0], made["model"], wait=60)
-        lost = kill_where_it_loads(frail, made)
+        lost = kill_where_it_loads(frail, clients[0], made)
         [other] = [one for one in frail.nodes if one is not lost]
         engine_host(other).resume()
         assert answer.result(PATIENCE_S).status_code == 200
@@ -259,8 +265,8 @@ def test_what_has_lost_two_nodes_is_not_tried_again(
     made = deploy(clients[0], owned[1], "fateful")
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(call, clients[0], made["model"], wait=60)
-        first = kill_where_it_loads(frail, made)
-        assert kill_where_it_loads(frail, made) is not first
+        first = kill_where_it_loads(frail, clients[0], made)
+        assert kill_where_it_loads(frail, clients[0], made) is not first
         check_error(answer.result(PATIENCE_S), 503, "CapacityError", "worker_lost")
     assert counted(clients[0], made) == (1, 1)
 
