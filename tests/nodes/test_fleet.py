@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import openai
+import psutil
 import pytest
 
 import stoker.demo
@@ -226,9 +227,16 @@ def test_a_full_queue_is_told_as_such(clients: list[httpx.Client], artifact_id: 
         body = {"model": "narrow", "inputs": ["My name is Ada."] * 64}
         answers.append(clients[0].post(TOKENS, json=body))
 
+    # Nothing is answered meanwhile, however fast it would be.
+    replica = psutil.Process(workers(clients[0], made)[0]["pid"])
     threads = [threading.Thread(target=ask) for _ in range(8)]
-    for thread in threads:
-        thread.start()
+    replica.suspend()
+    try:
+        for thread in threads:
+            thread.start()
+        until(lambda: any(one.status_code == 429 for one in answers), PATIENCE_S)
+    finally:
+        replica.resume()
     for thread in threads:
         thread.join()
     statuses = {one.status_code for one in answers}
