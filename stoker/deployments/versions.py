@@ -273,8 +273,9 @@ async def keep_links(session: Session, folders: ModelFolders) -> None:
 async def weighed(session: Session, spec: DeploymentSpec) -> None:
     """Keep what one replica was found to need, unless it is to run in another way by now."""
     values: dict[str, Any] = {"memory_bytes": spec.memory_bytes, "is_measured": True}
-    ids = (DeploymentVersion.id, Deployment.live_version_id)
-    for table, key in zip((DeploymentVersion, Deployment), ids, strict=True):
+    # The deployment first, as whoever deletes it locks both.
+    ids = (Deployment.live_version_id, DeploymentVersion.id)
+    for table, key in zip((Deployment, DeploymentVersion), ids, strict=True):
         await session.execute(
             update(table)
             .where(

@@ -26,7 +26,7 @@ def test_one_that_is_installed_beside_the_server():
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("ray", "There is no runtime 'ray'. There are: local, nodes; one of your own"),
+        ("cloud", "There is no runtime 'cloud'. There are: local, nodes, ray; one of your own"),
         ("no_such_module:Runtime", "cannot be imported: No module named 'no_such_module'"),
         ("stoker.config:Runtime", "cannot be imported: module 'stoker.config' has no attribute"),
         ("no module:Runtime", "cannot be imported: invalid format"),
@@ -41,14 +41,14 @@ def test_a_wrong_name_says_what_is_right(name: str, why: str):
 
 def test_no_server_starts_without_one(tmp_path):
     with pytest.raises(UnknownRuntimeError, match="There are: local"):
-        create_app(Settings(data_dir=tmp_path / "data", runtime="ray"))
+        create_app(Settings(data_dir=tmp_path / "data", runtime="cloud"))
     assert not (tmp_path / "data").exists(), "nothing was begun"
 
 
 @pytest.mark.parametrize("command", ["serve", "demo"])
 def test_the_command_says_so_in_a_line(tmp_path, command: str):
-    cli = Cli("", settings={"STOKER_RUNTIME": "ray", "STOKER_DATA_DIR": str(tmp_path)})
+    cli = Cli("", settings={"STOKER_RUNTIME": "cloud", "STOKER_DATA_DIR": str(tmp_path)})
     done = cli.run(command, "--port", "0")
     assert done.returncode == 2
-    assert "STOKER_RUNTIME: There is no runtime 'ray'. There are: local" in done.stderr
+    assert "STOKER_RUNTIME: There is no runtime 'cloud'. There are: local" in done.stderr
     assert not list(tmp_path.iterdir())

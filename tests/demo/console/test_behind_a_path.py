@@ -53,7 +53,7 @@ def test_pages_and_events(
     base = f"{own[0].base_url}/console"
     page.get_by_text("Live", exact=True).wait_for()
     made = deploy(client, MODEL, "behind")
-    page.get_by_role("link", name="behind").click()
+    page.get_by_role("table", name="Deployments").get_by_role("link", name="behind").click()
     page.wait_for_url(f"{base}/deployments/{made['id']}")
     page.get_by_role("heading", name="behind", level=1).wait_for()
     with page.expect_response(lambda answer: answer.url.endswith(f"{made['id']}/stop")) as stopped:
