@@ -1,8 +1,9 @@
 """Two gateways and two nodes as a caller of either sees them."""
 
+import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,13 @@ import httpx
 import openai
 import psutil
 import pytest
+from sqlalchemy import delete, select, text
 
 import stoker.demo
+from stoker.deployments import versions
+from stoker.runtime.specification import DeploymentSpec
+from stoker.store.db import Database
+from stoker.store.tables.deployments import Deployment, DeploymentVersion
 from tests.deployments.support import DEPLOYMENTS, TOKENS, bert, call, check_error, deploy
 from tests.nodes.support import Fleet
 from tests.servers.support import SOON_S, until
@@ -274,3 +280,52 @@ def test_calls_and_memory_are_counted_once(clients: list[httpx.Client], artifact
     assert (found["requests"], found["errors"]) == (6, 0)
     time.sleep(SOON_S)
     clients[0].delete(f"{DEPLOYMENTS}/{made['id']}").raise_for_status()
+
+
+def test_who_deletes_a_deployment_and_who_weighs_it_do_not_wait_for_each_other(
+    fleet_of_two: Fleet, clients: list[httpx.Client], artifact_id: str
+) -> None:
+    made = deploy(clients[0], artifact_id, "weighed")
+    spec = DeploymentSpec(
+        id=made["version_id"],
+        deployment_id=made["id"],
+        account_id="",
+        model="weighed",
+        pipeline=made["pipeline"],
+        source="",
+        **{name: made[name] for name in ("engine", "device", "dtype")},
+        memory_bytes=1 << 20,
+    )
+
+    async def weigh(database: Database) -> None:
+        async with database.transaction() as session:
+            await versions.weighed(session, spec)
+
+    async def meet() -> None:
+        database = Database(fleet_of_two.cluster.url)
+        async with database.transaction() as session:
+            row = select(Deployment).where(Deployment.id == made["id"]).with_for_update()
+            assert await session.scalar(row)
+            weighing = asyncio.create_task(weigh(database))
+            # It has locked by then whatever it locks first.
+            await until_async(lambda: waits_for_lock(database))
+            these = DeploymentVersion.deployment_id == made["id"]
+            await session.execute(delete(DeploymentVersion).where(these))
+            await session.rollback()
+        await weighing
+        await database.close()
+
+    asyncio.run(meet())
+    clients[0].delete(f"{DEPLOYMENTS}/{made['id']}").raise_for_status()
+
+
+async def waits_for_lock(database: Database) -> bool:
+    statement = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+    async with database.reading() as session:
+        return bool(await session.scalar(text(statement)))
+
+
+async def until_async(found: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not await found():
+            await asyncio.sleep(0.01)
