@@ -100,7 +100,8 @@ async def checks(settings: Settings) -> list[Check]:
     nodes = await _greeted(seen.nodes, seen.secret)
     found += [seen.said_of_secret, _servers(seen.servers)]
     if not nodes and settings.runtime != "local":
-        hint = "Start one with `stoker node host`, on each machine that is to run models."
+        word = "join" if settings.runtime == _RAY else "host"
+        hint = f"Start one with `stoker node {word}`, on each machine that is to run models."
         found.append(Check("nodes", Verdict.WARN, "none is at work", hint))
     for node in nodes:
         found.append(_release(settings, node.record))

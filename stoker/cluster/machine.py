@@ -10,8 +10,8 @@ from stoker import sandbox
 from stoker.cluster import ray
 from stoker.cluster.member import Member, Program
 from stoker.cluster.plan import ours
-from stoker.config import MIB, Settings
-from stoker.runtime.machine_memory import SHARE, machine_bytes
+from stoker.config import Settings
+from stoker.runtime.machine_memory import budget_bytes
 from stoker.server.node import node_id
 
 _END_S = 40.0
@@ -51,7 +51,7 @@ class Machine:
             tell: is told what has become of them.
         """
         settings, data_dir = self.settings, self.settings.data_dir.resolve()
-        memory = settings.memory_budget_mib * MIB or int(machine_bytes() * SHARE)
+        memory = budget_bytes(settings.memory_budget_mib)
 
         def programs(token: str, folder: ray.Folder) -> list[Program]:
             own = ray.raylet(

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import psutil
 
+from stoker.config import MIB
+
 SHARE = 0.8
 """Of the machine's memory, what replicas may take where no setting says so: the rest is for the
 server, the engines' shared code, conversions and the files that the kernel keeps."""
@@ -15,6 +17,11 @@ _CGROUP_ROOTS = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/memory"))
 def machine_bytes() -> int:
     """The machine's memory, or less where a control group allows less."""
     return min([psutil.virtual_memory().total, *_cgroup_limits()])
+
+
+def budget_bytes(given_mib: int) -> int:
+    """What replicas may take together: what is given, or else the machine's share of it."""
+    return given_mib * MIB or int(machine_bytes() * SHARE)
 
 
 def _cgroup_limits() -> list[int]:

@@ -2,14 +2,17 @@
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 
 from stoker import logs, sandbox
 from stoker.config import Settings
 from stoker.runtime.ray.groups import Ray
-from stoker.runtime.ray.placer import Placer
+from stoker.runtime.ray.placer import Placer, RayLostError
 from stoker.store.db import Database
+
+log = logging.getLogger(__name__)
 
 
 def run(settings: Settings, address: str) -> None:
@@ -22,26 +25,24 @@ def run(settings: Settings, address: str) -> None:
     """
     logs.configure(settings.log_level, settings.log_format)
     sandbox.keep_to_itself()
-    placer = Placer(Database(settings.resolved_database_url, connections=3), Ray(address))
+    placer, code = Placer(Database(settings.resolved_database_url, connections=3), Ray(address)), 1
     try:
         asyncio.run(_run(placer))
+        code = 0
+    except RayLostError as error:
+        log.error("Ray is lost: %s", error)
+    except Exception:
+        log.exception("leases can be placed no more")
     finally:
         # A thread may wait for a Ray that does not answer, and nobody for what it would say.
-        os._exit(0 if _ENDED.is_set() else 1)
-
-
-_ENDED = asyncio.Event()
+        os._exit(code)
 
 
 async def _run(placer: Placer) -> None:
+    """Returns once it is asked to end."""
     loop = asyncio.get_running_loop()
     placing = asyncio.create_task(placer.run())
-
-    def end() -> None:
-        _ENDED.set()
-        placing.cancel()
-
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, end)
+        loop.add_signal_handler(number, placing.cancel)
     with contextlib.suppress(asyncio.CancelledError):
         await placing

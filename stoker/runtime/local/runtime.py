@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from stoker.config import MIB, Settings
+from stoker.config import Settings
 from stoker.runtime.interface import KEEP_ALIVE, Call, ModelLocator, OnProgress
 from stoker.runtime.listening import Listeners, RuntimeListener
 from stoker.runtime.local.cells import Cells
@@ -28,7 +28,7 @@ from stoker.runtime.local.preparations import Preparations
 from stoker.runtime.local.processes import Processes
 from stoker.runtime.local.residents import Resident, Residents
 from stoker.runtime.local.sizing import Sizing
-from stoker.runtime.machine_memory import SHARE, machine_bytes
+from stoker.runtime.machine_memory import budget_bytes, machine_bytes
 from stoker.runtime.metering import Meter
 from stoker.runtime.observed import (
     DeploymentStats,
@@ -82,7 +82,7 @@ class LocalRuntime:
         self._residents = Residents()
         self._devices = devices or DriverDevices()
         self._memory = Memory(
-            _budget(settings),
+            budget_bytes(settings.memory_budget_mib),
             self._residents,
             hot_share=settings.hot_memory_share,
             devices=self._devices.table(),
@@ -386,7 +386,3 @@ class LocalRuntime:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
         return task
-
-
-def _budget(settings: Settings) -> int:
-    return settings.memory_budget_mib * MIB or int(machine_bytes() * SHARE)

@@ -4,6 +4,12 @@ import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
+from stoker.runtime.interface import Call
+from stoker.runtime.specification import DeploymentSpec
+from stoker.wire.generation_request import Conversation, Generation
+
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
@@ -76,6 +82,17 @@ def least_busy(loads: Sequence[Load], affinity: bytes = b"") -> str:
         if preferred.score <= least.score + _OVERFLOW:
             return preferred.node_id
     return least.node_id
+
+
+def affinity_of(spec: DeploymentSpec, call: Call | Generation) -> bytes:
+    """What calls have alike that begin alike: the account and a conversation's first messages."""
+    if not isinstance(call, Generation) or not isinstance(call.prompts[0], Conversation):
+        return b""
+    first = call.prompts[0].messages[:2]
+    texts = [one["content"] for one in first if isinstance(one["content"], str)]
+    digest = hashlib.blake2b(spec.account_id.encode(), digest_size=16)
+    digest.update(msgspec.msgpack.encode(texts))
+    return digest.digest()
 
 
 def _weight(affinity: bytes, node_id: str) -> bytes:

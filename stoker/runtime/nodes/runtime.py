@@ -6,12 +6,9 @@ there to a replica, through nobody else.
 """
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import aclosing
-
-import msgspec
 
 from stoker.config import Settings
 from stoker.errors import CapacityError, ConflictError, ModelLoadingError, NotFoundError
@@ -25,13 +22,13 @@ from stoker.runtime.nodes.flights import NodeLostError, RefusedError
 from stoker.runtime.nodes.leases import Held
 from stoker.runtime.nodes.messages import Changed, Loaded
 from stoker.runtime.nodes.observing import machine_of, stats_of
-from stoker.runtime.nodes.placing import Load, least_busy
+from stoker.runtime.nodes.placing import Load, affinity_of, least_busy
 from stoker.runtime.nodes.remote import Remote
 from stoker.runtime.observed import DeploymentStats, MachineStats, NodeStats, Status
 from stoker.runtime.specification import DeploymentSpec, Readiness
 from stoker.store.db import Database
 from stoker.store.secret import ServerSecret
-from stoker.wire.generation_request import Conversation, Generation
+from stoker.wire.generation_request import Generation
 
 log = logging.getLogger(__name__)
 
@@ -250,7 +247,7 @@ class NodesRuntime:
     ) -> tuple[Remote, Held]:
         spec, found = known.spec, {node.id: (node, held) for node, held in usable}
         loads = {node.id: _load(node, spec.id) for node, _ in usable}
-        name = least_busy([*loads.values()], _affinity(spec, call) if len(usable) > 1 else b"")
+        name = least_busy([*loads.values()], affinity_of(spec, call) if len(usable) > 1 else b"")
         is_busy = loads[name].score >= SCALE_UP_AT and len(usable) < known.most_nodes
         # It may be the node's fault, as where its disk is full; but rather it is the model's.
         has_failed = loads[name].has_failed and len(usable) < FAILING_NODES
@@ -394,17 +391,6 @@ def _load(node: Remote, spec_id: str) -> Load:
         ready=ready,
         has_failed=stats is not None and stats.status is Status.FAILED,
     )
-
-
-def _affinity(spec: DeploymentSpec, call: Call | Generation) -> bytes:
-    """What calls have alike that begin alike: the account and a conversation's first messages."""
-    if not isinstance(call, Generation) or not isinstance(call.prompts[0], Conversation):
-        return b""
-    first = call.prompts[0].messages[:2]
-    texts = [one["content"] for one in first if isinstance(one["content"], str)]
-    digest = hashlib.blake2b(spec.account_id.encode(), digest_size=16)
-    digest.update(msgspec.msgpack.encode(texts))
-    return digest.digest()
 
 
 def _unknown() -> NotFoundError:

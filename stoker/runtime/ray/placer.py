@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 import asyncpg
 from sqlalchemy import delete, func, select, update
 from sqlalchemy.engine import make_url
+from sqlalchemy.exc import DBAPIError
 
 from stoker.runtime.nodes.leases import PLACING
 from stoker.runtime.ray.reconcile import Create, Group, Place, Plan, Reconciler, Row
@@ -38,6 +39,13 @@ _LOCK = 0x73746F6B03
 """PostgreSQL's advisory lock, for whoever places."""
 
 T = TypeVar("T")
+
+
+class _LostError(Exception):
+    """The lock is, too."""
+
+
+_AWAY = (OSError, DBAPIError, asyncpg.PostgresError, asyncpg.InterfaceError, _LostError)
 
 
 class Ray(Protocol):
@@ -71,7 +79,7 @@ class Placer:
                 async with self._leading():
                     log.info("this process places leases from now on")
                     await self._place()
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, _LostError) as error:
+            except _AWAY as error:
                 log.warning("the database cannot be had: %s", error)
                 await asyncio.sleep(_RETRY_S)
 
@@ -162,10 +170,6 @@ class Placer:
             await session.execute(delete(Lease).where(idle | Lease.generation.in_(plan.drop)))
         for generation in plan.drop:
             log.warning("a lease was lost", extra={"lease": generation})
-
-
-class _LostError(Exception):
-    """The lock is, too."""
 
 
 class RayLostError(Exception):
