@@ -28,6 +28,7 @@ from stoker.store.blobs.probe import tried
 from stoker.store.db import Database, Session
 from stoker.store.fitness import Clocks, Condition, Schema
 from stoker.store.secret import OtherSecretError, ServerSecret
+from stoker.store.servers import Release
 
 MOST_AHEAD_S = 2.0
 """Between a machine's clock and the database's."""
@@ -79,7 +80,7 @@ class _Seen:
     secret: ServerSecret | None = None
     """What servers and nodes know each other by; None: this machine has not the same."""
     said_of_secret: Check | None = None
-    servers: Sequence[str] = ()
+    servers: Sequence[Release] = ()
     nodes: Sequence[NodeRecord] = ()
 
 
@@ -98,13 +99,13 @@ async def checks(settings: Settings) -> list[Check]:
     if seen.said_of_secret is None:
         return [*found, *await _blobs(settings, [], others=0)]
     nodes = await _greeted(seen.nodes, seen.secret)
-    found += [seen.said_of_secret, _servers(seen.servers)]
+    found += [seen.said_of_secret, _servers(seen.servers), *map(_release_of_server, seen.servers)]
     if not nodes and settings.runtime != "local":
         word = "join" if settings.runtime == _RAY else "host"
         hint = f"Start one with `stoker node {word}`, on each machine that is to run models."
         found.append(Check("nodes", Verdict.WARN, "none is at work", hint))
     for node in nodes:
-        found.append(_release(settings, node.record))
+        found.append(_release_of_node(settings, node.record))
         if seen.secret is not None:
             found.append(_reached(node))
     return [*found, *await _blobs(settings, nodes, others=len(seen.servers) + len(nodes))]
@@ -121,7 +122,7 @@ async def _looked(settings: Settings, session: Session) -> _Seen:
         clocks=clocks,
         secret=secret,
         said_of_secret=said,
-        servers=await servers.at_work(session),
+        servers=await servers.releases(session),
         nodes=[one for one in await nodes_of(session) if one.seen_at > gone],
     )
 
@@ -192,9 +193,21 @@ async def _secret(settings: Settings, session: Session) -> tuple[ServerSecret | 
 # --- servers and nodes ---
 
 
-def _servers(ids: Sequence[str]) -> Check:
-    """Their releases are not written down: that of the one that is asked stands in its own row."""
-    return Check("servers", Verdict.OK, f"{len(ids)} at work" if ids else "none is at work")
+def _servers(found: Sequence[Release]) -> Check:
+    return Check("servers", Verdict.OK, f"{len(found)} at work" if found else "none is at work")
+
+
+def _release_of_server(server: Release) -> Check:
+    if not server.version:
+        name = f"server {server.server_id}: release"
+        found = "one that does not tell it yet, so an older one than here"
+        return Check(name, Verdict.FAIL, found, _RELEASE_HINT)
+    return _release(f"server {server.host} ({server.server_id})", server.version, server.python)
+
+
+def _release_of_node(settings: Settings, node: NodeRecord) -> Check:
+    name = f"node {node.name} ({node.id})"
+    return _release(name, node.version, node.python, exactly=settings.runtime == _RAY)
 
 
 async def _greeted(records: Sequence[NodeRecord], secret: ServerSecret | None) -> list[_Node]:
@@ -212,16 +225,20 @@ async def _greeted(records: Sequence[NodeRecord], secret: ServerSecret | None) -
     return [*await asyncio.gather(*(greet(one) for one in records))]
 
 
-def _release(settings: Settings, node: NodeRecord) -> Check:
+def _release(whose: str, version: str, python: str, *, exactly: bool = False) -> Check:
+    """
+    Args:
+        exactly: Python is to be the same to the patch version.
+    """
     own_python = platform.python_version()
-    name = f"node {node.name} ({node.id}): release"
-    found = f"Stoker {node.version}, Python {node.python}"
-    if node.version != stoker.__version__:
+    name = f"{whose}: release"
+    found = f"Stoker {version}, Python {python}"
+    if version != stoker.__version__:
         return Check(name, Verdict.FAIL, f"{found}: here {stoker.__version__}", _RELEASE_HINT)
-    if settings.runtime == _RAY and node.python != own_python:
+    if exactly and python != own_python:
         hint = "Ray needs the same Python everywhere, to the patch version: install it."
         return Check(name, Verdict.FAIL, f"{found}: here {own_python}", hint)
-    if _minor(node.python) != _minor(own_python):
+    if _minor(python) != _minor(own_python):
         hint = "Run the same minor version of Python on all machines of the fleet."
         return Check(name, Verdict.WARN, f"{found}: here {own_python}", hint)
     return Check(name, Verdict.OK, found)

@@ -6,13 +6,16 @@ SQLite has one server, of which all this is true without a word.
 
 import logging
 import math
+import platform
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import timedelta
 
 from sqlalchemy import delete, func, select
 from sqlalchemy.dialects.postgresql import insert
 
+import stoker
 from stoker.store.db import Database, Session
 from stoker.store.tables.servers import Server
 from stoker.store.waiting import repeated
@@ -24,6 +27,17 @@ GONE_AFTER_S = 15.0
 """For all servers alike: who is slow must know when others give it up."""
 _NOW = func.clock_timestamp()
 """The database's clock, as those of several machines differ."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """What a server that is at work runs, for who looks for the cause of a difference."""
+
+    server_id: str
+    host: str
+    version: str
+    """Of Stoker; nothing, of one from before they were written down."""
+    python: str
 
 
 class Servers:
@@ -94,7 +108,7 @@ class Servers:
         async with self._database.transaction() as session:
             lost = await self._forget_gone(session) if self._judges(now) else []
             said = {"seen_at": _NOW, "loaded": self._loaded()}
-            row = insert(Server).values(id=self.id, started_at=_NOW, **said)
+            row = insert(Server).values(id=self.id, started_at=_NOW, **said, **_own_release())
             await session.execute(row.on_conflict_do_update(index_elements=[Server.id], set_=said))
             alive = await at_work(session)
         self._last_beat, self._alive = now, alive
@@ -126,10 +140,28 @@ class Servers:
 _is_heard = Server.seen_at > _NOW - timedelta(seconds=GONE_AFTER_S)
 
 
+_ORDER = (Server.started_at, Server.id)
+"""The one that is there for longest first."""
+
+
 async def at_work(session: Session) -> list[str]:
     """The ids of all servers that are, the one that is there for longest first."""
-    order = select(Server.id).where(_is_heard).order_by(Server.started_at, Server.id)
-    return [*await session.scalars(order)]
+    return [*await session.scalars(select(Server.id).where(_is_heard).order_by(*_ORDER))]
+
+
+async def releases(session: Session) -> list[Release]:
+    """Of all servers that are at work, in the same order."""
+    columns = select(Server.id, Server.host, Server.version, Server.python)
+    rows = await session.execute(columns.where(_is_heard).order_by(*_ORDER))
+    return [Release(*row) for row in rows]
+
+
+def _own_release() -> dict[str, str]:
+    return {
+        "host": platform.node()[:63],
+        "version": stoker.__version__,
+        "python": platform.python_version(),
+    }
 
 
 async def loaded_elsewhere(session: Session, server_id: str, identifier: str) -> bool:

@@ -80,9 +80,12 @@ class TestFleet:
                 "readiness",
                 "API key",
             }
+            name = platform.node()[:63]
             for node in fleet_of_two.nodes:
-                name = platform.node()[:63]
                 wanted |= {f"node {name} ({node.id}): {what}" for what in ("release", "reach")}
+            content = asyncio.run(_content(fleet_of_two.cluster.url))
+            for [identifier] in content["servers"]:
+                wanted.add(f"server {name} ({identifier}): release")
             assert rows.keys() == wanted
             assert set(statuses(rows).values()) == {"ok"}
             assert rows["database"]["found"].startswith("PostgreSQL 1")
@@ -143,7 +146,7 @@ async def _content(url: str) -> dict[str, list[Any]]:
     try:
         return {
             table: sorted(
-                str(tuple(row)) for row in await connection.fetch(f"SELECT {columns} FROM {table}")
+                tuple(row) for row in await connection.fetch(f"SELECT {columns} FROM {table}")
             )
             for table, columns in {
                 "shared_secrets": "*",
@@ -303,6 +306,33 @@ async def skewed(own: Own, moment: str) -> None:
     await own.run(f"ALTER DATABASE {name} SET search_path = skewed, public, pg_catalog")
 
 
+class TestServers:
+    async def test_releases(self, migrated: Own) -> None:
+        await begun(migrated)
+        python = platform.python_version()
+        servers = {"server_1": ("0.0.1", python), "server_2": (stoker.__version__, python)}
+        for identifier, (version, python) in servers.items():
+            await migrated.run(
+                "INSERT INTO servers (id, started_at, seen_at, loaded, host, version, python) "
+                f"VALUES ('{identifier}', now(), now(), '[]', 'h', '{version}', '{python}')"
+            )
+        rows = await migrated.told()
+        assert rows["servers"]["found"] == "2 at work"
+        older, same = (rows[f"server h ({one}): release"] for one in servers)
+        assert (older["status"], same["status"]) == ("fail", "ok")
+        assert older["found"].endswith(f"here {stoker.__version__}")
+        assert "same release" in older["hint"]
+
+    async def test_one_from_before_releases_were_told(self, migrated: Own) -> None:
+        await begun(migrated)
+        await migrated.run(
+            "INSERT INTO servers (id, started_at, seen_at, loaded) "
+            "VALUES ('server_0', now(), now(), '[]')"
+        )
+        row = (await migrated.told())["server server_0: release"]
+        assert (row["status"], "older" in row["found"]) == ("fail", True)
+
+
 class TestNodes:
     async def test_an_older_release(self, migrated: Own, tmp_path: Path) -> None:
         await begun(migrated)
@@ -328,9 +358,9 @@ class TestNodes:
         major, minor, patch = sys.version_info[:3]
         node = replace(RECORD, python=f"{major}.{minor}.{patch + 1}")
         on_ray = Settings(data_dir=tmp_path).model_copy(update={"runtime": "ray"})
-        row = fleet_health._release(on_ray, node)
+        row = fleet_health._release_of_node(on_ray, node)
         assert (row.status, "to the patch version" in row.hint) == ("fail", True)
-        assert fleet_health._release(on_ray, RECORD).status == "ok"
+        assert fleet_health._release_of_node(on_ray, RECORD).status == "ok"
 
     async def test_loopback_of_another_machine(self, migrated: Own) -> None:
         await begun(migrated)

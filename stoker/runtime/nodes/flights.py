@@ -23,6 +23,7 @@ from stoker.runtime.nodes.messages import (
     Waits,
     Whole,
 )
+from stoker.runtime.parts import Parts
 from stoker.runtime.specification import DeploymentSpec
 
 REPORTED_S = 60.0
@@ -70,26 +71,21 @@ class Flight:
     is_reported: bool = False
     waits: bool = False
     """Whether the node has said that no replica was given it yet."""
-    _parts: asyncio.Queue[bytes | Exception | None] = field(
-        default_factory=asyncio.Queue[bytes | Exception | None]
-    )
-    """None: the end."""
+    parts: Parts = field(default_factory=Parts)
 
-    async def next(self) -> bytes | None:
-        """What comes next of the answer; None at its end. Raises the error that it ended with."""
-        found = await self._parts.get()
-        if isinstance(found, Exception):
-            raise found
-        return found
-
-    def add(self, part: bytes) -> None:
-        self._parts.put_nowait(part)
-
-    def end(self, what: bytes | Exception | None) -> None:
+    def end(self, content: bytes = b"") -> None:
         """Nothing, where it is over."""
         if not self.is_over:
             self.is_over = True
-            self._parts.put_nowait(what)
+            if content:
+                self.parts.add(content)
+            self.parts.end()
+
+    def fail(self, error: Exception) -> None:
+        """The same, with an error."""
+        if not self.is_over:
+            self.is_over = True
+            self.parts.fail(error)
 
 
 class Flights:
@@ -141,16 +137,16 @@ class Flights:
             return
         match message:
             case Part():
-                flight.add(frames[1])
+                flight.parts.add(frames[1])
             case Whole():
                 flight.end(frames[1])
             case End():
-                flight.end(None)
+                flight.end()
             case Failed():
-                flight.end(messages.error_of(message))
+                flight.fail(messages.error_of(message))
             case Refused():
                 flight.is_reported = True
-                flight.end(RefusedError(message.generation))
+                flight.fail(RefusedError(message.generation))
             case Waits():
                 flight.waits = not message.is_over
             case Progress():
@@ -173,7 +169,7 @@ class Flights:
                     waited = lost
                 else:
                     flight.run(self._told_served, lost)
-            flight.end(NodeLostError(sent=True, waited=waited))
+            flight.fail(NodeLostError(sent=True, waited=waited))
 
     def _lost(self, flight: Flight) -> Served:
         spec, lost = flight.spec, CapacityError(code="worker_lost")

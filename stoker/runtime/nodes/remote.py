@@ -164,7 +164,7 @@ class Remote:
         """Raises `RefusedError`, `NodeLostError`, and what `Runtime.call` does."""
         given = {"wait_s": wait_s, "timeout_s": timeout_s, "has_progress": on_progress is not None}
         with self._asked(spec, generation, call, on_progress, given) as flight:
-            return await flight.next() or b""
+            return await flight.parts.next()
 
     async def stream(
         self,
@@ -180,7 +180,7 @@ class Remote:
         given: dict[str, Any] = {"wait_s": wait_s, "timeout_s": timeout_s}
         given |= {"is_streamed": True, "keep_alive": keep_alive}
         with self._asked(spec, generation, call, None, given) as flight:
-            while (part := await flight.next()) is not None:
+            while part := await flight.parts.next():
                 yield part
 
     @contextlib.contextmanager

@@ -19,6 +19,11 @@ class Server(Base):
     """By the database's clock."""
     loaded: Mapped[list[str]] = mapped_column(JSON)
     """The ids of the versions that it has replicas of."""
+    host: Mapped[str] = mapped_column(String(63), server_default="")
+    """The name of its machine."""
+    version: Mapped[str] = mapped_column(String(40), server_default="")
+    """Its release of Stoker; nothing, of one from before they were written down."""
+    python: Mapped[str] = mapped_column(String(40), server_default="")
 
 
 class SharedSecret(Base):
