@@ -28,6 +28,7 @@ TAGGER, TALKER = "tagger", "talker"
 PIPELINE = "token-classification"
 ALONE, FLEET, RAY = "one server", "a gateway and a node", "a gateway, a node and Ray"
 STARTS, COLD_MS = 12, 100.0
+IDLE_S = 10.0
 
 
 class FleetServer(Server):
@@ -104,9 +105,10 @@ def run(plan: Plan) -> Report:
                 side.service.wait_status(made, "ready")
                 connections[name] = stack.enter_context(side.service.connect(path))
                 _talker(side.service, chats)
+            idle = _idle(report, sides, plan.sized(IDLE_S, 1.0))
             for _ in range(plan.rounds):
                 _calls(report, connections, bodies)
-                _tokens(report, sides, chats, plan.sized(CHATS, CLIENTS))
+                _tokens(report, sides, chats, plan.sized(CHATS, CLIENTS), idle)
         with _fleet(report, place / "ray", RAY, "--ray") as ray:
             services = {name: side.service for name, side in {**sides, RAY: ray}.items()}
             for _ in range(plan.rounds):
@@ -115,7 +117,8 @@ def run(plan: Plan) -> Report:
         f"One client, a BERT of one layer, {BLOCK} requests in a row before the other side has its "
         "turn. Added, paired: the median over the texts of the difference of the same text.",
         f"Streamed: {CLIENTS} clients, answers of {TOKENS} tokens by a Llama of 19 M parameters; "
-        "processor time of the server alone, and of the gateway and the node's host.",
+        "processor time of the server alone, and of the gateway and the node's host. Of a token: "
+        "what they take beyond what they take when nobody asks for anything.",
     ]
     return report
 
@@ -182,17 +185,38 @@ def _cold_starts(report: Report, services: Mapping[str, Service], count: int) ->
         )
 
 
-def _tokens(report: Report, sides: Mapping[str, Side], chats: Chats, count: int) -> None:
+def _idle(report: Report, sides: Mapping[str, Side], seconds: float) -> dict[str, float]:
+    """The share of a core that each takes when nobody asks for anything."""
+    time.sleep(seconds)
+    before = {name: side.between_s() for name, side in sides.items()}
+    time.sleep(seconds)
+    found = {name: (side.between_s() - before[name]) / seconds for name, side in sides.items()}
+    for name, share in found.items():
+        report.add(f"{name}, idle, a second", "ms", share * 1e3)
+    return found
+
+
+def _tokens(
+    report: Report,
+    sides: Mapping[str, Side],
+    chats: Chats,
+    count: int,
+    idle: Mapping[str, float],
+) -> None:
     drawn = chats.draw(count, PROMPT)
     rates: dict[str, float] = {}
     spent_us: dict[str, float] = {}
     for name, side in sides.items():
         before = side.between_s()
         load = ours(side.service, TALKER).load(drawn, CLIENTS, TOKENS)
-        spent_us[name] = (side.between_s() - before) / load.tokens * 1e6
+        spent_s = side.between_s() - before
+        spent_us[name] = (spent_s - idle[name] * load.seconds) / load.tokens * 1e6
         rates[name] = load.rate
         report.add(f"{name}, streamed", "tok/s", load.rate)
         report.add(f"{name}, a streamed token", "µs", spent_us[name])
+        report.add(
+            f"{name}, a streamed token and what else is done", "µs", spent_s / load.tokens * 1e6
+        )
         report.client.add(name, load.client_cpu_s, load.seconds)
     report.add(
         "a streamed token, more",

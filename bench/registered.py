@@ -167,9 +167,7 @@ def _copy(connection: Connection, deployments: int, keys: int) -> None:
         }
         for number in numbers[:deployments]
     ]
-    their_versions = [
-        {"id": one["live_version_id"], "deployment_id": one["id"]} for one in made
-    ]
+    their_versions = [{"id": one["live_version_id"], "deployment_id": one["id"]} for one in made]
     their_keys = [
         {
             "id": f"key_copy{number}",

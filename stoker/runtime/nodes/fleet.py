@@ -55,6 +55,13 @@ class Known:
         """On how many it may run."""
         return max(1, self.spec.max_replicas, self.spec.min_replicas)
 
+    @property
+    def least_nodes(self) -> int:
+        """On how many it is to stay loaded, as long as that is paid for."""
+        spec = self.spec
+        least = max(spec.min_replicas, 1 if spec.readiness.stays_loaded else 0)
+        return least if self.running else 0
+
 
 class Fleet:
     def __init__(
@@ -85,6 +92,8 @@ class Fleet:
         self._are_wishes = not places
         self._watch = Watch(database)
         self._leases: dict[str, list[Held]] = {}
+        self._stays_loaded: set[str] = set()
+        """What is to be on some node always."""
         self._background: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
@@ -133,8 +142,10 @@ class Fleet:
             known = self.known.get(spec_id)
             if known is None or not known.is_taking:
                 self._learn(spec_id, found.get(spec_id, []))
-        for known in [*self.known.values()]:
-            self._keep_leased(known)
+        # Not all: of ten thousand deployments, most are neither loaded nor to be.
+        for spec_id in self._stays_loaded | self._leases.keys():
+            if known := self.known.get(spec_id):
+                self._keep_leased(known)
         self.changes.notify_all()
 
     # --- what is to run ---
@@ -142,6 +153,10 @@ class Fleet:
     def apply(self, spec: DeploymentSpec, *, running: bool) -> None:
         known = self.known.setdefault(spec.id, Known(spec, running))
         known.spec, known.running, known.problem = spec, running, ""
+        if known.least_nodes:
+            self._stays_loaded.add(spec.id)
+        else:
+            self._stays_loaded.discard(spec.id)
         # Also where nothing is new: what has failed is tried again then.
         for held in self.held(spec.id):
             self.put(held, is_change=True)
@@ -151,6 +166,7 @@ class Fleet:
     async def forget(self, spec_id: str) -> list[Remote]:
         """It is to run nowhere any more. Returns the nodes that may have it."""
         known = self.known.pop(spec_id, None)
+        self._stays_loaded.discard(spec_id)
         if known and known.taking:
             known.taking.cancel()
         self.changes.notify_all()
@@ -179,9 +195,8 @@ class Fleet:
 
     def wanted(self, known: Known) -> int:
         """On how many nodes it is to stay loaded."""
-        spec = known.spec
-        least = max(spec.min_replicas, 1 if spec.readiness.stays_loaded else 0)
-        return least if known.running and least and spec.account_id not in self._unfunded() else 0
+        least = known.least_nodes
+        return least if least and known.spec.account_id not in self._unfunded() else 0
 
     # --- leases ---
 
@@ -201,7 +216,7 @@ class Fleet:
             # One of a node that has come since is told of by the next reading.
             if held.node_id in found:
                 found[held.node_id].append(held)
-        specs = {spec_id: known.spec for spec_id, known in self.known.items()}
+        specs = {one: self.known[one].spec for one in self._leases.keys() & self.known.keys()}
         return [
             node_of(self.nodes[node_id], sorted(held, key=lambda one: one.generation), specs)
             for node_id, held in found.items()

@@ -181,9 +181,11 @@ class NodeHost(RuntimeListener):
         times = {"wait_s": ask.wait_s, "timeout_s": ask.timeout_s}
         if ask.is_streamed:
             parts = self._runtime.stream(spec.id, call, keep_alive=ask.keep_alive, **times)
+            # Every token's message begins alike.
+            head = to_gateway.pack(Part(ask.id))
             async with aclosing(parts):
                 async for part in parts:
-                    gateway.send(Part(ask.id), part)
+                    gateway.link.send([*head, part])
             gateway.send(End(ask.id))
             return
 
