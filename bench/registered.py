@@ -77,7 +77,7 @@ def _fleet(report: Report, plan: Plan, deployments: int, keys: int) -> None:
         service.wait_status(measured, "ready")
         few = _p50s(report, service, plan.rounds, ONE)
         state = server.data_dir / "gateway-1" / "server.json"
-        before = _process(state)
+        before = psutil.Process(_pid(state))
         _register(before.environ()["STOKER_DATABASE_URL"], deployments, keys)
         os.kill(before.pid, signal.SIGTERM)
         before.wait()
@@ -98,8 +98,9 @@ def _fleet(report: Report, plan: Plan, deployments: int, keys: int) -> None:
     )
 
 
-def _process(state: Path) -> psutil.Process:
-    return psutil.Process(json.loads(state.read_text())["pid"])
+def _pid(state: Path) -> int:
+    pid: int = json.loads(state.read_text())["pid"]
+    return pid
 
 
 def _next_process(state: Path, before: int) -> psutil.Process:
@@ -107,8 +108,8 @@ def _next_process(state: Path, before: int) -> psutil.Process:
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
         # The file is gone for a moment.
-        if state.exists() and (found := _process(state)).pid != before:
-            return found
+        if state.exists() and (pid := _pid(state)) != before:
+            return psutil.Process(pid)
         time.sleep(0.01)
     raise RuntimeError("the gateway was not started again")
 

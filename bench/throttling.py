@@ -1,0 +1,31 @@
+"""Processes that get a part of a core, by the kernel's control groups: as on slower machines."""
+
+import contextlib
+from collections.abc import Generator
+from pathlib import Path
+
+_GROUPS = Path("/sys/fs/cgroup")
+_PERIOD_US = 10_000
+
+
+@contextlib.contextmanager
+def throttled(pid: int, share: float) -> Generator[None]:
+    """A process with so much of a core, and not more. Raises `OSError` where we may not say so."""
+    quota_us = int(share * _PERIOD_US)
+    if (_GROUPS / "cgroup.controllers").exists():
+        parent, said = _GROUPS, {"cpu.max": f"{quota_us} {_PERIOD_US}"}
+        (parent / "cgroup.subtree_control").write_text("+cpu")
+    else:
+        parent = _GROUPS / "cpu"
+        said = {"cpu.cfs_period_us": str(_PERIOD_US), "cpu.cfs_quota_us": str(quota_us)}
+    group = parent / f"stoker-bench-{pid}"
+    group.mkdir()
+    try:
+        for name, value in said.items():
+            (group / name).write_text(value)
+        (group / "cgroup.procs").write_text(str(pid))
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            (parent / "cgroup.procs").write_text(str(pid))
+        group.rmdir()
