@@ -8,7 +8,7 @@ from fastapi import Response
 from stoker import ids
 from stoker.runtime.observed import LeaseStats, NodeStats, ReplicaStats
 from stoker.watching import schemas
-from stoker.watching.machine import memory, waiting
+from stoker.watching.machine import devices, memory, waiting
 from stoker.watching.messages import Reach
 from stoker.web.lists import Page, json_page
 
@@ -36,6 +36,7 @@ def _node(node: NodeStats) -> schemas.Node:
         cores=node.machine.cores,
         processor=node.machine.processor,
         memory=memory(node.machine),
+        devices=devices(node.machine),
         leases=[_lease(one) for one in node.leases],
         waiting=waiting(node.machine, _ALL),
     )

@@ -138,6 +138,7 @@ class Node(ResponseModel):
     cores: int
     processor: str
     memory: MachineMemory
+    devices: list[MachineDevice] = Field(description="Graphics devices that models may run on.")
     leases: list[Lease] = Field(description="What it may run, the oldest lease first.")
     waiting: list[Waiting] = Field(description="What waits for its memory, in turn.")
 

@@ -1,9 +1,12 @@
 """Which node gets what."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as some
 
-from stoker.runtime.nodes.placing import Load, Place, chosen, least_busy, shares
+from stoker.runtime.graphics import Graphics
+from stoker.runtime.nodes.placing import Load, Place, chosen, least_busy, shares, why_none
 
 
 def place(name: str, *, budget: int = 100, claimed: int = 0, leases: int = 0, files: bool = False):
@@ -83,3 +86,48 @@ def test_shares(total: int, parts: int) -> None:
     assert len(found) == parts
     assert max(found) - min(found) <= 1
     assert found == sorted(found, reverse=True)
+
+
+class TestGraphics:
+    """`free` is what is left of each device of a node."""
+
+    def with_devices(self, name: str, *free: int, claimed: int = 0) -> Place:
+        return replace(place(name, claimed=claimed), devices=dict(enumerate(free)))
+
+    def test_what_needs_one_comes_to_none_without(self) -> None:
+        none, one = place("a"), self.with_devices("b", 50, claimed=90)
+        assert chosen(20, [none, one], Graphics()) == "b"
+        assert chosen(20, [none], Graphics()) is None
+        assert chosen(20, [one], Graphics(index=1)) is None
+        assert chosen(20, [one], Graphics(count=2)) is None
+        two = self.with_devices("c", 50, 50, claimed=95)
+        assert chosen(20, [one, two], Graphics(index=1)) == "c"
+        assert chosen(20, [one, two], Graphics(count=2)) == "c"
+
+    def test_where_the_device_has_room(self) -> None:
+        full, free = self.with_devices("a", 10), self.with_devices("b", 30, claimed=70)
+        assert chosen(20, [full, free], Graphics()) == "b"
+        # Where none has: something has to go, and it is the emptiest node's.
+        assert chosen(40, [full, self.with_devices("b", 30, claimed=50)], Graphics()) == "a"
+
+    def test_what_can_do_without_prefers_one_that_is_free(self) -> None:
+        optional = Graphics(is_optional=True)
+        none, free, full = place("a"), self.with_devices("b", 50), self.with_devices("c", 5)
+        assert chosen(20, [none, free, full], optional) == "b"
+        assert chosen(20, [none, full], optional) == "a"
+        # But not to where something would have to go for it.
+        assert chosen(20, [none, self.with_devices("b", 50, claimed=90)], optional) == "a"
+
+    def test_what_uses_none_leaves_them_to_others(self) -> None:
+        none, one = place("b", claimed=50), self.with_devices("a", 50)
+        assert chosen(20, [none, one]) == "b"
+        assert chosen(60, [none, one]) == "a"
+
+    def test_why_none(self) -> None:
+        none, one = place("a"), self.with_devices("b", 50)
+        assert why_none(20, [none], Graphics()) == "is to run on a GPU, and no node has one"
+        two = why_none(20, [none, one], Graphics(count=2))
+        assert two == "is to run on 2 GPUs, and no node has so many"
+        assert "GPU 7" in why_none(20, [none, one], Graphics(index=7))
+        for graphics in (None, Graphics(is_optional=True), Graphics()):
+            assert "of memory" in why_none(200, [none, one], graphics)

@@ -67,6 +67,13 @@ function One({ node }: { node: Node }) {
       {node.waiting.length > 0 && <Waiting waiting={node.waiting} />}
       <dl class="facts">
         <Fact name="Processor" value={`${node.processor || "–"}, ${node.cores} cores`} />
+        {node.devices.map((one) => (
+          <Fact
+            key={one.index}
+            name={`GPU ${one.index}`}
+            value={`${one.name}, ${bytes(one.held_bytes)} of ${bytes(one.budget_bytes)} are held`}
+          />
+        ))}
         <Fact name="Stoker" value={node.version} />
         <Fact name="Python" value={node.python} />
         <Fact name="Process" value={String(node.pid)} />

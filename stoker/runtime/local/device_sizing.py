@@ -2,12 +2,10 @@
 
 from stoker.config import MIB, Settings
 from stoker.engines import environments
-from stoker.engines.catalogue import ENGINES
-from stoker.engines.record import AUTO
-from stoker.runtime.local.devices import MOST_DEVICES, Wanted
+from stoker.runtime.graphics import graphics_of
+from stoker.runtime.local.devices import Wanted
 from stoker.runtime.local.findings import Findings
 from stoker.runtime.specification import DeploymentSpec
-from stoker.tasks.registry import SERVED, engines
 
 HEADROOM = 1.1
 """Memory is measured now and then; between two measurements a replica may need more."""
@@ -33,18 +31,15 @@ class DeviceSizing:
     def wanted(self, spec: DeploymentSpec) -> Wanted | None:
         """What one replica wants of the devices; None: nothing, as there are none, or it runs on
         the CPU."""
-        if not self._largest or not _may_use_gpu(spec):
+        graphics = graphics_of(spec)
+        if not self._largest or graphics is None:
             return None
-        record = ENGINES.get(spec.engine)
-        count = spec.config.get(record.devices_option) if record else None
-        several = count if isinstance(count, int) and 1 < count <= MOST_DEVICES else 1
-        _, _, index = spec.device.partition(":")
         return Wanted(
             size=self._known(spec),
             share=environments.gpu_share(self._settings, spec.engine),
-            count=several,
-            index=int(index) if index and several == 1 else None,
-            is_optional=spec.device == AUTO,
+            count=graphics.count,
+            index=graphics.index,
+            is_optional=graphics.is_optional,
         )
 
     def measure(self, spec: DeploymentSpec, held: int) -> tuple[int, bool]:
@@ -87,15 +82,3 @@ class DeviceSizing:
 
     def _key(self, spec: DeploymentSpec) -> tuple[str, str]:
         return spec.source, f"{spec.pipeline}-{spec.engine}-{spec.dtype}"
-
-
-def _may_use_gpu(spec: DeploymentSpec) -> bool:
-    """Whether a replica comes to run on a GPU where there is one."""
-    if spec.device == "cpu" or spec.pipeline not in SERVED:
-        return False
-    kind = SERVED[spec.pipeline].kind
-    names = engines(spec.pipeline) if spec.engine == AUTO else [spec.engine]
-    records = [ENGINES[name] for name in names if name in ENGINES]
-    return any(
-        "cuda" in one.devices and spec.dtype in (AUTO, *one.serves.get(kind, ())) for one in records
-    )

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from stoker.config import MIB
+from stoker.runtime.graphics import MOST_DEVICES
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +22,6 @@ _PROGRAM = "nvidia-smi"
 _ASKS = ("--query-gpu=uuid,name,memory.total", "--format=csv,noheader,nounits")
 _ANSWER_S = 20.0
 """A driver that wakes its devices up takes some seconds."""
-MOST_DEVICES = 64
 
 
 @dataclass(frozen=True, kw_only=True)

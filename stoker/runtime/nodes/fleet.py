@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from stoker.runtime.amounts import in_words
+from stoker.runtime.graphics import graphics_of
 from stoker.runtime.nodes import leases
 from stoker.runtime.nodes.leases import Held, Watch
 from stoker.runtime.nodes.observing import node_of
-from stoker.runtime.nodes.placing import Place, chosen, shares
+from stoker.runtime.nodes.placing import Place, chosen, shares, why_none
 from stoker.runtime.nodes.remote import Hearer, Remote
 from stoker.runtime.observed import NodeStats
 from stoker.runtime.pool.state import Changes
@@ -268,22 +268,20 @@ class Fleet:
 
     async def _take(self, known: Known, wanted: int, *, may_evict: bool) -> None:
         spec = known.spec
+        need, graphics = spec.memory_bytes, graphics_of(spec)
 
         def choose(found: Sequence[Held]) -> Sequence[str]:
             taken, picked = {one.node_id for one in found}, list[str]()
             known.problem = ""
             for _ in range(wanted - sum(self._counts(one) for one in found)):
                 places = [*self._places(spec, {*taken, *picked})]
-                best = chosen(spec.memory_bytes, places)
+                best = chosen(need, places, graphics)
                 if self._are_wishes:
                     picked.append(best or "")
                 elif best is not None:
                     picked.append(best)
-                elif places:
-                    known.problem = (
-                        f"'{spec.model}' needs about {in_words(spec.memory_bytes)} of memory, and "
-                        f"the largest node has {in_words(max(one.budget_bytes for one in places))}."
-                    )
+                elif places and not found:
+                    known.problem = f"'{spec.model}' {why_none(need, places, graphics)}."
             return picked
 
         how = {"are_wishes": self._are_wishes, "may_evict": may_evict}
@@ -335,6 +333,11 @@ class Fleet:
                     claimed_bytes=one.machine.held_bytes + promised.get(one.id, 0),
                     leases=counts.get(one.id, 0),
                     has_files=spec.source in one.sources,
+                    devices={
+                        device.index: max(0, device.budget_bytes - device.held_bytes)
+                        for device in one.machine.devices
+                        if device.budget_bytes
+                    },
                 )
 
     def reserved_besides(self, node: Remote, spec_id: str) -> int:

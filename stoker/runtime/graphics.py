@@ -1,0 +1,50 @@
+"""What a specification asks of graphics devices, as far as it says so by itself."""
+
+from dataclasses import dataclass
+
+from stoker.engines.catalogue import ENGINES
+from stoker.engines.record import AUTO
+from stoker.runtime.specification import DeploymentSpec
+from stoker.tasks.registry import SERVED, engines
+
+MOST_DEVICES = 64
+"""Of one machine."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Graphics:
+    """What one replica is to have."""
+
+    count: int = 1
+    """Over so many devices it is spread."""
+    index: int | None = None
+    """The only device of a machine that will do; None: any."""
+    is_optional: bool = False
+    """Without, it runs on the CPU."""
+
+
+def graphics_of(spec: DeploymentSpec) -> Graphics | None:
+    """None: it runs on the CPU, whatever there is."""
+    if not _may_use_gpu(spec):
+        return None
+    record = ENGINES.get(spec.engine)
+    count = spec.config.get(record.devices_option) if record else None
+    several = count if isinstance(count, int) and 1 < count <= MOST_DEVICES else 1
+    _, _, index = spec.device.partition(":")
+    return Graphics(
+        count=several,
+        index=int(index) if index and several == 1 else None,
+        is_optional=spec.device == AUTO,
+    )
+
+
+def _may_use_gpu(spec: DeploymentSpec) -> bool:
+    """Whether a replica comes to run on a GPU where there is one."""
+    if spec.device == "cpu" or spec.pipeline not in SERVED:
+        return False
+    kind = SERVED[spec.pipeline].kind
+    names = engines(spec.pipeline) if spec.engine == AUTO else [spec.engine]
+    records = [ENGINES[name] for name in names if name in ENGINES]
+    return any(
+        "cuda" in one.devices and spec.dtype in (AUTO, *one.serves.get(kind, ())) for one in records
+    )
