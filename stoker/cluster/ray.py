@@ -124,7 +124,7 @@ def head(
         port: where nodes find it.
         start: the command instead, as KubeRay makes it.
     """
-    own = ["--head", f"--port={port}", "--include-dashboard=false", "--memory=0"]
+    own = ["--head", f"--port={port}", "--include-dashboard=false", "--memory=0", "--num-gpus=0"]
     # By it Ray takes nodes that wait for the head to be back for a head that is there.
     files = Path(option(start, "--temp-dir") or _THEIR_FOLDER) if start else folder
     stale = files / "ray_current_cluster"
@@ -174,9 +174,8 @@ def _start(own: Sequence[str], folder: Path, host: str | None) -> str:
         *own,
         *([f"--node-ip-address={host}"] if host else []),
         f"--temp-dir={folder}",
-        # Nothing runs in it but what it needs itself.
+        # Nothing runs in it but what it needs itself. Graphics devices it finds.
         "--num-cpus=0",
-        "--num-gpus=0",
         f"--object-store-memory={_OBJECTS_BYTES}",
         "--include-log-monitor=false",
         "--dashboard-agent-listen-port=0",

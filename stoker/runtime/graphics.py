@@ -38,6 +38,12 @@ def graphics_of(spec: DeploymentSpec) -> Graphics | None:
     )
 
 
+def needs_device(spec: DeploymentSpec) -> bool:
+    """Whether it can run on no machine without."""
+    graphics = graphics_of(spec)
+    return graphics is not None and not graphics.is_optional
+
+
 def _may_use_gpu(spec: DeploymentSpec) -> bool:
     """Whether a replica comes to run on a GPU where there is one."""
     if spec.device == "cpu" or spec.pipeline not in SERVED:

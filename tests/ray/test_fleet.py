@@ -3,7 +3,9 @@
 import contextlib
 import os
 import secrets
+import shlex
 import signal
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -42,17 +44,29 @@ class Fleet:
     """By the ids of their hosts."""
     folders: dict[str, Path]
     gateways: list[Server]
+    address: str
+    """Of the head."""
+    env: dict[str, str]
+    """Of a node."""
 
-    def row(self, node_id: str, *, idle: bool, mib: int = BLOCK_MIB) -> int:
+    def joining(self, folder: Path, *words: str) -> Command:
+        given = ("node", "join", "--address", self.address, "--port", "0", *words)
+        log = folder.parent / f"{folder.name}.log"
+        return Command(log, *given, "--data-dir", str(folder), **self.env)
+
+    def row(
+        self, node_id: str, *, idle: bool, mib: int = BLOCK_MIB, needs_device: bool = False
+    ) -> int:
         """A lease of nothing that would rather be on a node, as a server takes it for a trial."""
         name = f"trial_{secrets.token_hex(8)}"
         statement = (
             "INSERT INTO leases (spec_id, deployment_id, created_at, memory_bytes, prefers,"
-            " may_evict, is_kept, idle_at) VALUES (:name, :name, clock_timestamp(),"
-            " :mib * 1048576, :node_id, false, false,"
+            " needs_device, may_evict, is_kept, idle_at) VALUES (:name, :name, clock_timestamp(),"
+            " :mib * 1048576, :node_id, :needs_device, false, false,"
             " CASE WHEN :idle THEN clock_timestamp() END) RETURNING generation"
         )
-        [made] = asked(self.url, statement, name=name, mib=mib, node_id=node_id, idle=idle)
+        given = {"mib": mib, "node_id": node_id, "needs_device": needs_device, "idle": idle}
+        [made] = asked(self.url, statement, name=name, **given)
         return made
 
     def block(self, node_id: str, *, idle: bool, mib: int = BLOCK_MIB) -> int:
@@ -96,14 +110,11 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         port = free_port()
         words = ("node", "head", "--port", str(port), "--data-dir", str(root / "head"))
         head = Command(root / "head.log", *words, STOKER_RAY_NODE_IP="127.0.0.1", **env)
-        commands = [head]
         given = {**env, "STOKER_RAY_NODE_IP": "127.0.0.1"}
         given["STOKER_MEMORY_BUDGET_MIB"] = str(NODE_MIB)
+        found = Fleet(cluster.url, head, {}, {}, [], f"127.0.0.1:{port}", given)
         folders = [root / f"node{number}" for number in range(2)]
-        for folder in folders:
-            words = ("node", "join", "--address", f"127.0.0.1:{port}", "--port", "0")
-            log = root / f"{folder.name}.log"
-            commands.append(Command(log, *words, "--data-dir", str(folder), **given))
+        commands = [head, *map(found.joining, folders)]
         gateways = [
             Server(root / f"gateway{number}", STOKER_RUNTIME="ray", **env) for number in range(2)
         ]
@@ -116,11 +127,10 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         ids = [until(lambda folder=folder: state(folder))["id"] for folder in folders]
         for gateway in gateways:
             gateway.wait_ready()
-        nodes, places = (
-            dict(zip(ids, commands[1:], strict=True)),
-            dict(zip(ids, folders, strict=True)),
-        )
-        yield Fleet(cluster.url, head, nodes, places, gateways)
+        found.nodes.update(zip(ids, commands[1:], strict=True))
+        found.folders.update(zip(ids, folders, strict=True))
+        found.gateways.extend(gateways)
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -328,3 +338,24 @@ def test_a_killed_host_is_back_on_its_machine(
     answer(clients[0], "hosted")
     until(lambda: state(fleet.folders[node_id]).get("pid", pid) != pid)
     gone(clients, made)
+
+
+def test_what_needs_a_device_waits_for_a_machine_with_one(fleet: Fleet, tmp_path: Path) -> None:
+    """The device is one that Ray is told of, and there is none."""
+    [node_id, *_] = fleet.nodes
+    waiting = fleet.row(node_id, idle=False, mib=16, needs_device=True)
+    [problem] = until(lambda: fleet.problem(waiting))
+    assert problem == "Ray has no node with a GPU that could run it, and has been asked for one."
+    folder = tmp_path / "with-device"
+    with tempfile.TemporaryDirectory(prefix="r", dir="/tmp") as files:
+        options = ["--node-ip-address=127.0.0.1", "--num-cpus=0", "--num-gpus=1"]
+        options += [f"--address={fleet.address}", "--object-store-memory=83886080"]
+        options += [f"--temp-dir={files}", "--dashboard-agent-listen-port=0", "--block"]
+        node = fleet.joining(folder, "--start", shlex.join(["ray", "start", *options]))
+        node.start()
+        try:
+            joined = until(lambda: state(folder))["id"]
+            assert until(lambda: fleet.placed(waiting)) == [joined]
+            fleet.unblock([waiting])
+        finally:
+            node.stop()

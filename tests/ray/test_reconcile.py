@@ -194,3 +194,38 @@ def test_who_waits_for_too_long_is_given_up_unless_it_is_kept_loaded() -> None:
     old = row(1, units=9, age_s=WAITING_S + 1)
     assert plan([old], [group(1, None, 9)]).drop == [1]
     assert plan([replace(old, is_kept=True)], [group(1, None, 9)]).drop == []
+
+
+class TestDevices:
+    """`b` has a graphics device."""
+
+    places = (A, replace(B, has_device=True))
+
+    def test_it_is_asked_of_ray(self) -> None:
+        wanted = row(1, needs_device=True)
+        assert plan([wanted], [], [*self.places]).create == [
+            Create(generation=1, size=UNIT, needs_device=True)
+        ]
+        # And again, where what it takes of the memory was measured.
+        grown = row(1, "b", 2, needs_device=True)
+        found = plan([grown], [group(1, "b")], [*self.places])
+        assert found.create == [Create(generation=1, size=2 * UNIT, needs_device=True, on="b")]
+
+    def test_room_is_made_where_one_is(self) -> None:
+        rows = [
+            row(1, "a", 4, idle_s=9),
+            row(2, "b", 4, idle_s=1),
+            row(3, needs_device=True),
+        ]
+        groups = [group(1, "a", 4), group(2, "b", 4), group(3, None)]
+        assert plan(rows, groups, [*self.places]).evict == [2]
+        rows[2] = row(3)
+        assert plan(rows, groups, [*self.places]).evict == [1]
+
+    def test_there_is_none(self) -> None:
+        rows = [row(1, "a", 4, idle_s=9), row(2, needs_device=True)]
+        found = plan(rows, [group(1, "a", 4), group(2, None)], [A, B])
+        assert found.evict == []
+        assert found.problems == {
+            2: "Ray has no node with a GPU that could run it, and has been asked for one."
+        }

@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import delete, func, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 
+from stoker.runtime.graphics import needs_device
 from stoker.runtime.observed import MachineStats
 from stoker.runtime.specification import DeploymentSpec
 from stoker.store import db
@@ -159,6 +160,7 @@ async def take(
                         deployment_id=spec.deployment,
                         created_at=db.now(),
                         memory_bytes=spec.memory_bytes,
+                        needs_device=needs_device(spec),
                         prefers=(node_id or None) if are_wishes else None,
                         may_evict=may_evict,
                         is_kept=spec.readiness.stays_loaded or spec.min_replicas > 0,

@@ -8,11 +8,14 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from stoker.runtime.ray.reconcile import Create, Group
+from stoker.runtime.ray.reconcile import Create, Group, Machine
 
 NAMESPACE = "stoker"
 LABEL = "stoker-node"
 """Of Ray's nodes: the id of ours."""
+_A_BIT = 0.001
+"""Of a graphics device: has Ray find, or its autoscaler bring, a node with one. How much of which
+device a replica takes is counted by its node."""
 _NAME = re.compile(r"^lease-(\d+)-(\d+)$")
 _STATES_WITHOUT_NODE = frozenset({"PENDING", "PREPARED", "RESCHEDULING"})
 
@@ -29,13 +32,16 @@ class Ray:
 
         ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
 
-    def nodes(self) -> dict[str, int]:
-        """The nodes that are alive: our id → memory that Ray gives away of it, bytes."""
+    def nodes(self) -> dict[str, Machine]:
+        """The nodes that are alive, by our ids."""
         import ray
 
         found: list[dict[str, Any]] = ray.nodes()
         return {
-            one["Labels"][LABEL]: int(one["Resources"].get("memory", 0))
+            one["Labels"][LABEL]: Machine(
+                memory_bytes=int(one["Resources"].get("memory", 0)),
+                has_device=one["Resources"].get("GPU", 0) > 0,
+            )
             for one in found
             if one["Alive"] and LABEL in one["Labels"]
         }
@@ -70,7 +76,7 @@ class Ray:
             elif one.not_on:
                 selector = {LABEL: f"!in({','.join(one.not_on)})"}
             placement_group(
-                [{"memory": one.size}],
+                [{"memory": one.size, **({"GPU": _A_BIT} if one.needs_device else {})}],
                 # The only strategy that takes the hint below.
                 strategy="STRICT_PACK",
                 name=f"lease-{one.generation}-{one.size}",

@@ -20,7 +20,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
 from stoker.runtime.nodes.leases import PLACING
-from stoker.runtime.ray.reconcile import Create, Group, Place, Plan, Reconciler, Row
+from stoker.runtime.ray.reconcile import Create, Group, Machine, Place, Plan, Reconciler, Row
 from stoker.store.db import Database
 from stoker.store.tables.nodes import Lease, Node
 
@@ -51,7 +51,7 @@ _AWAY = (OSError, DBAPIError, asyncpg.PostgresError, asyncpg.InterfaceError, _Lo
 class Ray(Protocol):
     """`stoker.runtime.ray.groups.Ray`: each of these blocks."""
 
-    def nodes(self) -> dict[str, int]: ...
+    def nodes(self) -> dict[str, Machine]: ...
 
     def groups(self) -> list[Group]: ...
 
@@ -116,11 +116,16 @@ class Placer:
     async def _step(self) -> Plan:
         # Groups first: one whose row is not there afterwards was given up.
         groups = await _in_thread(self._ray.groups)
-        memory = await _in_thread(self._ray.nodes)
+        machines = await _in_thread(self._ray.nodes)
         rows, there = await self._read()
         places = [
-            Place(node_id=node_id, memory_bytes=size, is_there=node_id in there)
-            for node_id, size in sorted(memory.items())
+            Place(
+                node_id=node_id,
+                memory_bytes=one.memory_bytes,
+                has_device=one.has_device,
+                is_there=node_id in there,
+            )
+            for node_id, one in sorted(machines.items())
         ]
         plan = self._reconciler.plan(rows, groups, places, time.monotonic())
         await self._write(plan)
@@ -141,6 +146,7 @@ class Placer:
                     spec_id=one.spec_id,
                     node_id=one.node_id,
                     memory_bytes=one.memory_bytes,
+                    needs_device=one.needs_device,
                     prefers=one.prefers,
                     may_evict=one.may_evict,
                     is_kept=one.is_kept,

@@ -30,6 +30,8 @@ class Row:
     node_id: str | None
     """None: it waits to be placed."""
     memory_bytes: int
+    needs_device: bool = False
+    """Whether its node is to have a graphics device."""
     prefers: str | None = None
     may_evict: bool = True
     is_kept: bool = False
@@ -56,12 +58,19 @@ class Group:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class Machine:
+    """What Ray may give away of a node."""
+
+    memory_bytes: int
+    has_device: bool = False
+    """Whether it has a graphics device."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place(Machine):
     """A node that Ray has."""
 
     node_id: str
-    memory_bytes: int
-    """What Ray may give away of it."""
     is_there: bool
     """Whether its host is at work, and takes leases."""
 
@@ -72,6 +81,7 @@ class Create:
 
     generation: int
     size: int
+    needs_device: bool = False
     on: str | None = None
     """The only node that it may be on."""
     not_on: tuple[str, ...] = ()
@@ -189,6 +199,7 @@ def _begin(plan: Plan, row: Row, books: _Books) -> bool:
         Create(
             generation=row.generation,
             size=row.size,
+            needs_device=row.needs_device,
             not_on=tuple(sorted(unfit)),
             prefers=row.prefers if row.prefers in books.places else None,
         )
@@ -204,7 +215,7 @@ def _keep(plan: Plan, row: Row, node_id: str, books: _Books) -> bool:
         grown = row.size - here[0].size
         if books.free.get(node_id, 0) >= grown:
             books.free[node_id] -= grown
-            plan.create.append(Create(generation=row.generation, size=row.size, on=node_id))
+            plan.create.append(_created_on(row, node_id))
             plan.remove += [one.id for one in own]
             return True
         # There is no room for what it takes now: it keeps what it has.
@@ -215,14 +226,23 @@ def _keep(plan: Plan, row: Row, node_id: str, books: _Books) -> bool:
     on_its_way = [one for one in own if one.node_id is None and one.size == row.size]
     plan.remove += [one.id for one in own if one not in on_its_way]
     if not on_its_way:
-        plan.create.append(Create(generation=row.generation, size=row.size, on=node_id))
+        plan.create.append(_created_on(row, node_id))
     return False
+
+
+def _created_on(row: Row, node_id: str) -> Create:
+    needs_device = row.needs_device
+    return Create(generation=row.generation, size=row.size, needs_device=needs_device, on=node_id)
 
 
 def _make_room(plan: Plan, row: Row, books: _Books) -> None:
     """For what Ray has no room for, idle leases go: as few as can be, of one node."""
     besides, free = books.others(row), books.free
-    possible = [one for one in books.places.values() if one.is_there and one.node_id not in besides]
+    possible = [
+        one
+        for one in books.places.values()
+        if one.is_there and one.node_id not in besides and (one.has_device or not row.needs_device)
+    ]
     roomy = max(possible, key=lambda one: free[one.node_id], default=None)
     if roomy and free[roomy.node_id] >= row.size:
         # Ray is about to find it.
@@ -255,16 +275,17 @@ def _make_room(plan: Plan, row: Row, books: _Books) -> None:
 
 def _why(row: Row, possible: Sequence[Place], free: Mapping[str, int]) -> str:
     need = in_words(row.size)
+    node = "node with a GPU" if row.needs_device else "node"
     if not possible:
-        return "Ray has no node that could run it, and has been asked for one."
+        return f"Ray has no {node} that could run it, and has been asked for one."
     largest = max(one.memory_bytes for one in possible)
     if largest < row.size:
         return (
-            f"It needs about {need} of memory, and the largest node has {in_words(largest)}. Ray "
+            f"It needs about {need} of memory, and the largest {node} has {in_words(largest)}. Ray "
             "has been asked for a larger one."
         )
     most = max(free[one.node_id] for one in possible)
     return (
-        f"It needs about {need} of memory, and no node has more than {in_words(max(0, most))} "
+        f"It needs about {need} of memory, and no {node} has more than {in_words(max(0, most))} "
         "that nobody uses. Ray has been asked for more."
     )

@@ -53,6 +53,8 @@ class Lease(Base):
     # What follows is for whoever places leases, where servers do not choose nodes themselves.
     memory_bytes: Mapped[int] = mapped_column(BigInteger, default=0)
     """What its replicas take together, as far as is known."""
+    needs_device: Mapped[bool] = mapped_column(Boolean, default=False)
+    """Whether its node is to have a graphics device."""
     prefers: Mapped[str | None] = mapped_column(String(40))
     """The id of the node that a server would choose, which may be gone."""
     may_evict: Mapped[bool] = mapped_column(Boolean, default=True)

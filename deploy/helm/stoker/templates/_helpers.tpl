@@ -231,7 +231,6 @@ Ray's logs are in /tmp, and would have half a gigabyte each. */}}
 {{/* Ray's own store, which nothing of ours uses: 80 MiB, of a /dev/shm that is no container's default. */}}
 {{- define "stoker.rayStart" -}}
 num-cpus: "0"
-num-gpus: "0"
 object-store-memory: "83886080"
 dashboard-agent-listen-port: "0"
 disable-usage-stats: "true"
