@@ -14,6 +14,7 @@ from stoker.deployments import (
 from stoker.deployments.adapters import Examined
 from stoker.deployments.context import DeploymentContext
 from stoker.deployments.estimates import SourceFolder
+from stoker.deployments.events import event_of
 from stoker.deployments.specs import source_of, spec_of
 from stoker.errors import ConflictError
 from stoker.ids import Prefix, new_id
@@ -139,15 +140,7 @@ def _created(row: Deployment, version: DeploymentVersion) -> DeploymentEvent:
         message = (
             "It is merged into its base's weights, in replicas of its own. " + row.merged_because
         )
-    return DeploymentEvent(
-        id=new_id(Prefix.EVENT),
-        deployment_id=row.id,
-        version_id=version.id,
-        status=Status.IDLE.value,
-        reason=Reason.CREATED.value,
-        message=message,
-        created_at=db.now(),
-    )
+    return event_of(row.id, version.id, Status.IDLE, Reason.CREATED, message)
 
 
 def _model_exists(model: str) -> ConflictError:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
+from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 
 from stoker.deployments import versions
@@ -14,11 +15,48 @@ from stoker.runtime.listening import RuntimeListener
 from stoker.runtime.observed import Reason, Status
 from stoker.runtime.specification import DeploymentSpec
 from stoker.store import db
-from stoker.store.db import Database
-from stoker.store.tables.deployments import DeploymentEvent
+from stoker.store.db import Database, Session
+from stoker.store.tables.deployments import Deployment, DeploymentEvent, Desired
+from stoker.store.tables.nodes import Lease
 from stoker.store.waiting import written
 
 log = logging.getLogger(__name__)
+
+
+def event_of(
+    deployment_id: str,
+    version_id: str,
+    status: Status,
+    reason: Reason,
+    message: str,
+    *,
+    at: datetime | None = None,
+) -> DeploymentEvent:
+    """
+    Args:
+        at: when it happened; None: now.
+    """
+    return DeploymentEvent(
+        id=new_id(Prefix.EVENT),
+        deployment_id=deployment_id,
+        version_id=version_id,
+        status=status.value,
+        reason=reason.value,
+        message=message,
+        created_at=at or db.now(),
+    )
+
+
+async def untold(session: Session, row: Deployment) -> DeploymentEvent | None:
+    """The event of a stop or a start that no node tells of, as none has a lease of it; None: one
+    does."""
+    mine = (Lease.spec_id == row.live_version_id) & Lease.node_id.is_not(None)
+    if await session.scalar(select(Lease.generation).where(mine).limit(1)) is not None:
+        return None
+    how = (row.id, row.live_version_id)
+    if row.desired == Desired.STOPPED:
+        return event_of(*how, Status.STOPPED, Reason.STOPPED_BY_USER, "Stopped.")
+    return event_of(*how, Status.IDLE, Reason.CHANGED, "Waiting for its first request.")
 
 
 @dataclass(frozen=True)
@@ -77,14 +115,14 @@ class EventLog(RuntimeListener):
             if isinstance(observed, _Measured):
                 await versions.weighed(session, observed.spec)
             else:
+                # A new one for each try.
                 session.add(
-                    DeploymentEvent(
-                        id=new_id(Prefix.EVENT),
-                        deployment_id=observed.deployment_id,
-                        version_id=observed.version_id,
-                        status=observed.status.value,
-                        reason=observed.reason.value,
-                        message=observed.message,
-                        created_at=observed.at,
+                    event_of(
+                        observed.deployment_id,
+                        observed.version_id,
+                        observed.status,
+                        observed.reason,
+                        observed.message,
+                        at=observed.at,
                     )
                 )

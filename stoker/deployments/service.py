@@ -15,6 +15,7 @@ from stoker.deployments import (
 )
 from stoker.deployments.context import DeploymentContext
 from stoker.deployments.estimates import SourceFolder
+from stoker.deployments.events import untold
 from stoker.deployments.specs import spec_of
 from stoker.errors import ConflictError, InvalidRequestError, NotFoundError
 from stoker.store import db
@@ -117,8 +118,13 @@ async def set_desired(
     desired: Desired,
 ) -> Deployment:
     row = await get(session, account_id, deployment_id, lock=True)
+    is_change = row.desired != desired
     row.desired = desired.value
     row.updated_at = db.now()
+    if is_change and context.runtime.is_remote and not row.shares:
+        event = await untold(session, row)
+        if event is not None:
+            session.add(event)
     await versions.publish(session, context, row)
     return row
 

@@ -112,6 +112,23 @@ def test_what_was_never_loaded_has_been_created(
         client.delete(own).raise_for_status()
 
 
+def test_stops_and_starts_of_what_no_node_has_are_told_as_well(
+    clients: list[httpx.Client], artifact_id: str
+) -> None:
+    on_a, on_b = clients
+    made = deploy(on_a, artifact_id, "untold")
+    own = f"{DEPLOYMENTS}/{made['id']}"
+    for action in ("stop", "stop", "start", "start"):
+        on_a.post(f"{own}/{action}").raise_for_status()
+    found = on_b.get(f"{own}/events", params={"order": "asc"}).raise_for_status().json()["data"]
+    assert [(one["status"], one["reason"]) for one in found] == [
+        ("idle", "created"),
+        ("stopped", "stopped_by_user"),
+        ("idle", "changed"),
+    ]
+    on_a.delete(own).raise_for_status()
+
+
 def test_who_does_not_wait_has_it_loaded_all_the_same(
     clients: list[httpx.Client], artifact_id: str
 ) -> None:
