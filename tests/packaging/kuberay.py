@@ -103,6 +103,9 @@ def start_command(group: Mapping[str, Any], *, head: str | None, scaled: bool) -
     }
     limits = group["template"]["spec"]["containers"][0]["resources"]["limits"]
     given.setdefault("memory", str(limits["memory"]))
+    for name, count in limits.items():
+        if name.endswith("gpu"):
+            given.setdefault("num-gpus", str(count))
     words = ["ray start ", *([] if head else ["--head "])]
     for name, value in sorted(given.items()):
         if value.lower() not in SWITCHED or name in NO_SWITCHES:

@@ -286,8 +286,13 @@ class TestRayCluster:
             one["name"] for one in spec["headGroupSpec"]["template"]["spec"]["volumes"]
         }
 
-    @pytest.mark.parametrize(("values", "limit_mib"), [(RAY_LEAST, 8 << 10), (RAY_FULL, 3 << 20)])
-    def test_the_autoscaler_reads_it(self, values: dict[str, Any], limit_mib: int) -> None:
+    @pytest.mark.parametrize(
+        ("values", "limit_mib", "devices"),
+        [(RAY_LEAST, 8 << 10, {}), (RAY_FULL, 3 << 20, {"GPU": 1})],
+    )
+    def test_the_autoscaler_reads_it(
+        self, values: dict[str, Any], limit_mib: int, devices: dict[str, int]
+    ) -> None:
         """Ray's own: what a node that it adds has room for is what the node says then."""
         pytest.importorskip("ray")
         from ray.autoscaler._private.kuberay import autoscaling_config
@@ -298,7 +303,8 @@ class TestRayCluster:
         types = read["available_node_types"]
         assert types["headgroup"]["resources"] == {"CPU": 0, "GPU": 0, "memory": 0}
         nodes = types["nodes"]
-        assert nodes["resources"] == {"CPU": 0, "GPU": 0, "memory": int(limit_mib * SHARE) * MIB}
+        memory = int(limit_mib * SHARE) * MIB
+        assert nodes["resources"] == {"CPU": 0, "memory": memory, **devices}
         options = {"minReplicas": 1, "maxReplicas": 4, "idleTimeoutSeconds": 600}
         options |= values["ray"].get("autoscaling", {})
         assert nodes["min_workers"] == options["minReplicas"]
