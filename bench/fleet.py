@@ -77,13 +77,19 @@ def started(
             server.stop()
 
 
+def pid_of(state: Path) -> int:
+    """The process that has written what it says of itself."""
+    pid: int = json.loads(state.read_text())["pid"]
+    return pid
+
+
 @contextlib.contextmanager
 def _fleet(report: Report, folder: Path, name: str, *options: str) -> Generator[Side]:
     size = ("--nodes", "1", "--gateways", "1", *options)
     with started(report, folder, name, *size) as server:
         states = ("gateway-1/server.json", "node-1/node.json")
-        found = [json.loads((folder / "data" / path).read_text())["pid"] for path in states]
-        yield Side(Service(server, report, name), tuple(map(int, found)))
+        pids = tuple(pid_of(server.data_dir / path) for path in states)
+        yield Side(Service(server, report, name), pids)
 
 
 def run(plan: Plan) -> Report:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from bench import wrk
 from bench.common import Plan, Report, at_least, scratch
-from bench.fleet import PIPELINE, TAGGER, started
+from bench.fleet import PIPELINE, TAGGER, pid_of, started
 from bench.models import texts, tiny_tagger
 from bench.service import Service
 from bench.throttling import throttled
@@ -42,8 +42,7 @@ def run(plan: Plan) -> Report:
         time.sleep(KNOWN_S)
         bodies = [json.dumps({"model": TAGGER, "inputs": text}).encode() for text in texts(64)]
         for number in (1, 2):
-            state = server.data_dir / f"gateway-{number}" / "server.json"
-            pid = json.loads(state.read_text())["pid"]
+            pid = pid_of(server.data_dir / f"gateway-{number}" / "server.json")
             stack.enter_context(throttled(pid, SHARE))
         # Once that does not count.
         _asked(service, urls, bodies, seconds)

@@ -82,7 +82,7 @@ def _fleet(report: Report, plan: Plan, deployments: int, keys: int) -> None:
         service.wait_status(measured, "ready")
         few = _p50s(report, service, plan.rounds, ONE)
         state = server.data_dir / "gateway-1" / "server.json"
-        before = psutil.Process(_pid(state))
+        before = psutil.Process(fleet.pid_of(state))
         _register(before.environ()["STOKER_DATABASE_URL"], deployments, keys)
         os.kill(before.pid, signal.SIGTERM)
         before.wait()
@@ -103,17 +103,12 @@ def _fleet(report: Report, plan: Plan, deployments: int, keys: int) -> None:
     )
 
 
-def _pid(state: Path) -> int:
-    pid: int = json.loads(state.read_text())["pid"]
-    return pid
-
-
 def _next_process(state: Path, before: int) -> psutil.Process:
     """The gateway that was started in the place of one that has ended."""
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
         # The file is gone for a moment.
-        if state.exists() and (pid := _pid(state)) != before:
+        if state.exists() and (pid := fleet.pid_of(state)) != before:
             return psutil.Process(pid)
         time.sleep(0.01)
     raise RuntimeError("the gateway was not started again")

@@ -31,8 +31,7 @@ class DeviceSizing:
     def wanted(self, spec: DeploymentSpec) -> Wanted | None:
         """What one replica wants of the devices; None: nothing, as there are none, or it runs on
         the CPU."""
-        graphics = graphics_of(spec)
-        if not self._largest or graphics is None:
+        if not self._largest or (graphics := graphics_of(spec)) is None:
             return None
         return Wanted(
             size=self._known(spec),
