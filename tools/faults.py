@@ -78,6 +78,10 @@ FAULTS: dict[str, Fault] = {
         "a server is killed in the middle of an upload to a bucket",
         "another server goes on behind what was acknowledged",
     ),
+    "g5": Fault(
+        "the object store is slow while nodes of a fleet load from it",
+        "who waits for the model is answered in the end; nobody else waits",
+    ),
     "n1": Fault(
         "a node host is killed",
         "its replicas end with it; what was under way gets a 503 or an event `error`, and the next "
@@ -127,6 +131,10 @@ FAULTS: dict[str, Fault] = {
         "a node host is killed while it loads a model",
         "calls that only waited there are answered by another node; after a second such loss they "
         "get a 503 `worker_lost`",
+    ),
+    "n16": Fault(
+        "a gateway is killed with a stream, an upload, videos and a run of an agent under way",
+        "the stream breaks off, all else is taken over by another gateway, and charged once",
     ),
 }
 

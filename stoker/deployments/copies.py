@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 
 ASKED_S = 60.0
 """Who has asked for a folder so lately may not have begun to read it."""
+_NO_ROOM = "this machine's disk has no room for the model."
 
 
 class UnreachableError(LoadError):
@@ -140,7 +141,7 @@ class Copies:
             except OSError as error:
                 if full_disk(error) is None:
                     raise
-                raise LoadError("this machine's disk has no room for the model.") from error
+                raise LoadError(_NO_ROOM) from error
             finally:
                 await asyncio.to_thread(shutil.rmtree, building, ignore_errors=True)
 
@@ -176,7 +177,8 @@ class Copies:
         try:
             self._check_disk(sum(self._coming.values()) + size)
         except CapacityError as error:
-            raise LoadError(error.message) from error
+            log.warning("a model finds no room on the disk", extra={"reason": error.message})
+            raise LoadError(_NO_ROOM) from error
 
     def _is_used(self, name: str) -> bool:
         asked = self._asked.get(name)

@@ -1,9 +1,7 @@
 """What goes wrong: killed servers, full disks, sessions that end under a transfer."""
 
-import contextlib
 import hashlib
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,6 +20,7 @@ from tests.artifacts.support import (
     sent_range,
     small_files,
 )
+from tests.support.disks import small_disk
 from tests.support.server import WITHOUT_MODELS, Server, running
 
 SMALL_PARTS = {"STOKER_UPLOAD_PART_MIB": "1", **WITHOUT_MODELS}
@@ -185,7 +184,7 @@ class TestFullDisk:
 
     def test_small_disk(self, tmp_path: Path) -> None:
         with (
-            _disk(tmp_path / "disk", 24) as disk,
+            small_disk(tmp_path / "disk", 24) as disk,
             running(disk / "data", **SMALL_PARTS) as server,
             server.account() as client,
         ):
@@ -240,16 +239,3 @@ def _large_weights(bert: Path) -> bytes:
     tensors = load_file(bert / "model.safetensors")
     tensors["padding"] = torch.randn(1_500_000, generator=torch.Generator().manual_seed(0))
     return save(tensors, metadata={"format": "pt"})
-
-
-@contextlib.contextmanager
-def _disk(path: Path, mib: int) -> Iterator[Path]:
-    """A disk of a few MiB, where this process may mount one."""
-    path.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={mib}m", "tmpfs", str(path)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("mounting a small disk needs root")
-    try:
-        yield path
-    finally:
-        subprocess.run(["umount", str(path)], check=True)

@@ -124,11 +124,16 @@ async def test_what_fails_leaves_nothing(copies: Copies, clock: Clock) -> None:
     await bring(copies, clock, "a")
 
 
-async def test_what_would_fill_the_disk_is_not_begun(tmp_path: Path) -> None:
+async def test_what_would_fill_the_disk_is_not_begun(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     def full(_: int) -> None:
         raise CapacityError("The server's disk has 1 bytes left.", code="insufficient_storage")
 
     copies = Copies(tmp_path / "models", 3 * SIZE, full)
-    with pytest.raises(LoadError, match="disk has 1 bytes left"):
+    with pytest.raises(LoadError, match="no room"):
         await copies.bring("a", SIZE, of())
+    assert [one.__dict__["reason"] for one in caplog.records] == [
+        "The server's disk has 1 bytes left."
+    ]
     assert not (tmp_path / "models").exists()

@@ -20,7 +20,8 @@ from tests.servers.support import until
 from tests.support import postgres
 from tests.support import video as video_models
 from tests.support.deploying import deploy, wait_for
-from tests.usage.test_over_http import CREDITS, MODELS, STARTING, TRANSFERS, listed, usage
+from tests.usage.books import closed
+from tests.usage.test_over_http import MODELS, usage
 from tests.videos.conftest import QUICK, decoded
 
 ASKED: list[Any] = [{"role": "user", "content": FRANCE}]
@@ -193,26 +194,10 @@ def test_bill(job: Job) -> None:
     """
     requests = sum(one["requests"] for one in job.expected.values())
     until(lambda: usage(job.b)["total"]["requests"] >= requests)
-    for one in job.deployed.values():
-        job.b.delete(f"/v1/deployments/{one['id']}").raise_for_status()
-        job.a.delete(f"/v1/model-artifacts/{one['artifact_id']}").raise_for_status()
-    events = "/v1/usage/events"
-    until(lambda: all(e["is_final"] for e in listed(job.a, events) if e["type"] != "calls"))
-    reports = [usage(client) for client in (job.a, job.b)]
-    assert reports[0]["data"] == reports[1]["data"]
-    rows = {row["model"]: row for row in reports[0]["data"] if row["model"]}
+    report = closed((job.a, job.b), job.deployed.values())
+    rows = {row["model"]: row for row in report["data"] if row["model"]}
     assert set(rows) == set(job.deployed)
     for model, expected in job.expected.items():
         assert {name: rows[model][name] for name in expected} == expected, model
         assert rows[model]["memory_mib_ms"] > 0, model
-    total = reports[0]["total"]
-    assert total["requests"] == requests
-    assert total["storage_mib_ms"] > 0
-    exact = total["memory_mib_ms"] * 1_000_000 / 3_686_400_000
-    exact += total["storage_mib_ms"] * 1_000_000 / 2_654_208_000_000
-    assert total["microcredits"] <= exact < total["microcredits"] + 1
-    charges = [one for one in listed(job.b, TRANSFERS) if one["event_id"]]
-    assert -sum(one["microcredits"] for one in charges) == total["microcredits"]
-    left = job.a.get(CREDITS).raise_for_status().json()
-    assert left["balance_microcredits"] == STARTING - total["microcredits"]
-    assert left["pending_microcredits"] == 0
+    assert report["total"]["requests"] == requests

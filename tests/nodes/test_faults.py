@@ -23,7 +23,7 @@ from stoker.store.db import Database
 from tests.deployments.support import DEPLOYMENTS, bert, call, check_error, deploy
 from tests.nodes.support import Fleet, fleet
 from tests.nodes.test_listing import nodes
-from tests.servers.support import until
+from tests.servers.support import OUTAGE_S, until
 from tests.support import postgres
 from tests.support.deploying import push
 from tests.support.on_nodes import NodeHost
@@ -33,7 +33,6 @@ COUNT = [{"role": "user", "content": "Count."}]
 PATIENCE_S = 90.0
 ANSWER_S = 20.0
 """Longest that a call may take where a node has just gone: a silent one is cut off after ten."""
-OUTAGE_S = float(os.environ.get("STOKER_TEST_OUTAGE_S", "6"))
 
 
 @pytest.fixture(scope="module")

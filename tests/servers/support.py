@@ -16,6 +16,8 @@ from tests.support.server import Server
 T = TypeVar("T")
 
 PATIENCE_S = 30.0
+OUTAGE_S = 20.0
+"""How long a database is gone: longer than keys are trusted, so that calls are refused."""
 SOON_S = 2.0
 """How long another server may take to follow."""
 SLACK_S = 6.0

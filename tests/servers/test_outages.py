@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import signal
 import threading
 import time
@@ -17,14 +16,12 @@ from sqlalchemy import text
 from stoker.server import services
 from stoker.store.db import Database
 from tests.deployments.support import DEPLOYMENTS, TOKENS, check_error, deploy, upload
-from tests.servers.support import PATIENCE_S, Pair, until
+from tests.servers.support import OUTAGE_S, PATIENCE_S, Pair, until
 from tests.support import postgres
 from tests.support.app import serving
 from tests.support.server import WITHOUT_MODELS, Server
 
 KEYS = "/v1/api-keys"
-OUTAGE_S = float(os.environ.get("STOKER_TEST_OUTAGE_S", "6"))
-"""Longer than keys are trusted, so that calls are refused meanwhile."""
 LONGEST_S = 8.0
 """An answer may take on a machine that others use, where nothing is waited for: connecting to a
 database that is not there is tried for ten seconds.

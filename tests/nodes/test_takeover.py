@@ -1,0 +1,157 @@
+"""A gateway that is killed with all kinds of work under way, which another one takes over."""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.agents.conftest import MODEL
+from tests.agents.support import COUNT, Account, data
+from tests.artifacts.support import Uploading
+from tests.deployments.support import bert, call
+from tests.nodes.support import Fleet, fleet
+from tests.nodes.test_faults import Streaming
+from tests.servers.support import until
+from tests.support import postgres
+from tests.support import video as video_models
+from tests.support.deploying import deploy, wait_for
+from tests.usage.books import closed
+from tests.videos.conftest import QUICK, decoded
+
+PATIENCE_S = 90.0
+WEIGHTS = "model.safetensors"
+TOKENS = 300
+FILM = {"model": "film", "prompt": "a red circle moves to the right", **QUICK}
+LONG = FILM | {"num_inference_steps": 200}
+DELTA = "message.delta"
+
+
+@dataclass
+class Job:
+    """One account, as the gateway sees it that is killed, and as the other one does."""
+
+    fleet: Fleet
+    a: httpx.Client
+    b: httpx.Client
+    chat: dict[str, Any]
+    film: dict[str, Any]
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Job]:
+    """The other gateway is started once all work is with the first."""
+    settings = {"STOKER_JOB_LEASE_S": "3", "STOKER_UPLOAD_PART_MIB": "1"}
+    with contextlib.ExitStack() as stack:
+        cluster = stack.enter_context(postgres.cluster())
+        found = stack.enter_context(fleet(tmp_path / "fleet", cluster, gateways=1, **settings))
+        a = stack.enter_context(found.gateways[0].account("taken over"))
+        chat = deploy(a, MODEL, "chat", engine="torch", readiness="warm")
+        film = deploy(a, video_models.ltx(tmp_path / "film"), "film", readiness="warm")
+        for one in (chat, film):
+            wait_for(a, one["id"], "ready")
+        yield Job(found, a, a, chat, film)
+
+
+def joined(job: Job) -> Job:
+    """With the other gateway, which finds all of it at work."""
+    gateway = job.fleet.add_gateway().start()
+    gateway.wait_ready()
+    key = job.a.headers["authorization"].removeprefix("Bearer ")
+    return replace(job, b=gateway.client(key))
+
+
+@pytest.mark.fault("n16")
+def test_a_gateway_is_killed_with_all_kinds_of_work(job: Job) -> None:
+    first = job.fleet.gateways[0]
+    chat, film = Account(job.a, job.chat["id"]), Account(job.a, job.film["id"])
+    folder = bert()
+    weights = (folder / WEIGHTS).read_bytes()
+    upload = Uploading.open(first, job.a)
+    for path in folder.iterdir():
+        if path.name != WEIGHTS:
+            upload.put(path.name, path.read_bytes()).raise_for_status()
+    agent = chat.agent(config={"max_tokens": TOKENS})
+    with contextlib.ExitStack() as stack:
+        # Nothing ends before it is seen at work.
+        stack.enter_context(chat.slowed())
+        stack.enter_context(film.slowed())
+        half = len(weights) // 2
+        stack.enter_context(upload.beginning(WEIGHTS, len(weights), weights[:half]))
+        streaming = Streaming(job.a, "chat")
+        assert streaming.begun.wait(PATIENCE_S)
+        run = chat.run(agent, COUNT)
+        seen = one_delta(chat, run)
+        videos = [
+            job.a.post("/v1/videos", json=body).raise_for_status().json()["id"]
+            for body in (LONG, FILM)
+        ]
+        until(lambda: state(job.a, videos[0])["status"] == "in_progress", PATIENCE_S)
+        job = joined(job)
+        assert state(job.b, videos[0])["status"] == "in_progress"
+        assert Account(job.b, "").get(run)["status"] == "in_progress"
+        first.kill()
+    streaming.ended()
+    assert streaming.lines[-1:] != ["data: [DONE]"]
+
+    # The upload: what was acknowledged is there, and it goes on behind it.
+    upload = replace(upload, server=job.fleet.gateways[1], client=job.b)
+    offset = upload.offset(WEIGHTS)
+    assert 0 <= offset <= half
+    headers = {"content_range": f"bytes {offset}-{len(weights) - 1}/{len(weights)}"}
+    upload.put(WEIGHTS, weights[offset:], **headers).raise_for_status()
+    artifact = upload.complete().raise_for_status().json()["artifact"]
+    assert artifact["status"] == "ready", artifact
+    body = {"model": "tagger", "artifact_id": artifact["id"]}
+    tagger = job.b.post("/v1/deployments", json=body).raise_for_status().json()
+    assert call(job.b, "tagger", wait=60).status_code == 200
+
+    # The run: done anew from its step, and nothing that was seen is unsaid.
+    account = Account(job.b, job.chat["id"])
+    done = account.until(run)
+    assert done["status"] == "completed", done
+    events = account.events(run)
+    assert events[: len(seen)] == seen
+    kinds = [one["type"] for one in events]
+    assert kinds.count("run.resumed") == kinds.count("message.completed") == 1
+    told = "".join(one["text"] for one in data(events[kinds.index("run.resumed") :], DELTA))
+    asked = [{"role": "user", "content": COUNT}]
+    same = account.post(
+        "/v1/chat/completions", 200, model="chat", messages=asked, max_tokens=TOKENS
+    )
+    assert told == done["output"] == same["choices"][0]["message"]["content"]
+
+    # The videos: each ends once, and is whole.
+    for identifier in videos:
+        until(lambda one=identifier: state(job.b, one)["status"] == "completed", PATIENCE_S)
+        content = job.b.get(f"/v1/videos/{identifier}/content").raise_for_status().content
+        assert decoded(content) == (9, 64, 32, 25.0, "h264")
+
+    # Nothing is left at work, and the books hold: what was done twice is charged once.
+    until(lambda: all(outstanding(job.b, one) == 0 for one in (job.chat, job.film)), PATIENCE_S)
+    report = closed([job.b], (job.chat, job.film, tagger))
+    [row] = [one for one in report["data"] if one["model"] == "film"]
+    assert (row["requests"], row["errors"]) == (len(videos), 0)
+    seconds = [float(state(job.b, one)["seconds"]) for one in videos]
+    assert row["video_ms"] == sum(round(1000 * one) for one in seconds)
+
+
+def one_delta(account: Account, run: str) -> list[dict[str, Any]]:
+    """What a follower sees of a run until it speaks."""
+    seen: list[dict[str, Any]] = []
+    for event in account.stream(run):
+        seen.append(event)
+        if event["type"] == DELTA:
+            return seen
+    raise AssertionError(f"it never spoke: {seen}")
+
+
+def state(client: httpx.Client, video: str) -> dict[str, Any]:
+    return client.get(f"/v1/videos/{video}").raise_for_status().json()
+
+
+def outstanding(client: httpx.Client, deployment: dict[str, Any]) -> int:
+    return Account(client, deployment["id"]).outstanding()

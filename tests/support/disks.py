@@ -1,0 +1,21 @@
+"""Disks of a few MiB."""
+
+import contextlib
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+@contextlib.contextmanager
+def small_disk(path: Path, mib: int) -> Iterator[Path]:
+    """One, where this process may mount it. Skips where it may not."""
+    path.mkdir(parents=True)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={mib}m", "tmpfs", str(path)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small disk needs root")
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", str(path)], check=True)
