@@ -1,5 +1,6 @@
 """The suite on a fleet: with STOKER_TEST_RUNTIME=nodes each server that a test starts is a gateway,
-with a node behind it and a database of a PostgreSQL. Everything else stays as it is.
+with a node behind it and a database of a PostgreSQL; with `ray` it has a Ray that places beside
+that. Everything else stays as it is.
 """
 
 import asyncio
@@ -15,8 +16,9 @@ from typing import ClassVar
 
 import asyncpg
 
+from tests.ray.support import Command, free_port
 from tests.support import postgres
-from tests.support.server import ON_NODES, Server
+from tests.support.server import RUNTIME, Server
 
 _numbers = itertools.count(1)
 
@@ -24,15 +26,17 @@ _numbers = itertools.count(1)
 def is_asked_for(env: dict[str, str]) -> bool:
     """Whether a server with these settings of its own is to be a gateway."""
     own = ("STOKER_RUNTIME", "STOKER_DATABASE_URL")
-    return ON_NODES and not env.keys() & {*own}
+    return RUNTIME != "" and not env.keys() & {*own}
 
 
 class NodeHost(Server):
     state: ClassVar[str] = "node.json"
     address: ClassVar[str] = "address"
 
-    def __init__(self, data_dir: Path, python: str = sys.executable, **env: str) -> None:
-        super().__init__(data_dir, "node", "host", python=python, **env)
+    def __init__(
+        self, data_dir: Path, *command: str, python: str = sys.executable, **env: str
+    ) -> None:
+        super().__init__(data_dir, "node", *(command or ("host",)), python=python, **env)
 
     @property
     def id(self) -> str:
@@ -50,16 +54,28 @@ class Behind:
         }
         """Settings that all of it has."""
         shared = {f"STOKER_{name.upper()}": value for name, value in self.shared.items()}
-        self.env = {"STOKER_RUNTIME": "nodes", **shared, **env}
+        self.env = {"STOKER_RUNTIME": RUNTIME, **shared, **env}
         place = data_dir.parent / f"{data_dir.name}-node"
-        self.node = NodeHost(place, **shared, **env)
+        self._head: Command | None = None
+        joining: tuple[str, ...] = ()
+        if RUNTIME == "ray":
+            port, here = str(free_port()), {"STOKER_RAY_NODE_IP": "127.0.0.1"}
+            head = data_dir.parent / f"{data_dir.name}-head"
+            words = ("node", "head", "--port", port, "--data-dir", str(head))
+            self._head = Command(head.with_suffix(".log"), *words, **shared, **here)
+            joining, env = ("join", "--address", f"127.0.0.1:{port}"), {**env, **here}
+        self.node = NodeHost(place, *joining, **shared, **env)
 
     def start(self) -> None:
+        if self._head and not self._head.is_running:
+            self._head.start()
         if self.node.process is None or self.node.process.poll() is not None:
             self.node.start()
 
     def stop(self) -> None:
         self.node.stop()
+        if self._head:
+            self._head.stop()
 
 
 @functools.cache

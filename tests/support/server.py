@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 
 INSTALLED = Path(__file__).parents[2] / ".venv-install" / "bin" / "python"
 """Of the environment that users have, made by `make install` alone; `make test` makes it, too."""
-ON_NODES = os.environ.get("STOKER_TEST_RUNTIME") == "nodes"
-"""Whether each server that a test starts is a gateway with a node: `tests.support.on_nodes`."""
+RUNTIME = os.environ.get("STOKER_TEST_RUNTIME", "")
+"""`nodes` or `ray`: each server that a test starts is a gateway with a node, which that chooses:
+`tests.support.on_nodes`.
+"""
+ON_NODES = RUNTIME != ""
 # Users' has no driver of PostgreSQL: that is an extra.
 USERS = str(INSTALLED if INSTALLED.exists() and not ON_NODES else sys.executable)
 ONE_THREAD = {"STOKER_REPLICA_THREADS": "1"}
