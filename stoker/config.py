@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from stoker import secret_key
+from stoker import database_urls, secret_key
 from stoker.media.media_limits import MediaLimits
 from stoker.origins import Origin
 
@@ -38,8 +38,10 @@ class Settings(BaseSettings):
     data_dir: Path = Field(
         default=Path(".data"), description="Database, artifacts, logs and caches."
     )
-    database_url: str | None = Field(
-        default=None, description="SQLAlchemy async URL. Default: SQLite in the data folder."
+    database_url: Annotated[str, AfterValidator(database_urls.checked)] | None = Field(
+        default=None,
+        description="`postgresql://user:password@host:port/database`, with libpq's options such as "
+        "`?sslmode=verify-full`. Default: SQLite in the data folder.",
     )
     secret: Annotated[SecretStr, AfterValidator(secret_key.checked)] | None = Field(
         default=None,

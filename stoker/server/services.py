@@ -47,7 +47,7 @@ from stoker.server.garbage import Garbage
 from stoker.server.janitor import Janitor
 from stoker.store.blobs import open_blobs
 from stoker.store.db import Database
-from stoker.store.secret import OtherSecretError, ServerSecret
+from stoker.store.secret import ServerSecret
 from stoker.store.servers import Servers
 from stoker.store.tables.agents import Run
 from stoker.store.tables.deployments import DeploymentVersion
@@ -317,9 +317,10 @@ async def running(services: Services) -> AsyncGenerator[None]:
     try:
         await _begin(services)
     except BaseException as error:
-        if isinstance(error, OtherSecretError):
+        if isinstance(error, Exception):
             # The traceback that uvicorn logs is long.
-            log.error("the server does not start", extra={"why": str(error)})
+            why = str(error) or type(error).__name__
+            log.error("the server does not start", extra={"why": why})
         # Its threads would keep the process from its end.
         await bounded("heartbeat", services.servers.close(), STEP_S)
         await bounded("database", services.platform.database.close(), STEP_S)

@@ -13,12 +13,11 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from sqlalchemy import DateTime, Dialect, MetaData, text
-from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 from sqlalchemy.orm import DeclarativeBase
-from sqlalchemy.pool import NullPool
 from sqlalchemy.types import TypeDecorator
 
-from stoker.store import sqlite
+from stoker.store import postgres, sqlite
 from stoker.store.changes import Changes, WatchedSession
 
 log = logging.getLogger(__name__)
@@ -27,15 +26,6 @@ T = TypeVar("T")
 
 _MIGRATING = 0x73746F6B01
 """PostgreSQL's advisory lock of whoever brings the schema up to date."""
-_PATIENCE: dict[str, Any] = {
-    "timeout": 10.0,
-    "command_timeout": 30.0,
-    # Who stands still must not keep what others wait for.
-    "server_settings": {"idle_in_transaction_session_timeout": "60000"},
-}
-"""Of asyncpg, seconds and milliseconds: a database that is there and does not answer ends nothing
-else.
-"""
 _ONE_MOMENT = {"isolation_level": "REPEATABLE READ"}
 NO_CONTROL = r"^[^\x00-\x1f\x7f]+$"
 """Pattern of strings that are stored or looked up: PostgreSQL refuses a NUL."""
@@ -146,14 +136,7 @@ class Database:
             self.engine = sqlite.create_engine(url)
             self._turn = asyncio.Lock()
         else:
-            kept = min(5, connections)
-            self.engine = create_async_engine(
-                url,
-                pool_pre_ping=True,
-                pool_size=kept,
-                max_overflow=connections - kept,
-                connect_args=_PATIENCE if "+asyncpg" in url else {},
-            )
+            self.engine = postgres.create_engine(url, connections)
         self.changes = Changes()
         self._commits = asyncio.Lock()
         # A server that was killed may have been about to.
@@ -205,9 +188,7 @@ class Database:
             async with self.engine.begin() as connection:
                 await connection.run_sync(_upgrade)
             return
-        # It may take long, and waits for others who do.
-        engine = create_async_engine(self.url, poolclass=NullPool)
-        async with engine.begin() as connection:
+        async with postgres.patient_engine(self.url).begin() as connection:
             await connection.execute(text(f"SELECT pg_advisory_xact_lock({_MIGRATING})"))
             await connection.run_sync(_upgrade)
 

@@ -23,6 +23,7 @@ from tests.usage.books import closed
 from tests.videos.conftest import QUICK, decoded
 
 PATIENCE_S = 90.0
+STILL = "STOKER_HEARTBEAT_TIMEOUT_S"
 WEIGHTS = "model.safetensors"
 TOKENS = 300
 FILM = {"model": "film", "prompt": "a red circle moves to the right", **QUICK}
@@ -44,7 +45,7 @@ class Job:
 @pytest.fixture
 def job(tmp_path: Path) -> Iterator[Job]:
     """The other gateway is started once all work is with the first."""
-    settings = {"STOKER_JOB_LEASE_S": "3", "STOKER_UPLOAD_PART_MIB": "1"}
+    settings = {"STOKER_JOB_LEASE_S": "3", "STOKER_UPLOAD_PART_MIB": "1", STILL: "120"}
     with contextlib.ExitStack() as stack:
         cluster = stack.enter_context(postgres.cluster())
         found = stack.enter_context(fleet(tmp_path / "fleet", cluster, gateways=1, **settings))
@@ -76,9 +77,8 @@ def test_a_gateway_is_killed_with_all_kinds_of_work(job: Job) -> None:
             upload.put(path.name, path.read_bytes()).raise_for_status()
     agent = chat.agent(config={"max_tokens": TOKENS})
     with contextlib.ExitStack() as stack:
-        # Nothing ends before it is seen at work.
-        stack.enter_context(chat.slowed())
-        stack.enter_context(film.slowed())
+        # Nothing ends before it is seen at work, and then nothing goes on until the end.
+        halts = [stack.enter_context(one.slowed()) for one in (chat, film)]
         half = len(weights) // 2
         stack.enter_context(upload.beginning(WEIGHTS, len(weights), weights[:half]))
         streaming = Streaming(job.a, "chat")
@@ -90,6 +90,8 @@ def test_a_gateway_is_killed_with_all_kinds_of_work(job: Job) -> None:
             for body in (LONG, FILM)
         ]
         until(lambda: state(job.a, videos[0])["status"] == "in_progress", PATIENCE_S)
+        for halt in halts:
+            halt()
         job = joined(job)
         assert state(job.b, videos[0])["status"] == "in_progress"
         assert Account(job.b, "").get(run)["status"] == "in_progress"

@@ -16,11 +16,11 @@ from typing import Any, Protocol, TypeVar
 
 import asyncpg
 from sqlalchemy import delete, func, select, update
-from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
 from stoker.runtime.nodes.leases import PLACING
 from stoker.runtime.ray.reconcile import Create, Group, Machine, Place, Plan, Reconciler, Row
+from stoker.store import postgres
 from stoker.store.db import Database
 from stoker.store.tables.nodes import Lease, Node
 
@@ -86,8 +86,7 @@ class Placer:
     @asynccontextmanager
     async def _leading(self) -> AsyncGenerator[None]:
         """Over a connection of its own, which has the lock as long as it lasts, and hears hints."""
-        url = make_url(self._database.url).set(drivername="postgresql")
-        connection = await asyncpg.connect(url.render_as_string(hide_password=False), timeout=RAY_S)
+        connection = await asyncpg.connect(postgres.dsn(self._database.url), timeout=RAY_S)
         try:
             await connection.execute(f"SELECT pg_advisory_lock({_LOCK})")
             await connection.add_listener(PLACING, lambda *_: self._hinted.set())

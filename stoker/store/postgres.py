@@ -1,0 +1,94 @@
+"""PostgreSQL for SQLAlchemy: by URLs as its own tools read them, and a connection that was used a
+moment ago is not asked whether it is there.
+
+SQLAlchemy's own way to ask (`pool_pre_ping`) is three trips to the server before each transaction:
+as many as a short one takes itself. A server that has ended, or was restarted, has closed its
+connections, which the driver knows without a word. What only asking tells, such as of a firewall
+that has forgotten a connection, takes longer to come about than `TRUST_S`.
+"""
+
+import time
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from sqlalchemy import event
+from sqlalchemy.exc import InvalidatePoolError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.pool import ConnectionPoolEntry, NullPool
+
+TRUST_S = 5.0
+"""What was used so lately is not asked whether it is there."""
+_PATIENCE: dict[str, Any] = {
+    "timeout": 10.0,
+    "command_timeout": 30.0,
+    # Who stands still must not keep what others wait for.
+    "server_settings": {"idle_in_transaction_session_timeout": "60000"},
+}
+"""Of asyncpg, seconds and milliseconds: a database that is there and does not answer ends nothing
+else.
+"""
+_DRIVER = "postgresql+asyncpg://"
+_CACHE = "prepared_statement_cache_size"
+"""SQLAlchemy's own option: 0 is for who stands behind a pooler of transactions."""
+_USED_AT = "used_at"
+
+
+def create_engine(url: str, connections: int) -> AsyncEngine:
+    """
+    Args:
+        url: `postgresql+asyncpg://…`, with the options of libpq.
+        connections: at most; those that were used last are taken first.
+    """
+    kept = min(5, connections)
+    engine = create_async_engine(
+        _DRIVER,
+        pool_size=kept,
+        max_overflow=connections - kept,
+        pool_use_lifo=True,
+        connect_args=_arguments(url) | _PATIENCE,
+    )
+
+    @event.listens_for(engine.sync_engine, "checkin")
+    def on_checkin(_: Any, record: ConnectionPoolEntry) -> None:
+        record.info[_USED_AT] = time.monotonic()
+
+    @event.listens_for(engine.sync_engine, "checkout")
+    def on_checkout(connection: Any, record: ConnectionPoolEntry, _: Any) -> None:
+        used_at = record.info.get(_USED_AT)
+        if used_at is None:
+            # It has just been made.
+            return
+        # SQLAlchemy has a new one made, in place of this and of all others.
+        if connection.driver_connection.is_closed():
+            raise InvalidatePoolError
+        if time.monotonic() - used_at > TRUST_S:
+            try:
+                engine.dialect.do_ping(connection)
+            except Exception as error:
+                raise InvalidatePoolError from error
+
+    return engine
+
+
+def patient_engine(url: str) -> AsyncEngine:
+    """For what may take long, and waits for others who do."""
+    return create_async_engine(_DRIVER, poolclass=NullPool, connect_args=_arguments(url))
+
+
+def dsn(url: str) -> str:
+    """A database's URL for asyncpg itself, which reads the options of libpq in it, and of the
+    environment what is not in it.
+    """
+    parts = urlsplit(url)
+    options = [
+        # As SQLAlchemy has it.
+        ("sslmode" if name == "ssl" else name, value)
+        for name, value in parse_qsl(parts.query)
+        if name != _CACHE
+    ]
+    return urlunsplit(parts._replace(scheme="postgresql", query=urlencode(options)))
+
+
+def _arguments(url: str) -> dict[str, Any]:
+    size = dict(parse_qsl(urlsplit(url).query)).get(_CACHE)
+    return {"dsn": dsn(url)} | ({_CACHE: int(size)} if size else {})

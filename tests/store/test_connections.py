@@ -1,0 +1,136 @@
+"""Connections to databases: by what URLs, and whether they are still there."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from stoker.cli.settings import read_settings
+from stoker.client.errors import CliError
+from stoker.store import postgres
+from stoker.store.db import Database
+from tests.support import postgres as clusters
+from tests.support.server import WITHOUT_MODELS, Server
+
+PID = text("SELECT pg_backend_pid()")
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with clusters.running() as found:
+        yield found
+
+
+class TestUrls:
+    @pytest.mark.parametrize(
+        ("given", "read"),
+        [
+            ("postgresql://a:p%40ss@b:1/c", "postgresql+asyncpg://a:p%40ss@b:1/c"),
+            ("postgres://b/c?sslmode=require", "postgresql+asyncpg://b/c?sslmode=require"),
+            ("postgresql+asyncpg://b/c", "postgresql+asyncpg://b/c"),
+            ("sqlite:////a/file", "sqlite+aiosqlite:////a/file"),
+            ("sqlite+aiosqlite:////a/file", "sqlite+aiosqlite:////a/file"),
+            ("", ""),
+        ],
+    )
+    def test_are_read(self, given: str, read: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("STOKER_DATABASE_URL", given)
+        assert read_settings().database_url == read
+
+    @pytest.mark.parametrize(
+        "given", ["mysql://me:hidden@b/c", "postgresql+psycopg://me:hidden@b/c", "me:hidden@b"]
+    )
+    def test_others_are_refused(self, given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("STOKER_DATABASE_URL", given)
+        with pytest.raises(CliError, match="must be postgresql://") as caught:
+            read_settings()
+        assert "hidden" not in str(caught.value)
+
+    async def test_options_are_libpqs(self, url: str) -> None:
+        """And SQLAlchemy's way to say `sslmode`."""
+        options = "ssl=prefer&application_name=a%20name&prepared_statement_cache_size=0"
+        database = Database(f"{url}?{options}")
+        try:
+            await database.migrate()
+            async with database.reading() as session:
+                assert await session.scalar(text("SHOW application_name")) == "a name"
+        finally:
+            await database.close()
+
+    def test_a_server_without_a_database_says_why(self, url: str, tmp_path: Path) -> None:
+        """In a line: this PostgreSQL speaks no TLS."""
+        asked = f"{url}?sslmode=require"
+        server = Server(tmp_path / "data", STOKER_DATABASE_URL=asked, **WITHOUT_MODELS)
+        with pytest.raises(RuntimeError, match="the server did not start"):
+            server.start(timeout=60)
+        events = [json.loads(line) for line in server.log.read_text().splitlines()]
+        (why,) = [one["why"] for one in events if one["event"] == "the server does not start"]
+        assert "rejected SSL upgrade" in why
+
+
+class TestStillThere:
+    @pytest.fixture
+    async def database(self, url: str) -> AsyncIterator[Database]:
+        """With one connection that has been used."""
+        found = Database(url, connections=1)
+        await self.pid(found)
+        yield found
+        await found.close()
+
+    @pytest.fixture
+    def now(self, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+        found = [0.0]
+        monkeypatch.setattr(postgres.time, "monotonic", lambda: found[0])
+        return found
+
+    @pytest.fixture
+    def asked(self, database: Database, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+        """Once for each time that a connection is asked whether it is there."""
+        dialect, found = database.engine.dialect, list[bool]()
+        ask = dialect.do_ping
+        monkeypatch.setattr(dialect, "do_ping", lambda one: found.append(True) or ask(one))
+        return found
+
+    @staticmethod
+    async def pid(database: Database) -> int:
+        async with database.transaction() as session:
+            return (await session.execute(PID)).scalar_one()
+
+    async def test_who_was_used_lately_is_not_asked(
+        self, database: Database, now: list[float], asked: list[bool]
+    ) -> None:
+        first = await self.pid(database)
+        now[0] += postgres.TRUST_S
+        assert (await self.pid(database), asked) == (first, [])
+        now[0] += postgres.TRUST_S + 1
+        assert (await self.pid(database), asked) == (first, [True])
+
+    async def test_who_was_closed_is_replaced(
+        self, database: Database, url: str, asked: list[bool]
+    ) -> None:
+        first = await self.pid(database)
+        other = Database(url)
+        async with other.transaction() as session:
+            await session.execute(text(f"SELECT pg_terminate_backend({first}, 5000)"))
+        await other.close()
+        # The news is on its way.
+        await asyncio.sleep(0.1)
+        assert await self.pid(database) != first
+        assert not asked
+
+    async def test_who_does_not_answer_is_replaced(
+        self, database: Database, now: list[float], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        first = await self.pid(database)
+        now[0] += postgres.TRUST_S + 1
+
+        def silent(_: object) -> bool:
+            raise TimeoutError
+
+        monkeypatch.setattr(database.engine.dialect, "do_ping", silent)
+        second = await self.pid(database)
+        assert second != first
+        assert await self.pid(database) == second
