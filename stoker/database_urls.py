@@ -25,3 +25,10 @@ def checked(value: str) -> str:
             f"must be postgresql://user:password@host:port/database or sqlite:////a/file{of_it}"
         )
     return f"{driver}://{rest}"
+
+
+def without_password(value: str) -> str:
+    """What of a URL may be shown: who, and where."""
+    scheme, mark, rest = value.partition("://")
+    user, at, place = rest.partition("?")[0].rpartition("@")
+    return f"{scheme}{mark}{user.partition(':')[0]}{at}{place}"

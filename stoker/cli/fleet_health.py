@@ -15,11 +15,11 @@ from urllib.parse import unquote, urlsplit
 
 import psutil
 from obstore.exceptions import BaseError
-from sqlalchemy.engine import make_url
 
 import stoker
 from stoker.cli.verdicts import Check, Verdict
 from stoker.config import Settings
+from stoker.database_urls import without_password
 from stoker.runtime.nodes.leases import GONE_AFTER_S, NodeRecord, nodes_of
 from stoker.runtime.nodes.probe import UnreachableError, Why, reach
 from stoker.store import fitness, servers
@@ -133,17 +133,17 @@ async def _looked(settings: Settings, session: Session) -> _Seen:
 def _away(settings: Settings, error: Exception) -> Check:
     hint = "Look at STOKER_DATABASE_URL, and whether this machine may reach it."
     why = str(error).partition("\n")[0] or type(error).__name__
-    return Check(_DATABASE, Verdict.FAIL, f"{_shown(settings)}: {why}", hint)
+    return Check(_DATABASE, Verdict.FAIL, f"{_place(settings)}: {why}", hint)
 
 
-def _shown(settings: Settings) -> str:
-    url = make_url(settings.resolved_database_url)
-    return f"{url.host or 'a socket'}:{url.port or 5432}/{url.database or ''}"
+def _place(settings: Settings) -> str:
+    shown = without_password(settings.resolved_database_url).partition("://")[2]
+    return shown.rpartition("@")[2]
 
 
 def _database(settings: Settings, seen: _Seen) -> Check:
     took = _ms(seen.clocks.round_trip_s)
-    found = f"PostgreSQL {seen.condition.version} at {_shown(settings)} answers in {took}"
+    found = f"PostgreSQL {seen.condition.version} at {_place(settings)} answers in {took}"
     return Check(_DATABASE, Verdict.OK, found)
 
 

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import httpx
-from sqlalchemy.engine import URL, make_url
 
 from stoker.client.errors import CliError, WrongUseError
 from stoker.cluster import ray
 from stoker.cluster.member import Member, Program
 from stoker.cluster.plan import Plan
 from stoker.cluster.postgres import Postgres, free_port
+from stoker.database_urls import without_password
 from stoker.server.bootstrap import FILE as OPERATOR_KEY
 from stoker.server.bootstrap import write_private
 
@@ -114,7 +114,7 @@ class Fleet:
             "nodes": [{"id": one.state["id"], "pid": one.state["pid"]} for one in self._nodes],
             # Without Ray, nothing leads the others.
             "head": self._head(),
-            "database_url": _without_password(self._url or ""),
+            "database_url": without_password(self._url or ""),
             "operator_key_file": str(key) if key.exists() else None,
             "pid": os.getpid(),
         }
@@ -228,12 +228,6 @@ async def _why_not_ready(client: httpx.AsyncClient, base_url: str) -> str | None
         return str(answer.json()["problem"])
     except (ValueError, KeyError, TypeError):
         return f"it answers {answer.status_code}"
-
-
-def _without_password(url: str) -> str:
-    made = make_url(url)
-    shown = URL.create(made.drivername, made.username, None, made.host, made.port, made.database)
-    return shown.render_as_string()
 
 
 def _count(number: int, what: str) -> str:

@@ -9,7 +9,7 @@ that has forgotten a connection, takes longer to come about than `TRUST_S`.
 
 import time
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode
 
 from sqlalchemy import event
 from sqlalchemy.exc import InvalidatePoolError
@@ -28,8 +28,6 @@ _PATIENCE: dict[str, Any] = {
 else.
 """
 _DRIVER = "postgresql+asyncpg://"
-_CACHE = "prepared_statement_cache_size"
-"""SQLAlchemy's own option: 0 is for who stands behind a pooler of transactions."""
 _USED_AT = "used_at"
 
 
@@ -45,7 +43,7 @@ def create_engine(url: str, connections: int) -> AsyncEngine:
         pool_size=kept,
         max_overflow=connections - kept,
         pool_use_lifo=True,
-        connect_args=_arguments(url) | _PATIENCE,
+        connect_args={"dsn": dsn(url), **_PATIENCE},
     )
 
     @event.listens_for(engine.sync_engine, "checkin")
@@ -72,23 +70,14 @@ def create_engine(url: str, connections: int) -> AsyncEngine:
 
 def patient_engine(url: str) -> AsyncEngine:
     """For what may take long, and waits for others who do."""
-    return create_async_engine(_DRIVER, poolclass=NullPool, connect_args=_arguments(url))
+    return create_async_engine(_DRIVER, poolclass=NullPool, connect_args={"dsn": dsn(url)})
 
 
 def dsn(url: str) -> str:
     """A database's URL for asyncpg itself, which reads the options of libpq in it, and of the
     environment what is not in it.
     """
-    parts = urlsplit(url)
-    options = [
-        # As SQLAlchemy has it.
-        ("sslmode" if name == "ssl" else name, value)
-        for name, value in parse_qsl(parts.query)
-        if name != _CACHE
-    ]
-    return urlunsplit(parts._replace(scheme="postgresql", query=urlencode(options)))
-
-
-def _arguments(url: str) -> dict[str, Any]:
-    size = dict(parse_qsl(urlsplit(url).query)).get(_CACHE)
-    return {"dsn": dsn(url)} | ({_CACHE: int(size)} if size else {})
+    place, mark, query = url.partition("://")[2].partition("?")
+    # SQLAlchemy has another name for it.
+    options = [("sslmode" if name == "ssl" else name, to) for name, to in parse_qsl(query)]
+    return f"postgresql://{place}{mark}{urlencode(options)}"

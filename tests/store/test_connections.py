@@ -10,6 +10,7 @@ from sqlalchemy import text
 
 from stoker.cli.settings import read_settings
 from stoker.client.errors import CliError
+from stoker.database_urls import without_password
 from stoker.store import postgres
 from stoker.store.db import Database
 from tests.support import postgres as clusters
@@ -49,10 +50,20 @@ class TestUrls:
             read_settings()
         assert "hidden" not in str(caught.value)
 
+    @pytest.mark.parametrize(
+        ("given", "shown"),
+        [
+            ("postgresql://me:p@ss@b:1/c?password=x", "postgresql://me@b:1/c"),
+            ("postgresql://b,c/d?application_name=a@b", "postgresql://b,c/d"),
+            ("sqlite+aiosqlite:////a/file", "sqlite+aiosqlite:////a/file"),
+        ],
+    )
+    def test_passwords_are_not_shown(self, given: str, shown: str) -> None:
+        assert without_password(given) == shown
+
     async def test_options_are_libpqs(self, url: str) -> None:
         """And SQLAlchemy's way to say `sslmode`."""
-        options = "ssl=prefer&application_name=a%20name&prepared_statement_cache_size=0"
-        database = Database(f"{url}?{options}")
+        database = Database(f"{url}?ssl=prefer&application_name=a%20name")
         try:
             await database.migrate()
             async with database.reading() as session:
