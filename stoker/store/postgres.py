@@ -8,6 +8,7 @@ that has forgotten a connection, takes longer to come about than `TRUST_S`.
 """
 
 import time
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -31,7 +32,9 @@ _DRIVER = "postgresql+asyncpg://"
 _USED_AT = "used_at"
 
 
-def create_engine(url: str, connections: int) -> AsyncEngine:
+def create_engine(
+    url: str, connections: int, clock: Callable[[], float] = time.monotonic
+) -> AsyncEngine:
     """
     Args:
         url: `postgresql+asyncpg://…`, with the options of libpq.
@@ -48,7 +51,7 @@ def create_engine(url: str, connections: int) -> AsyncEngine:
 
     @event.listens_for(engine.sync_engine, "checkin")
     def on_checkin(_: Any, record: ConnectionPoolEntry) -> None:
-        record.info[_USED_AT] = time.monotonic()
+        record.info[_USED_AT] = clock()
 
     @event.listens_for(engine.sync_engine, "checkout")
     def on_checkout(connection: Any, record: ConnectionPoolEntry, _: Any) -> None:
@@ -59,7 +62,7 @@ def create_engine(url: str, connections: int) -> AsyncEngine:
         # SQLAlchemy has a new one made, in place of this and of all others.
         if connection.driver_connection.is_closed():
             raise InvalidatePoolError
-        if time.monotonic() - used_at > TRUST_S:
+        if clock() - used_at > TRUST_S:
             try:
                 engine.dialect.do_ping(connection)
             except Exception as error:

@@ -182,3 +182,26 @@ def spoken(events: list[dict[str, Any]]) -> dict[int, str]:
     for one in data(events, "message.delta"):
         found[one["step"]] = found.get(one["step"], "") + one["text"]
     return found
+
+
+def begun(account: Account, run: str, kind: str) -> list[dict[str, Any]]:
+    """What a follower has seen of a run once the first event of a kind came."""
+    seen: list[dict[str, Any]] = []
+    for event in account.stream(run):
+        seen.append(event)
+        if event["type"] == kind:
+            return seen
+    raise AssertionError(f"no {kind} in {seen}")
+
+
+def check_resumed(account: Account, run: str, seen: list[dict[str, Any]], answer: str) -> None:
+    """Nothing that a follower saw was unsaid, and the step was done anew."""
+    assert account.until(run)["output"] == answer
+    events = account.events(run)
+    assert events[: len(seen)] == seen
+    kinds = [one["type"] for one in events]
+    assert kinds.count("run.resumed") == kinds.count("message.completed") == 1
+    at = kinds.index("run.resumed")
+    assert events[at]["data"] == {"step": 1}
+    assert "".join(one["text"] for one in data(events[at:], "message.delta")) == answer
+    assert [*account.stream(run, seen[-1]["id"])] == events[len(seen) :]

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import time
-from typing import Any
 
 import pytest
 
@@ -15,6 +14,8 @@ from tests.agents.support import (
     WAIT_S,
     WEATHER,
     Account,
+    begun,
+    check_resumed,
     data,
     mcp,
 )
@@ -44,29 +45,6 @@ def again(server: Server, account: Account) -> None:
     server.restart()
     server.wait_ready()
     wait_for(account.client, account.deployment_id, "ready")
-
-
-def begun(account: Account, run: str, kind: str) -> list[dict[str, Any]]:
-    """What a follower has seen of a run once the first event of a kind came."""
-    seen: list[dict[str, Any]] = []
-    for event in account.stream(run):
-        seen.append(event)
-        if event["type"] == kind:
-            return seen
-    raise AssertionError(f"no {kind} in {seen}")
-
-
-def check_resumed(account: Account, run: str, seen: list[dict[str, Any]], answer: str) -> None:
-    """Nothing that a follower saw was unsaid, and the step was done anew."""
-    assert account.until(run)["output"] == answer
-    events = account.events(run)
-    assert events[: len(seen)] == seen
-    kinds = [one["type"] for one in events]
-    assert kinds.count("run.resumed") == kinds.count("message.completed") == 1
-    at = kinds.index("run.resumed")
-    assert events[at]["data"] == {"step": 1}
-    assert "".join(one["text"] for one in data(events[at:], "message.delta")) == answer
-    assert [*account.stream(run, seen[-1]["id"])] == events[len(seen) :]
 
 
 @pytest.mark.fault("b4")

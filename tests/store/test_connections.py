@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from stoker.cli.settings import read_settings
 from stoker.client.errors import CliError
@@ -84,64 +85,61 @@ class TestUrls:
 
 class TestStillThere:
     @pytest.fixture
-    async def database(self, url: str) -> AsyncIterator[Database]:
+    def now(self) -> list[float]:
+        return [0.0]
+
+    @pytest.fixture
+    async def engine(self, url: str, now: list[float]) -> AsyncIterator[AsyncEngine]:
         """With one connection that has been used."""
-        found = Database(url, connections=1)
+        found = postgres.create_engine(url, 1, lambda: now[0])
         await self.pid(found)
         yield found
-        await found.close()
+        await found.dispose()
 
     @pytest.fixture
-    def now(self, monkeypatch: pytest.MonkeyPatch) -> list[float]:
-        found = [0.0]
-        monkeypatch.setattr(postgres.time, "monotonic", lambda: found[0])
-        return found
-
-    @pytest.fixture
-    def asked(self, database: Database, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    def asked(self, engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         """Once for each time that a connection is asked whether it is there."""
-        dialect, found = database.engine.dialect, list[bool]()
-        ask = dialect.do_ping
-        monkeypatch.setattr(dialect, "do_ping", lambda one: found.append(True) or ask(one))
+        found, ask = list[bool](), engine.dialect.do_ping
+        monkeypatch.setattr(engine.dialect, "do_ping", lambda one: found.append(True) or ask(one))
         return found
 
     @staticmethod
-    async def pid(database: Database) -> int:
-        async with database.transaction() as session:
-            return (await session.execute(PID)).scalar_one()
+    async def pid(engine: AsyncEngine) -> int:
+        async with engine.begin() as connection:
+            return (await connection.execute(PID)).scalar_one()
 
     async def test_who_was_used_lately_is_not_asked(
-        self, database: Database, now: list[float], asked: list[bool]
+        self, engine: AsyncEngine, now: list[float], asked: list[bool]
     ) -> None:
-        first = await self.pid(database)
+        first = await self.pid(engine)
         now[0] += postgres.TRUST_S
-        assert (await self.pid(database), asked) == (first, [])
+        assert (await self.pid(engine), asked) == (first, [])
         now[0] += postgres.TRUST_S + 1
-        assert (await self.pid(database), asked) == (first, [True])
+        assert (await self.pid(engine), asked) == (first, [True])
 
     async def test_who_was_closed_is_replaced(
-        self, database: Database, url: str, asked: list[bool]
+        self, engine: AsyncEngine, url: str, asked: list[bool]
     ) -> None:
-        first = await self.pid(database)
+        first = await self.pid(engine)
         other = Database(url)
         async with other.transaction() as session:
             await session.execute(text(f"SELECT pg_terminate_backend({first}, 5000)"))
         await other.close()
         # The news is on its way.
         await asyncio.sleep(0.1)
-        assert await self.pid(database) != first
+        assert await self.pid(engine) != first
         assert not asked
 
     async def test_who_does_not_answer_is_replaced(
-        self, database: Database, now: list[float], monkeypatch: pytest.MonkeyPatch
+        self, engine: AsyncEngine, now: list[float], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        first = await self.pid(database)
+        first = await self.pid(engine)
         now[0] += postgres.TRUST_S + 1
 
         def silent(_: object) -> bool:
             raise TimeoutError
 
-        monkeypatch.setattr(database.engine.dialect, "do_ping", silent)
-        second = await self.pid(database)
+        monkeypatch.setattr(engine.dialect, "do_ping", silent)
+        second = await self.pid(engine)
         assert second != first
-        assert await self.pid(database) == second
+        assert await self.pid(engine) == second
