@@ -62,6 +62,10 @@ def _memory(deployment: JsonObject) -> str:
     return f"{output.size(memory['bytes'])} a replica, {how}"
 
 
+def _notices(deployment: JsonObject) -> str:
+    return "; ".join(notice["message"] for notice in deployment["notices"])
+
+
 LIST: Columns = {
     "model": lambda d: d["model"],
     "id": lambda d: d["id"],
@@ -99,6 +103,7 @@ DETAILS: Columns = {
     "max queue": lambda d: d["max_queue"],
     "config": lambda d: ", ".join(f"{k}={v}" for k, v in d["config"].items() if v is not None),
     "memory": _memory,
+    "notices": _notices,
     "workers": _workers,
     "created": lambda d: output.moment(d["created_at"]),
     "updated": lambda d: output.moment(d["updated_at"]),

@@ -75,6 +75,7 @@ async def create(
         keep_s=request.keep_s,
         config=request.config.model_dump(),
         is_measured=False,
+        notices=[],
         desired=Desired.RUNNING.value,
         created_at=db.now(),
         updated_at=db.now(),

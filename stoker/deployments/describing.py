@@ -37,6 +37,7 @@ def response(context: DeploymentContext, row: Deployment) -> schemas.Deployment:
         memory=schemas.Memory(
             bytes=row.memory_bytes or stats.memory_bytes, is_measured=row.is_measured
         ),
+        notices=[schemas.Notice.model_validate(one) for one in row.notices],
         workers=[schemas.Worker.model_validate(worker) for worker in stats.replicas],
         created_at=row.created_at,
         updated_at=row.updated_at,

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -19,6 +20,7 @@ from stoker.store.db import Database, Session
 from stoker.store.tables.deployments import Deployment, DeploymentEvent, Desired
 from stoker.store.tables.nodes import Lease
 from stoker.store.waiting import written
+from stoker.wire.notices import Notice
 
 log = logging.getLogger(__name__)
 
@@ -78,12 +80,25 @@ class _Measured:
         return self.spec.deployment
 
 
+@dataclass(frozen=True)
+class _Noticed:
+    spec: DeploymentSpec
+    notices: Sequence[Notice]
+
+    @property
+    def deployment_id(self) -> str:
+        return self.spec.deployment
+
+
+_Observed = _Change | _Measured | _Noticed
+
+
 class EventLog(RuntimeListener):
     """Events are a convenience: a full queue drops the newest. A full disk is waited out."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._observed: asyncio.Queue[_Change | _Measured] = asyncio.Queue(maxsize=10_000)
+        self._observed: asyncio.Queue[_Observed] = asyncio.Queue(maxsize=10_000)
 
     def changed(self, spec: DeploymentSpec, status: Status, reason: Reason, message: str) -> None:
         self._put(_Change(spec.deployment, spec.id, status, reason, message, db.now()))
@@ -91,7 +106,10 @@ class EventLog(RuntimeListener):
     def measured(self, spec: DeploymentSpec) -> None:
         self._put(_Measured(spec))
 
-    def _put(self, observed: "_Change | _Measured") -> None:
+    def noticed(self, spec: DeploymentSpec, notices: Sequence[Notice]) -> None:
+        self._put(_Noticed(spec, notices))
+
+    def _put(self, observed: _Observed) -> None:
         try:
             self._observed.put_nowait(observed)
         except asyncio.QueueFull:
@@ -110,10 +128,12 @@ class EventLog(RuntimeListener):
             except Exception:
                 log.exception("a deployment event could not be written")
 
-    async def _write(self, observed: "_Change | _Measured") -> None:
+    async def _write(self, observed: _Observed) -> None:
         async with self._database.transaction() as session:
             if isinstance(observed, _Measured):
                 await versions.weighed(session, observed.spec)
+            elif isinstance(observed, _Noticed):
+                await versions.keep_notices(session, observed.spec, observed.notices)
             else:
                 # A new one for each try.
                 session.add(

@@ -209,6 +209,13 @@ class Memory(ResponseModel):
     is_measured: bool = Field(description="False: estimated from the headers of its weights.")
 
 
+class Notice(ResponseModel):
+    """A fact about the model that its callers should know."""
+
+    code: str = Field(description="Stable; see the guide.")
+    message: str
+
+
 class Adapter(ResponseModel):
     """How an adapter and its base are put together."""
 
@@ -247,6 +254,10 @@ class Deployment(ResponseModel):
     reason: Reason
     message: str
     memory: Memory
+    notices: list[Notice] = Field(
+        description="What replicas of the live version said of the model at the last load, such as "
+        "fields of its files that have no effect; empty: nothing, or it was not loaded yet."
+    )
     workers: list[Worker]
     created_at: UtcString
     updated_at: UtcString

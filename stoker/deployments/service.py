@@ -72,7 +72,7 @@ async def update(
     context.runtime.check_fits(spec_of(row))
     if not spec_of(row).runs_like(spec_of(changed)):
         changed.memory_bytes = await estimates.again(session, changed, folder)
-        changed.is_measured = False
+        changed.is_measured, changed.notices = False, []
         await versions.begin(session, context, row, changed, is_checked=True)
     row.updated_at = db.now()
     await versions.publish(session, context, row)

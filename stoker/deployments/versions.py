@@ -4,6 +4,7 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import msgspec
 from sqlalchemy import select, update
 
 from stoker.deployments import adapters, revisions
@@ -33,6 +34,7 @@ from stoker.store.tables.deployments import (
     VersionStatus,
 )
 from stoker.store.tables.jobs import JobStatus
+from stoker.wire.notices import Notice
 
 KEPT = 50
 """Of a deployment: older ones that are over are forgotten by and by."""
@@ -165,7 +167,12 @@ async def _follow(
         if one.state in (VersionStatus.PREPARING, VersionStatus.CHECKING):
             # It is of what the base was before.
             one.promote = "manual"
-    changed = applied(row, wanted | {"memory_bytes": base.memory_bytes, "is_measured": False})
+    unmeasured: dict[str, Any] = {
+        "memory_bytes": base.memory_bytes,
+        "is_measured": False,
+        "notices": [],
+    }
+    changed = applied(row, wanted | unmeasured)
     number = (await get(session, base.id, base.live_version_id)).number
     await begin(session, context, row, changed, note=f"As version {number} of its base.")
     row.updated_at = db.now()
@@ -287,6 +294,17 @@ async def weighed(session: Session, spec: DeploymentSpec) -> None:
             .values(values)
         )
     note(session, Deployment, spec.deployment, spec.account_id)
+
+
+async def keep_notices(session: Session, spec: DeploymentSpec, notices: Sequence[Notice]) -> None:
+    """Writes down the notices of a replica's load, if they are not those of the last load."""
+    values = [msgspec.to_builtins(one) for one in notices]
+    # In the order of `weighed`.
+    ids = (Deployment.live_version_id, DeploymentVersion.id)
+    for table, key in zip((Deployment, DeploymentVersion), ids, strict=True):
+        row = await session.scalar(select(table).where(key == spec.id).with_for_update())
+        if row is not None and row.notices != values:
+            row.notices = values
 
 
 async def sources(session: Session) -> set[str]:

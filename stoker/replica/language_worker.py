@@ -24,6 +24,7 @@ from stoker.replica.sequences import Sequences
 from stoker.stages.base import InputError
 from stoker.wire.flight import FlightRecord
 from stoker.wire.generation_request import TOOLS_FIELD
+from stoker.wire.notices import Notice
 from stoker.wire.protocol import Execution, Failure, Generate, Send, Sharing
 
 
@@ -56,6 +57,7 @@ class LanguageWorker:
         self._flight = flight
         self.convertible = prepare is not None
         self.sharing: Sharing | None = None
+        self.notices: Sequence[Notice] = ()
         self.counters = Counters()
         self._requests: OpenRequests[TextRequest] = OpenRequests()
         self._prompts_thread: QueueThread[TextRequest] = QueueThread(

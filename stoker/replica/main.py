@@ -21,6 +21,7 @@ from stoker.replica.passes import Passes
 from stoker.replica.serving import Serving, serving
 from stoker.replica.shared_lock import SharedLock
 from stoker.wire.flight import FlightRecord
+from stoker.wire.notices import Notice, bounded
 from stoker.wire.protocol import (
     Adopt,
     Calibrated,
@@ -67,12 +68,14 @@ def run(spec: ReplicaSpec, lock: SharedLock | None = None) -> int:
         link.close()
 
 
-def _note(spec: ReplicaSpec) -> str:
-    """What whoever deployed it should know."""
+def _notices(spec: ReplicaSpec, worker: Serving) -> list[Notice]:
+    """Returns what the model's owner should know."""
     from stoker.engines.precision import emulated
     from stoker.engines.torch import device_of
 
-    return emulated(spec.dtype, device_of(spec.device))
+    message = emulated(spec.dtype, device_of(spec.device))
+    own = [Notice("emulated_dtype", message)] if message else []
+    return bounded([*own, *worker.notices])
 
 
 def _serve(spec: ReplicaSpec, link: Link, passes: Passes) -> int:
@@ -85,7 +88,8 @@ def _serve(spec: ReplicaSpec, link: Link, passes: Passes) -> int:
         return 0
     worker.start()
     seconds = time.perf_counter() - started
-    link.send_now(Loaded(seconds, worker.convertible, worker.sharing, _note(spec)))
+    notices = _notices(spec, worker)
+    link.send_now(Loaded(seconds, worker.convertible, worker.sharing, notices))
     next_beat = 0.0
     scales, stalls = Scales(), Stalls()
     stopping: Stopping | None = None

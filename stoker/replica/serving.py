@@ -9,6 +9,7 @@ from stoker.replica.counters import Counters
 from stoker.replica.passes import Passes
 from stoker.stages.base import Stages
 from stoker.wire.flight import FlightRecord
+from stoker.wire.notices import Notice
 from stoker.wire.protocol import Execution, ReplicaSpec, Send, Sharing
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ class Serving(Protocol):
     """What was done since the start."""
     sharing: Sharing | None
     """What may share a forward pass, where that was looked for."""
+    notices: Sequence[Notice]
+    """What the model's owner should know."""
 
     @property
     def accepted(self) -> int:

@@ -24,6 +24,7 @@ from stoker.replica.replies import Replies
 from stoker.replica.task_request import TaskRequest
 from stoker.stages.base import InputError, Sample, Stages, StreamWriter
 from stoker.wire.flight import FlightRecord
+from stoker.wire.notices import Notice
 from stoker.wire.protocol import Execution, Failure, Send, Sharing, Work
 
 log = logging.getLogger(__name__)
@@ -60,6 +61,7 @@ class Worker:
         self._calibration = calibration
         calibration.begin(engine.name)
         self.sharing: Sharing | None = stages.sharing
+        self.notices: Sequence[Notice] = stages.notices
         self.counters = Counters()
         self._requests: OpenRequests[TaskRequest] = OpenRequests()
         self._queue = BatchQueue(calibration.budget)

@@ -1,10 +1,11 @@
 """What a runtime tells of: changes, loads, and calls that have ended."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from stoker.runtime.observed import Reason, Status
 from stoker.runtime.specification import DeploymentSpec
+from stoker.wire.notices import Notice
 
 OK, CANCELLED = "ok", "cancelled"
 CANCELLED_STATUS = 499
@@ -45,6 +46,9 @@ class RuntimeListener:
     def loaded(self, spec: DeploymentSpec, seconds: float) -> None:
         """A replica became ready, so long after it was asked for."""
 
+    def noticed(self, spec: DeploymentSpec, notices: Sequence[Notice]) -> None:
+        """A replica that has just loaded says this of its model, in place of earlier notices."""
+
     def waits(self) -> None:
         """A call has to wait for a replica that is ready. Called in the context of its task."""
 
@@ -76,6 +80,10 @@ class Listeners(RuntimeListener):
     def loaded(self, spec: DeploymentSpec, seconds: float) -> None:
         for listener in self._listeners:
             listener.loaded(spec, seconds)
+
+    def noticed(self, spec: DeploymentSpec, notices: Sequence[Notice]) -> None:
+        for listener in self._listeners:
+            listener.noticed(spec, notices)
 
     def waits(self) -> None:
         for listener in self._listeners:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 from stoker.media.media import Media
 from stoker.media.media_limits import MediaLimits
 from stoker.stages.kinds import ModelKind
+from stoker.wire.notices import Notice
 from stoker.wire.protocol import Sharing
 
 if TYPE_CHECKING:
@@ -162,6 +163,8 @@ class Stages(ABC):
     padding_side: str = "right"
     sharing: Sharing = Sharing.PADDED
     """See `stoker.engines.sharing`, which finds it out."""
+    notices: Sequence[Notice] = ()
+    """What the model's owner should know, once it is attached."""
     limits: MediaLimits = MediaLimits()
 
     def __init__(self, folder: Path) -> None:

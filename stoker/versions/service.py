@@ -97,7 +97,7 @@ async def create(
         changed.source = str(folder.path)
     engines.check(context.settings, changed)
     changed.memory_bytes = await estimates.again(session, changed, folder)
-    changed.is_measured = False
+    changed.is_measured, changed.notices = False, []
     spec = spec_of(changed)
     context.runtime.check_fits(spec)
     if body.strategy == "beside":

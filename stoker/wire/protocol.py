@@ -13,6 +13,7 @@ import msgspec
 
 from stoker.media.media_limits import MediaLimits
 from stoker.wire.generation_request import Generation
+from stoker.wire.notices import Notice
 from stoker.wire.packing import Packing
 
 WeightFormat = Literal["int8", "int4"]
@@ -235,8 +236,8 @@ class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
     """Whether a conversion may be tried."""
     sharing: Sharing | None = None
     """What may share a forward pass, where that was looked for."""
-    note: str = ""
-    """What whoever deployed it should know."""
+    notices: list[Notice] = []
+    """What the model's owner should know."""
 
 
 class LoadFailed(msgspec.Struct, frozen=True, tag="load_failed"):

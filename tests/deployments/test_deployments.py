@@ -56,15 +56,25 @@ class TestCreate:
         assert call(account.client, tagger["model"]).status_code == 200
         assert get(account.client, tagger)["status"] == "ready"
 
-    def test_emulated_numbers_are_told(self, account: Account, tagger: dict[str, Any]):
+    def test_notices_of_a_load_stay_and_belong_to_the_live_version(
+        self, account: Account, tagger: dict[str, Any]
+    ):
+        assert tagger["notices"] == []
         path = f"{DEPLOYMENTS}/{tagger['id']}"
         body = {"dtype": "float16", "engine": "torch"}
         account.client.patch(path, json=body).raise_for_status()
         assert call(account.client, tagger["model"]).status_code == 200
-        is_emulated = not precision.computes_in(torch.float16)
-        message = get(account.client, tagger)["message"]
-        assert ("does not compute in float16 but emulates it" in message) is is_emulated
-        assert message.startswith("Ready.")
+        codes = [] if precision.computes_in(torch.float16) else ["emulated_dtype"]
+        assert eventually(lambda: self._codes(account, tagger) == codes)
+        account.client.post(f"{path}/stop").raise_for_status()
+        assert eventually(lambda: get(account.client, tagger)["status"] == "stopped")
+        assert self._codes(account, tagger) == codes
+        account.client.post(f"{path}/start").raise_for_status()
+        account.client.patch(path, json={"dtype": "float32"}).raise_for_status()
+        assert self._codes(account, tagger) == []
+
+    def _codes(self, account: Account, deployment: dict[str, Any]) -> list[str]:
+        return [one["code"] for one in get(account.client, deployment)["notices"]]
 
     def test_from_a_folder(self, client: httpx.Client, sources: Path):
         body = {"model": "from-folder", "source": str(sources / "tagger")}

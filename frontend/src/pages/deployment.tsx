@@ -131,6 +131,11 @@ function Head({ deployment }: { deployment: Deployment }) {
           <Bar key={one.id} value={one.progress} label="Loading" />
         ))}
         <Facts deployment={deployment} />
+        {deployment.notices.map((one) => (
+          <p key={one.message} class="note">
+            {plain(one.message, 1000)}
+          </p>
+        ))}
         {!isDeleting && <ErrorNote error={acting.error} />}
       </Card>
       {isDeleting && (

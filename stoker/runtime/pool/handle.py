@@ -5,7 +5,7 @@ import itertools
 import logging
 import math
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -20,6 +20,7 @@ from stoker.runtime.pool.vitals import Vitals
 from stoker.runtime.pool.work_messages import error_of, message_of
 from stoker.turns import PARTY
 from stoker.wire.generation_request import Generation
+from stoker.wire.notices import Notice, bounded
 from stoker.wire.protocol import (
     Adopt,
     Adopted,
@@ -97,8 +98,8 @@ class ReplicaHandle:
     """How far loading has come, 0 to 1."""
     convertible: bool = False
     """Whether it may go on with a converted model."""
-    note: str = ""
-    """What whoever deployed it should know."""
+    notices: Sequence[Notice] = ()
+    """What it said of its model when it had loaded it."""
     last_used: float = 0.0
     ready_at: float = 0.0
     stop_deadline: float = math.inf
@@ -315,7 +316,7 @@ class ReplicaHandle:
     def _load(self, loaded: Loaded) -> None:
         self.progress = 1.0
         self.convertible = loaded.convertible
-        self.note = loaded.note
+        self.notices = bounded(loaded.notices)
         self.vitals.progressed()
         if loaded.sharing:
             self.on_sharing(loaded.sharing)

@@ -149,7 +149,8 @@ class Starts:
         replica.ready_at = replica.last_used = state.clock()
         state.backoff.loaded()
         self._pace.reset()
-        state.notify(Reason.LOADED, f"Ready. {replica.note}".strip())
+        state.listener.noticed(state.spec, replica.notices)
+        state.notify(Reason.LOADED, "Ready.")
         self._draining.drain_older(replica.generation)
         if not state.running:
             self._draining.drain(replica, Reason.STOPPED_BY_USER)

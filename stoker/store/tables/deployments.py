@@ -57,12 +57,14 @@ class Variant:
     """What one replica needs, as far as is known."""
     is_measured: Mapped[bool] = mapped_column(default=False)
     """Whether that was measured; else it is an estimate."""
+    notices: Mapped[list[dict[str, str]]] = mapped_column(JSON, default=list)
+    """What replicas said of the model at the last load: each a `code` and a `message`."""
 
 
 VARIANT = (
     *("artifact_id", "upload_id", "source", "base_source"),
     *("engine", "device", "dtype", "config"),
-    *("memory_bytes", "is_measured"),
+    *("memory_bytes", "is_measured", "notices"),
 )
 """The columns of a `Variant`."""
 

@@ -1,4 +1,4 @@
-import{s as e}from"./hooks-BVC9FLyP.js";import{C as t,D as n,L as r,r as i,t as a}from"./hooks-Bpffrfk4.js";import{c as o,d as s,l as c}from"./format-OAC1TsgY.js";import{c as l,h as u,l as d,m as f,p,y as m}from"./index-C4KRdzX3.js";import{n as h,t as g}from"./jsxRuntime-BY_AK3X-.js";var _=`[
+import{s as e}from"./hooks-BVC9FLyP.js";import{C as t,D as n,L as r,r as i,t as a}from"./hooks-Bpffrfk4.js";import{c as o,d as s,l as c}from"./format-OAC1TsgY.js";import{c as l,h as u,l as d,m as f,p,y as m}from"./index-kpcGuSuQ.js";import{n as h,t as g}from"./jsxRuntime-BY_AK3X-.js";var _=`[
   {
     "name": "finds the city",
     "request": {"inputs": "Siemens is in Berlin."},

@@ -1,0 +1,28 @@
+"""Notices: what a replica says of its model when it has loaded it, for the model's owner."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+MOST_NOTICES, MOST_NOTICE_CHARS = 32, 1000
+"""Of one load: further notices are left out, longer messages are cut."""
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """One fact that callers of the model should know, such as a file's field that has no effect."""
+
+    code: str
+    """Lower case with underscores, and stable: `generation_field`, `no_end_of_text`."""
+    message: str
+    """A sentence or two that name the file, the field and its value."""
+
+
+def bounded(notices: Iterable[Notice]) -> list[Notice]:
+    """Returns the notices without duplicates, within the limits, as text that can be encoded."""
+    kept = dict.fromkeys(Notice(_cut(one.code, 64), _cut(one.message)) for one in notices)
+    return list(kept)[:MOST_NOTICES]
+
+
+def _cut(text: str, most: int = MOST_NOTICE_CHARS) -> str:
+    clean = text.encode("utf-8", "replace").decode().replace("\0", "")
+    return clean if len(clean) <= most else f"{clean[: most - 1]}…"
