@@ -19,6 +19,8 @@ def test_gateway_imports_no_engine():
     loaded = set(json.loads(result.stdout))
     assert {"stoker.inference.tasks", "stoker.runtime.local.runtime"} <= loaded
     assert loaded & set(HEAVY) == set()
+    # Native code that applies a caller's schema or pattern keeps the interpreter's lock.
+    assert loaded & {"jsonschema_rs", "jsonschema", "regex", "llguidance"} == set()
 
 
 def test_contracts_are_kept():

@@ -267,6 +267,24 @@ MUTATIONS: tuple[Mutation, ...] = (
         new="        return bool(signature)\n",
         tests=("tests/files/test_files.py::TestLink",),
     ),
+    Mutation(
+        case=27,
+        breaks="a schema's references are not expanded when they are counted",
+        file="stoker/checks/schema_bounds.py",
+        old="                steps += self._target(member, depth)\n",
+        new="                steps += 1\n",
+        tests=("tests/checks/test_schema_bounds.py::test_references_that_double_are_refused",),
+    ),
+    Mutation(
+        case=27,
+        breaks="a schema may compute for as long as it likes",
+        file="stoker/checks/judges.py",
+        old=" cpu_s=CPU_S,",
+        new="",
+        tests=(
+            "tests/checks/test_judges.py::test_an_endless_schema_fails_its_check_and_holds_nobody",
+        ),
+    ),
 )
 
 

@@ -154,6 +154,12 @@ CASES: dict[int, Case] = {
         "links that can be guessed or never end",
         "an HMAC, an end, one file each",
     ),
+    27: Case(
+        "schemas and patterns that never end",
+        "a JSON schema of 2 kB that took 2^n steps of the gateway",
+        "a caller's schema is compiled and applied in a process with limits of time and memory; "
+        "references and repetitions are counted before",
+    ),
 }
 
 

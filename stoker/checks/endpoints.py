@@ -29,6 +29,7 @@ async def put_checks(
     async with context.database.reading() as session:
         row = await deployments.get(session, account_id, deployment_id)
     await asyncio.to_thread(service.check, row.pipeline, body.checks)
+    await context.judges.check_schemas(account_id, service.schemas_of(body.checks))
     async with context.database.transaction() as session:
         return await service.put(session, account_id, deployment_id, body.checks)
 

@@ -1,35 +1,40 @@
-"""Whether an answer is as expected, and in words what it is instead."""
+"""Whether an answer is as expected, and in words what it is instead.
+
+It compiles a caller's schema and applies it to whatever a model has answered, in native code that
+neither ends nor lets other threads run. The process of `stoker.checks.process` alone calls it.
+"""
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import jsonschema_rs
 
 from stoker.asking.comparison import EACH_TIME, UNCOMPARED, cosine, is_number, label_of
-from stoker.checks.schemas import CosineMin, Expect
-from stoker.errors import InvalidRequestError
+from stoker.checks.schema_bounds import excess
 
 TOLERANCE = 1e-4
 _SHOWN_CHARS = 200
 
 
-def check_schema(schema: dict[str, Any], place: str) -> None:
-    """Raises `InvalidRequestError` for one that is none."""
+def why_no_schema(schema: dict[str, Any]) -> str:
+    """Returns why a schema cannot be used, as the rest of a sentence; empty if it can."""
+    if why := excess(schema):
+        return why
     try:
         _validator(schema)
     except (jsonschema_rs.ValidationError, ValueError) as error:
-        raise InvalidRequestError(
-            f"'{place}' is no JSON schema: {_shown(str(error))}", param=place
-        ) from error
+        return f"is no JSON schema: {_shown(str(error))}"
+    return ""
 
 
-def failing(expect: Expect, content: bytes, *, is_written: bool) -> str:
-    """What is not as expected of an answer with status 200; nothing: it is.
+def failing(expect: Mapping[str, Any], content: bytes, *, is_written: bool) -> str:
+    """Returns what is not as expected of an answer with status 200; empty if all is.
 
     Args:
-        is_written: it is a language model's, which has a text.
+        expect: an `Expect` of `stoker.checks.schemas`, as JSON, without what was not given.
+        is_written: whether a language model wrote the answer, which then has a text.
     """
     try:
         answer = json.loads(content)
@@ -38,13 +43,14 @@ def failing(expect: Expect, content: bytes, *, is_written: bool) -> str:
         answer = content.decode(errors="replace")
     texts = list(_texts(answer))
     written = next(iter(texts), "") if is_written else None
-    given = expect.model_fields_set
+    cosine_min, schema = expect.get("cosine_min"), expect.get("json_schema")
+    top_label, contained = expect.get("top_label"), expect.get("contains")
     found = [
-        _unequal(expect.equal, answer, written) if "equal" in given else "",
-        _other_label(expect.top_label, answer) if expect.top_label is not None else "",
-        _lacking(expect.contains, texts) if expect.contains is not None else "",
-        _far(expect.cosine_min, answer) if expect.cosine_min else "",
-        _unfit(expect.json_schema, answer, written) if expect.json_schema is not None else "",
+        _unequal(expect["equal"], answer, written) if "equal" in expect else "",
+        _other_label(top_label, answer) if top_label is not None else "",
+        _lacking(contained, texts) if contained is not None else "",
+        _far(cosine_min["vector"], cosine_min["min"], answer) if cosine_min else "",
+        _unfit(schema, answer, written) if schema is not None else "",
     ]
     return " ".join(one for one in found if one)
 
@@ -115,14 +121,14 @@ def _texts(answer: Any) -> Iterator[str]:
                 yield from _texts(value)
 
 
-def _far(expected: CosineMin, answer: Any) -> str:
+def _far(expected: list[float], least: float, answer: Any) -> str:
     vector = _vector(answer)
     if vector is None:
         return "It has no vector."
-    if len(vector) != len(expected.vector):
-        return f"The vector has {len(vector)} numbers and not {len(expected.vector)}."
-    found = cosine(vector, expected.vector)
-    return "" if found >= expected.min else f"The cosine is {found:.6f}, below {expected.min:g}."
+    if len(vector) != len(expected):
+        return f"The vector has {len(vector)} numbers and not {len(expected)}."
+    found = cosine(vector, expected)
+    return "" if found >= least else f"The cosine is {found:.6f}, below {least:g}."
 
 
 def _vector(answer: Any) -> list[float] | None:

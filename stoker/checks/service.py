@@ -9,8 +9,9 @@ from stoker.asking import examples
 from stoker.asking.inside import Inside
 from stoker.checks import schemas
 from stoker.checks.context import CheckContext
-from stoker.checks.expecting import check_schema, failing
+from stoker.checks.judges import Judges
 from stoker.deployments import service as deployments
+from stoker.deployments.directory import Entry
 from stoker.errors import ConflictError, NotFoundError, StokerError
 from stoker.store import db
 from stoker.store.db import Session
@@ -23,14 +24,19 @@ AT_ONCE = 4
 
 
 def check(pipeline: str, given: Sequence[schemas.Check]) -> None:
-    """Raise `InvalidRequestError` for a check that no answer can pass: its request would be
-    refused where no such status is expected, or its schema is none.
-    """
+    """Raises `InvalidRequestError` for a request that would be refused, unless that is expected."""
     for index, one in enumerate(given):
         if one.expect.status == 200:
             examples.check(pipeline, [one.request], [f"checks[{index}].request"])
-        if one.expect.json_schema is not None:
-            check_schema(one.expect.json_schema, f"checks[{index}].expect.json_schema")
+
+
+def schemas_of(given: Sequence[schemas.Check]) -> dict[str, dict[str, Any]]:
+    """Returns the JSON schemas that are expected, by their places in the request."""
+    return {
+        f"checks[{index}].expect.json_schema": one.expect.json_schema
+        for index, one in enumerate(given)
+        if one.expect.json_schema is not None
+    }
 
 
 async def put(
@@ -67,7 +73,8 @@ async def run(context: CheckContext, account_id: str, deployment_id: str) -> sch
     PARTY.set(Party(account_id))
     results = await results_of(
         Inside(context.calls, entry, entry.version_id),
-        entry.pipeline,
+        context.judges,
+        entry,
         [schemas.Check.model_validate(one) for one in kept.checks],
     )
     report = schemas.Report(
@@ -85,19 +92,22 @@ async def run(context: CheckContext, account_id: str, deployment_id: str) -> sch
 
 
 async def results_of(
-    inside: Inside, pipeline: str, given: Sequence[schemas.Check]
+    inside: Inside, judges: Judges, entry: Entry, given: Sequence[schemas.Check]
 ) -> list[schemas.Result]:
     """What becomes of checks, in their order."""
     places = asyncio.Semaphore(AT_ONCE)
 
     async def ask(one: schemas.Check) -> schemas.Result:
         async with places:
-            return await _result(inside, pipeline, one)
+            return await _result(inside, judges, entry, one)
 
     return await asyncio.gather(*(ask(one) for one in given))
 
 
-async def _result(inside: Inside, pipeline: str, one: schemas.Check) -> schemas.Result:
+async def _result(
+    inside: Inside, judges: Judges, entry: Entry, one: schemas.Check
+) -> schemas.Result:
+    pipeline = entry.pipeline
     (request,) = examples.prepared(pipeline, [one.request])
     began = time.perf_counter()
     content: bytes | None = None
@@ -111,9 +121,9 @@ async def _result(inside: Inside, pipeline: str, one: schemas.Check) -> schemas.
     if status != one.expect.status:
         message = f"It is answered with {status} and not {one.expect.status}{why}"
     elif content is not None:
-        # An answer may be large, and a schema slow.
-        message = await asyncio.to_thread(
-            failing, one.expect, content, is_written=pipeline in GENERATING
+        expect = one.expect.model_dump(mode="json", exclude_unset=True)
+        message = await judges.failing(
+            entry.account_id, expect, content, is_written=pipeline in GENERATING
         )
     return schemas.Result(
         name=one.name, is_passed=not message, message=message, ms=round(seconds * 1000, 3)

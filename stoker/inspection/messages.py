@@ -1,29 +1,18 @@
-"""What the server and the process that inspects say to each other: frames of JSON."""
-
-import struct
+"""Questions and answers of the process that inspects: JSON within the frames of `workers`."""
 
 import msgspec
 
 from stoker.inspection.inspector import Inspection
-
-LENGTH = struct.Struct("!I")
-"""Before each frame: its bytes."""
 
 
 class Ask(msgspec.Struct, frozen=True):
     """Inspect these files."""
 
     root: str
-    """The folder of the blobs; empty: what is `wanted` has to be asked for."""
+    """The folder of the blobs. Empty: the process requests what it reads, as `Wanted`."""
     files: dict[str, tuple[str, int]]
     """path → (blob key, size in bytes)"""
     pipeline: str | None
-
-
-class Limits(msgspec.Struct, frozen=True):
-    """The first frame."""
-
-    memory_bytes: int
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -33,25 +22,10 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """One of the first four is there."""
+    """Either an inspection or a refusal."""
 
     inspection: Inspection | None = None
     code: str | None = None
-    """The files were refused: `FailureCode`, with what follows."""
-    wanted: Wanted | None = None
-    """Nothing was found yet: these bytes are to be sent, as a frame."""
-    trouble: str | None = None
-    """The reader failed; in words for the log."""
+    """The files were refused: a `FailureCode`, with message and path."""
     message: str = ""
     path: str | None = None
-    is_out_of_memory: bool = False
-    peak_bytes: int = 0
-    """What the process has held of memory, at most."""
-
-
-def frame(message: msgspec.Struct) -> bytes:
-    return framed(msgspec.json.encode(message))
-
-
-def framed(content: bytes) -> bytes:
-    return LENGTH.pack(len(content)) + content

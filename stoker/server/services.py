@@ -14,6 +14,7 @@ from stoker.artifacts import service as artifacts
 from stoker.artifacts.imports.context import ImportContext
 from stoker.artifacts.imports.work import Importing
 from stoker.checks.context import CheckContext
+from stoker.checks.judges import Judges
 from stoker.config import MIB, Settings
 from stoker.console.attempts import Attempts
 from stoker.console.built import Pages
@@ -223,7 +224,7 @@ def build_services(settings: Settings) -> Services:
             share=lambda deployment_id: _replicas(runtime, directory.live(deployment_id)),
         ),
     )
-    history = History(directory, runtime)
+    history, judges = History(directory, runtime), Judges()
     return Services(
         platform=platform,
         servers=servers,
@@ -259,8 +260,8 @@ def build_services(settings: Settings) -> Services:
             ),
         ),
         deployments=deployed,
-        versions=VersionContext(**vars(deployed), calls=calls, mirrors=mirrors),
-        checks=CheckContext(**vars(platform), calls=calls),
+        versions=VersionContext(**vars(deployed), calls=calls, judges=judges, mirrors=mirrors),
+        checks=CheckContext(**vars(platform), calls=calls, judges=judges),
         trials=TrialContext(
             **vars(platform),
             calls=calls,
@@ -397,6 +398,7 @@ async def _end(services: Services) -> None:
         bounded("media", platform.media.close(), STEP_S),
         bounded("hub", services.imports.hub.close(), STEP_S),
         bounded("inspections", platform.inspectors.close(), STEP_S),
+        bounded("checks", services.checks.judges.close(), STEP_S),
         bounded("copies of models", services.deployments.folders.copies.close(), STEP_S),
         bounded("last use of keys", services.keyring.flush_last_used(), STEP_S),
         bounded("heartbeat", services.servers.close(), STEP_S),

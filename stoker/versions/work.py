@@ -160,7 +160,7 @@ class Preparing:
         async with self._context.database.reading() as session:
             kept = await checks.get(session, entry.account_id, entry.deployment_id)
         given = [Check.model_validate(one) for one in kept.checks]
-        results = await checks.results_of(inside, entry.pipeline, given)
+        results = await checks.results_of(inside, self._context.judges, entry, given)
         failed = [one for one in results if not one.is_passed]
         if failed:
             shown = "; ".join(f"{one.name}: {one.message}" for one in failed[:_SHOWN])

@@ -1,7 +1,9 @@
 """Checks over HTTP and by the command, on real replicas."""
 
 import json
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import httpx
 import pytest
 
 import stoker.demo
+from tests.checks.support import doubling
 from tests.cli.support import Cli
 from tests.deployments.support import DEPLOYMENTS, check_error, deploy, upload
 from tests.support.server import Server
@@ -116,6 +119,30 @@ def test_too_many_and_twice(client: httpx.Client, tagger: dict[str, Any]) -> Non
     many = [one | {"name": str(number)} for number in range(101)]
     check_error(put(client, tagger, *many), *INVALID, "checks")
     check_error(put(client, tagger, one, one), *INVALID)
+
+
+@pytest.mark.case(27)
+def test_an_endless_schema_holds_no_other_account(
+    server: Server, client: httpx.Client, tagger: dict[str, Any]
+) -> None:
+    one = {"name": "a", "request": {"inputs": TEXT}}
+    refused = put(client, tagger, one | {"expect": {"json_schema": doubling(64)}})
+    check_error(refused, *INVALID, "checks[0].expect.json_schema")
+    assert "steps" in refused.json()["error"]["message"]
+    endless = {"expect": {"json_schema": doubling(64, by_anchors=True)}}
+    put(client, tagger, one | endless).raise_for_status()
+    with server.account() as other, ThreadPoolExecutor(1) as thread:
+        running = thread.submit(ran, client, tagger)
+        longest = 0.0
+        while not running.done():
+            began = time.perf_counter()
+            other.get(DEPLOYMENTS).raise_for_status()
+            other.get("/health").raise_for_status()
+            longest = max(longest, time.perf_counter() - began)
+    (result,) = running.result()["results"]
+    assert not result["is_passed"]
+    assert "longer than 2 s" in result["message"]
+    assert longest < 1.5
 
 
 def test_nobody_elses(server: Server, tagger: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ import pytest
 import safetensors.torch
 
 from tests.artifacts.support import eventually
+from tests.checks.support import doubling
 from tests.deployments.support import DEPLOYMENTS, TEXT, TOKENS, bert, check_error, key_for
 from tests.support.deploying import push
 from tests.support.server import Server, running
@@ -213,6 +214,7 @@ def test_under_load_nothing_fails(bench: Bench) -> None:
     assert {label for _, ended, label in answers if ended < before} <= {"one"}
 
 
+@pytest.mark.case(27)
 def test_one_that_fails_its_checks_never_takes_over(bench: Bench) -> None:
     body = {"model": bench.deployment["model"], "inputs": TEXT}
     answer = bench.client.post(TOKENS, json=body, headers={"prefer": "wait=60"}).json()
@@ -220,10 +222,16 @@ def test_one_that_fails_its_checks_never_takes_over(bench: Bench) -> None:
         {"name": "as ever", "request": {"inputs": TEXT}, "expect": {"equal": answer}},
         {"name": "answers", "request": {"inputs": TEXT}, "expect": {"status": 200}},
     ]
-    bench.client.put(f"{bench.path}/checks", json={"checks": checks}).raise_for_status()
+    endless = {"json_schema": doubling(64, by_anchors=True)}
+    further = {"name": "endless", "request": {"inputs": TEXT}, "expect": endless}
+    path = f"{bench.path}/checks"
+    bench.client.put(path, json={"checks": [*checks, further]}).raise_for_status()
     made = bench.made()
     assert (made["status"], made["reason"]) == ("failed", "checks_failed")
-    assert "1 of 2 checks failed: as ever:" in made["message"]
+    assert "2 of 3 checks failed: as ever:" in made["message"]
+    # The job ends, and holds no server that takes it.
+    assert "takes longer than 2 s" in made["message"]
+    bench.client.put(path, json={"checks": checks}).raise_for_status()
     assert not made["is_loaded"]
     assert bench.label() == "one"
     assert bench.found()["version_id"] == bench.first
