@@ -285,6 +285,14 @@ MUTATIONS: tuple[Mutation, ...] = (
             "tests/checks/test_judges.py::test_an_endless_schema_fails_its_check_and_holds_nobody",
         ),
     ),
+    Mutation(
+        case=28,
+        breaks="remembered answers belong to the account",
+        file="stoker/web/idempotency.py",
+        old="        parts = (self._caller.key_id, account, *request)\n",
+        new="        parts = (str(self._caller.account_id), account, *request)\n",
+        tests=("tests/web/test_idempotency.py::test_records_belong_to_the_key_that_asked",),
+    ),
 )
 
 

@@ -160,6 +160,11 @@ CASES: dict[int, Case] = {
         "a caller's schema is compiled and applied in a process with limits of time and memory; "
         "references and repetitions are counted before",
     ),
+    28: Case(
+        "answers of another key",
+        "an account's sign-in link, for a deployment's key with the same Idempotency-Key",
+        "remembered answers belong to the key that asked; none with a secret is remembered",
+    ),
 }
 
 

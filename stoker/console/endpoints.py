@@ -108,7 +108,7 @@ async def create_link(
     async def created() -> ConsoleLink:
         return await service.link(session, context, request, caller)
 
-    return await idempotent.run(session, created)
+    return await idempotent.run(session, created, has_secret=True)
 
 
 def _set_cookie(

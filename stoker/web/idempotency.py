@@ -1,4 +1,8 @@
-"""`Idempotency-Key`: the same key and body get the first answer again, another body a 409."""
+"""`Idempotency-Key`: the same key and body get the first answer again, another body a 409.
+
+Records belong to the API key that made the request. An answer with a secret is not kept: a repeat
+gets a 409 that names what was made.
+"""
 
 import hashlib
 from collections.abc import Awaitable, Callable, Collection
@@ -62,11 +66,16 @@ class Idempotency:
         create: Callable[[], Awaitable[BaseModel]],
         status: int = 201,
         fingerprint: str | None = None,
+        *,
+        has_secret: bool = False,
     ) -> Response:
         """Create and remember the answer in the same transaction, or give the remembered one.
 
-        fingerprint: SHA-256 of what was asked for; None: of the body. The bodies of forms differ
-        each time that they are sent.
+        Args:
+            fingerprint: SHA-256 of what was asked for; None: of the body. The bodies of forms
+                differ each time that they are sent.
+            has_secret: the answer opens something. It is not remembered, and a repeat creates
+                nothing.
         """
         if self._key is None:
             return _response((await create()).model_dump_json().encode(), status)
@@ -79,7 +88,7 @@ class Idempotency:
             IdempotencyRecord(
                 id=self._record_id(),
                 body_sha256=body_sha256,
-                response=self._secret.seal(content),
+                response=self._secret.seal(b"" if has_secret else content),
                 created_at=db.now(),
                 object_id=getattr(created, "id", None),
             )
@@ -97,10 +106,11 @@ class Idempotency:
         return hashlib.sha256(await self._request.body()).hexdigest()
 
     def _record_id(self) -> str:
-        # An operator acts for the account that this header names.
+        # A key that may do less must not get the answers of one that may do more. An operator acts
+        # for the account that the header names.
         account = self._request.headers.get("x-stoker-account", "")
-        caller = self._caller.account_id or f"{self._caller.scope}:{account}"
-        parts = (caller, self._request.method, self._request.url.path, self._key or "")
+        request = (self._request.method, self._request.url.path, self._key or "")
+        parts = (self._caller.key_id, account, *request)
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     def _replay(self, record: IdempotencyRecord, body_sha256: str, status: int) -> Response:
@@ -109,6 +119,14 @@ class Idempotency:
             raise ConflictError(
                 "This Idempotency-Key was used with another body; take a new key.",
                 code="idempotency_mismatch",
+                param="Idempotency-Key",
+            )
+        if not content:
+            made = f" of '{record.object_id}'" if record.object_id else ""
+            raise ConflictError(
+                f"The answer{made} to the first request with this Idempotency-Key had a secret, "
+                "which is shown once. Rotate that key, or make another with a new Idempotency-Key.",
+                code="idempotency_secret",
                 param="Idempotency-Key",
             )
         response = _response(content, status)

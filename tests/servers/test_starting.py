@@ -66,8 +66,9 @@ class TestFirstStarts:
         """What one has sealed the other opens: the answer to an idempotent request is that."""
         on_a, on_b = two.account()
         headers = {"idempotency-key": "once"}
-        made = on_a.post("/v1/api-keys", json={"scope": "account"}, headers=headers)
-        again = on_b.post("/v1/api-keys", json={"scope": "account"}, headers=headers)
+        body = {"display_name": "once"}
+        made = on_a.post("/v1/model-artifacts", json=body, headers=headers)
+        again = on_b.post("/v1/model-artifacts", json=body, headers=headers)
         assert again.json() == made.raise_for_status().json()
         assert again.headers["idempotency-replayed"] == "true"
 

@@ -67,11 +67,12 @@ def test_paging(client: httpx.Client):
 def test_idempotent_creation(client: httpx.Client):
     headers = {"idempotency-key": "once"}
     first, again = (
-        client.post("/v1/api-keys", json={"scope": "account"}, headers=headers) for _ in range(2)
+        client.post("/v1/model-artifacts", json={"display_name": "a"}, headers=headers)
+        for _ in range(2)
     )
     assert first.status_code == 201
     assert again.json() == first.json()
-    other = client.post("/v1/api-keys", json={"scope": "account", "name": "b"}, headers=headers)
+    other = client.post("/v1/model-artifacts", json={"display_name": "b"}, headers=headers)
     assert other.status_code == 409
 
 

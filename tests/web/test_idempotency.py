@@ -1,20 +1,32 @@
+import inspect
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+from fastapi.routing import APIRoute, iter_route_contexts
 
 from stoker.store import db
 from stoker.store.db import Database
 from stoker.web.idempotency import KEPT, IdempotencyRecord, forget_old
 from tests.artifacts.support import ARTIFACTS
+from tests.deployments.routes import app
 from tests.deployments.support import DEPLOYMENTS, check_error, upload
 from tests.support.server import Server
 
-KEYS = "/v1/api-keys"
+KEYS, LINKS = "/v1/api-keys", "/v1/console/links"
+_SECRET = {"key", "link", "secret", "token", "url", "csrf"}
+
+
+def sign_in(server: Server, link: str) -> dict[str, Any]:
+    with server.client() as browser:
+        origin = {"origin": server.base_url, "sec-fetch-site": "same-origin"}
+        body = {"link": link.partition("#link=")[2]}
+        return browser.post("/console/session", json=body, headers=origin).raise_for_status().json()
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +43,6 @@ def post(client: httpx.Client, path: str, body: object, key: str, **headers: str
     ("path", "body"),
     [
         (ARTIFACTS, {"display_name": "x"}),
-        (KEYS, {"scope": "account"}),
         ("/v1/accounts", {"name": "x"}),
     ],
 )
@@ -79,6 +90,56 @@ def test_key_belongs_to_path_and_account(server: Server, client: httpx.Client):
     with server.account() as other:
         theirs = post(other, ARTIFACTS, {"display_name": "x"}, "shared")
     assert theirs.json()["id"] != first.json()["id"]
+
+
+@pytest.mark.case(28)
+def test_records_belong_to_the_key_that_asked(server: Server, client: httpx.Client):
+    """A key of the same account, though it may do less, gets no answer of another key."""
+    body, headers = {"display_name": "x"}, {"idempotency-key": "of-one-key"}
+    other_key = client.post(KEYS, json={"scope": "account"}).json()["key"]
+    first = post(client, ARTIFACTS, body, "of-one-key").json()
+    with server.client(other_key) as other:
+        assert post(other, ARTIFACTS, body, "of-one-key").json()["id"] != first["id"]
+    model = {"model": "of-one-key", "artifact_id": upload(server, client)}
+    deployment = client.post(DEPLOYMENTS, json=model).raise_for_status().json()["id"]
+    narrow = client.post(KEYS, json={"deployment_ids": [deployment]}).json()["key"]
+    link = client.post(LINKS, headers=headers).raise_for_status().json()["url"]
+    with server.client(narrow) as caller:
+        answer = caller.post(LINKS, headers=headers)
+        signed_in = sign_in(server, answer.raise_for_status().json()["url"])
+    assert answer.json()["url"] != link
+    assert signed_in["scope"] == "deployment"
+
+
+@pytest.mark.case(28)
+def test_secrets_are_not_remembered(server: Server, client: httpx.Client):
+    """Another holder of the same key and Idempotency-Key gets neither a key nor a link."""
+    made = post(client, KEYS, {"scope": "account"}, "secret").raise_for_status().json()
+    link = client.post(LINKS, headers={"idempotency-key": "secret"}).raise_for_status().json()
+    count = len(client.get(KEYS).json()["data"])
+    for again in (
+        post(client, KEYS, {"scope": "account"}, "secret"),
+        client.post(LINKS, headers={"idempotency-key": "secret"}),
+    ):
+        check_error(again, 409, "ConflictError", "idempotency_secret", "Idempotency-Key")
+        assert made["key"] not in again.text
+        assert link["url"].partition("#")[2] not in again.text
+    assert made["id"] in post(client, KEYS, {"scope": "account"}, "secret").text
+    assert len(client.get(KEYS).json()["data"]) == count
+    other = post(client, KEYS, {"scope": "account", "name": "b"}, "secret")
+    check_error(other, 409, "ConflictError", "idempotency_mismatch", "Idempotency-Key")
+
+
+def test_no_answer_with_a_secret_is_remembered():
+    """Every route that remembers its answers, by the fields of what it answers."""
+    routes = [getattr(found, "route", found) for found in iter_route_contexts(app().routes)]
+    secret: list[str] = []
+    for route in [route for route in routes if isinstance(route, APIRoute)]:
+        is_remembered = "idempotent" in inspect.signature(route.endpoint).parameters
+        if is_remembered and _SECRET & set(getattr(route.response_model, "model_fields", ())):
+            secret.append(route.path)
+            assert "has_secret=True" in inspect.getsource(route.endpoint), route.path
+    assert {KEYS, LINKS} <= set(secret)
 
 
 def test_operator_acts_for_one_account_at_a_time(server: Server, client: httpx.Client):

@@ -9,10 +9,10 @@ from stoker.store.db import Base, UtcDateTime
 class IdempotencyRecord(Base):
     __tablename__ = "idempotency_records"
 
-    # SHA-256 of who asked, what for and with which key: bounded, whatever the client sent.
+    # SHA-256 of the API key's id, the request and its Idempotency-Key: bounded in length.
     id: Mapped[str] = mapped_column(String(64), primary_key=True)
     body_sha256: Mapped[str] = mapped_column(String(64))
-    # Sealed: the first answer to a key's creation contains the key.
+    # Sealed. Empty for an answer with a secret, which is not kept.
     response: Mapped[bytes] = mapped_column(LargeBinary)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
     object_id: Mapped[str | None] = mapped_column(String(40), index=True)
