@@ -19,6 +19,7 @@ from stoker.runtime.interface import KEEP_ALIVE
 from stoker.store.db import Session
 from stoker.store.tables.agents import Run, RunEvent
 from stoker.web.lists import Page, PageQuery, json_page
+from stoker.wire import sse
 
 SILENCE_S = 15.0
 _PAGE = 256
@@ -131,4 +132,4 @@ def _sse(run_id: str, event: Event) -> bytes:
 
 
 def _line(name: str, body: str) -> bytes:
-    return f"event: {name}\ndata: {body}\n\n".encode()
+    return sse.framed(body.encode(), name)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import orjson
 
+from stoker.wire import sse
+
 MOST_WAITING = 512
 MOST_BYTES = 8 << 20
 """Messages, and bytes of them, that wait for one listener who is slow."""
@@ -21,13 +23,8 @@ class Message:
     """Of a video: the deployment that made it, whose keys may see it."""
 
 
-def written(name: str, body: bytes) -> bytes:
-    """A server-sent event. JSON has no line breaks of its own."""
-    return b"event: " + name.encode() + b"\ndata: " + body + b"\n\n"
-
-
 def told(name: str, body: object) -> bytes:
-    return written(name, orjson.dumps(body))
+    return sse.framed(orjson.dumps(body), name)
 
 
 @dataclass(frozen=True)

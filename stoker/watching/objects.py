@@ -23,9 +23,10 @@ from stoker.store.tables.videos import Video
 from stoker.videos import service as videos
 from stoker.videos.context import VideoContext
 from stoker.watching import repository
-from stoker.watching.messages import Message, told, written
+from stoker.watching.messages import Message, told
 from stoker.watching.schemas import RunState
 from stoker.web.schemas import iso
+from stoker.wire import sse
 
 AT_ONCE = 100
 """Objects that are read together."""
@@ -123,7 +124,7 @@ def _notice(contexts: Contexts, row: DeploymentEvent) -> Message | None:
 
 
 def _message(kind: str, account_id: str, shown: BaseModel, video_of: str | None = None) -> Message:
-    return Message(written(kind, shown.model_dump_json().encode()), account_id, video_of)
+    return Message(sse.framed(shown.model_dump_json().encode(), kind), account_id, video_of)
 
 
 async def _deployments(

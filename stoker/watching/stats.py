@@ -18,7 +18,8 @@ from stoker.usage import balances, money, reports
 from stoker.usage.grouping import Grouping
 from stoker.watching.history import History, Observed
 from stoker.watching.machine import devices, waiting
-from stoker.watching.messages import Reach, written
+from stoker.watching.messages import Reach
+from stoker.wire import sse
 
 CREDITS_S = 10.0
 """How often what is left is looked up: the meter's own pace."""
@@ -48,7 +49,7 @@ class Stats:
         }
         head = b'{"at":%.3f,"deployments":{' % self.at
         rest = orjson.dumps({"memory": memory, "credits": credit})[1:]
-        return written("stats", head + found + b"}," + rest)
+        return sse.framed(head + found + b"}," + rest, "stats")
 
 
 class Watch:

@@ -221,7 +221,7 @@ class ResponseWriter:
             return b""
         body = {"type": kind, "sequence_number": self._number, **fields}
         self._number += 1
-        return f"event: {kind}\n".encode() + sse.event(body)
+        return sse.event(body, kind)
 
 
 class InputTokensWriter:

@@ -66,4 +66,4 @@ class EventWriter:
 
 
 def _named(event: Mapping[str, Any]) -> bytes:
-    return f"event: {event['type']}\n".encode() + sse.event(event)
+    return sse.event(event, event["type"])
