@@ -37,7 +37,7 @@ from stoker.inspection.packages import (
 )
 from stoker.inspection.recognise import FileKind
 from stoker.inspection.safetensors import Header, read_header
-from stoker.inspection.sentence import refuse_unfit_modules
+from stoker.inspection.sentence import refuse_unfit_modules, refuse_unfit_reranker
 from stoker.inspection.unserved import refuse_drawn_questions, refuse_other_senses
 from stoker.inspection.weights import MODULES, TRANSFORMERS, Weights, find_weights
 from stoker.llm.model_types import TEXT_GENERATION
@@ -130,6 +130,7 @@ def inspect(
         )
     hints = find_hints(file_set, documents)
     found = find_pipeline(config.architecture, pipeline, hints, pipelines)
+    refuse_unfit_reranker(found, documents, file_set, asked=pipeline is not None)
     refuse_unserved_writer(found, config, documents)
     refuse_unfit_modules(found, file_set, documents, headers)
     asked = pipeline is not None or found in hints

@@ -1,16 +1,50 @@
 """What sentence-transformers wrote: refused at the push where it would be at the load."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from stoker.inspection.config import CONFIG
 from stoker.inspection.documents import Json, load_json
 from stoker.inspection.failure import FailureCode, InspectionError
 from stoker.inspection.files import FileSet
 from stoker.inspection.safetensors import Header
+from stoker.stages import cross_encoder, sentence_modules
 from stoker.stages.late_interaction import STANFORD, STANFORD_PROJECTION
-from stoker.stages.sentence_modules import MODULES, WEIGHTED, WEIGHTS, UnfitError, described
+from stoker.stages.sentence_modules import MODULES, PROMPTS, WEIGHTED, WEIGHTS, Read, UnfitError
 
 FEATURE_EXTRACTION = "feature-extraction"
+TEXT_CLASSIFICATION = "text-classification"
+TEXT_RANKING = "text-ranking"
+
+T = TypeVar("T")
+
+
+def refuse_unfit_reranker(
+    pipeline: str, documents: Mapping[str, Json], files: FileSet, *, asked: bool
+) -> None:
+    """Refuse a cross-encoder whose modules or activation are not served.
+
+    A classifier of texts serves its other endpoints whatever its activation is.
+
+    Args:
+        asked: the uploader names the pipeline: a language model that ranks may write texts, too.
+
+    Raises:
+        InspectionError: `UNSUPPORTED_MODEL`.
+    """
+    settings = documents.get(PROMPTS)
+    kind = settings.get("model_type") if isinstance(settings, dict) else None
+    is_misread = kind == cross_encoder.MODEL_TYPE and pipeline != TEXT_CLASSIFICATION and not asked
+    if pipeline == TEXT_RANKING or is_misread:
+        _described(cross_encoder.described, files)
+
+
+def _described(read: Callable[[Read], T], files: FileSet) -> T:
+    """Settings of sentence-transformers' files. Raises `InspectionError`: `UNSUPPORTED_MODEL`."""
+    try:
+        return read(lambda path: load_json(files, path) if path in files else {})
+    except UnfitError as error:
+        raise InspectionError(FailureCode.UNSUPPORTED_MODEL, str(error), error.path) from None
 
 
 def refuse_unfit_modules(
@@ -33,13 +67,7 @@ def refuse_unfit_modules(
     if not (pipeline == FEATURE_EXTRACTION or lost):
         return
 
-    def read(path: str) -> Json:
-        return load_json(files, path) if path in files else {}
-
-    try:
-        about = described(read)
-    except UnfitError as error:
-        raise InspectionError(FailureCode.UNSUPPORTED_MODEL, str(error), error.path) from None
+    about = _described(sentence_modules.described, files)
     projected = about.interaction and MODULES not in documents
     if projected and not any(STANFORD_PROJECTION in one.tensors for one in headers.values()):
         raise InspectionError(

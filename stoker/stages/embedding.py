@@ -1,12 +1,14 @@
 """Stages of models that turn a text into what it is found by: a vector, or many of them."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from stoker.stages.base import ContextLengthError, InputError, Sample
-from stoker.stages.late_interaction import QUERY
+from stoker.stages.late_interaction import DOCUMENT, QUERY
+from stoker.stages.pairs import Relevance
 from stoker.stages.sentence_modules import Kind, Sentence
 from stoker.stages.text import TextStages
 
@@ -18,6 +20,17 @@ class SparseVector(NamedTuple):
     """(numbers,) int64, ascending."""
     values: Any
     """(numbers,) float32."""
+
+
+@dataclass(frozen=True)
+class Comparable:
+    """A text's vector, and what compares it to others of the same model."""
+
+    vector: Any
+    likeness: Callable[[Any, Any], float]
+
+    def to(self, other: "Comparable") -> float:
+        return self.likeness(self.vector, other.vector)
 
 
 class EmbeddingStages(TextStages):
@@ -45,7 +58,11 @@ class EmbeddingStages(TextStages):
 
     @abstractmethod
     def score(self, query: Any, document: Any) -> float:
-        """How near two vectors are; more is nearer."""
+        """How relevant a document is to a query, of both vectors; more is more relevant."""
+
+    @abstractmethod
+    def likeness(self, source: Any, other: Any) -> float:
+        """How alike two texts are, of both vectors; more is more alike."""
 
     def max_tokens(self) -> int:
         return min(super().max_tokens(), self.about.max_tokens or super().max_tokens())
@@ -61,7 +78,7 @@ class EmbeddingStages(TextStages):
         if "tokens" in given:
             truncation = bool(parameters.get("truncation"))
             return [self.token_sample(given["tokens"], truncation=truncation, field=field)]
-        query, document = self.pair_prompts(parameters)
+        query, document = self.pair_prompts()
         most = parameters.get("max_tokens_per_doc")
         return [
             self.embedded_text(given["query"], query, parameters, field=QUERY, of_item=False),
@@ -109,9 +126,11 @@ class EmbeddingStages(TextStages):
             )
         return about.prompts[name]
 
-    def pair_prompts(self, parameters: Mapping[str, Any]) -> tuple[str, str]:
-        """Those of a query and of a document that are compared."""
-        return self.prompt(parameters), self.prompt(parameters)
+    def pair_prompts(self) -> tuple[str, str]:
+        """Those of a query and of a document that are compared, as `encode_query` and
+        `encode_document` of sentence-transformers choose them.
+        """
+        return self.about.prompts.get(QUERY, ""), self.about.prompts.get(DOCUMENT, "")
 
     def _prompt_tokens(self, prompt: str) -> int:
         """How many of a text's leading tokens are its prompt's and are left out of pooling.
@@ -143,15 +162,21 @@ class EmbeddingStages(TextStages):
     def postprocess(
         self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
     ) -> Any:
-        """The vector of a text; the score of a query and a document, and their tokens' number.
+        """The vector of a text as `listed` has it; the relevance of a document to a query.
 
-        With the parameter `counted`: the vector as `plain` has it, and the number of tokens.
+        With the parameter `counted`: the vector as `plain` has it, and the number of tokens. With
+        `compared`: a `Comparable`.
         """
         vectors = [self.vector(output, parameters) for output in outputs]
         tokens = sum(output["input_ids"].shape[1] for output in outputs)
+        if len(vectors) > 1:
+            score = self.score(*vectors)
+            return Relevance(score, score, tokens)
         if parameters.get("counted"):
             return self.plain(vectors[0]), tokens
-        return self.listed(vectors[0]) if len(vectors) == 1 else (self.score(*vectors), tokens)
+        if parameters.get("compared"):
+            return Comparable(vectors[0], self.likeness)
+        return self.listed(vectors[0])
 
     def _check(self, parameters: Mapping[str, Any]) -> None:
         asked = parameters.get("embedding_type", self.vectors)

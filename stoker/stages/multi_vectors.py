@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from stoker.stages.base import InputError, Sample
 from stoker.stages.embedding import EmbeddingStages, wrong_dimensions
 from stoker.stages.late_interaction import DOCUMENT, QUERY, Expansion, Interaction
-from stoker.stages.pooling import SentenceHead, max_similarity
+from stoker.stages.pooling import SentenceHead
 from stoker.stages.sentence_modules import UnfitError
+from stoker.stages.similarity import MAX_SIM, MEAN_MAX_SIM, TOKENS, measure
 
 if TYPE_CHECKING:
     import torch
@@ -107,7 +108,7 @@ class MultiVectorStages(EmbeddingStages):
             return self.about.prompts[DOCUMENT]
         return super().prompt(parameters)
 
-    def pair_prompts(self, parameters: Mapping[str, Any]) -> tuple[str, str]:
+    def pair_prompts(self) -> tuple[str, str]:
         return self.about.prompts[QUERY], self.about.prompts[DOCUMENT]
 
     @staticmethod
@@ -153,7 +154,10 @@ class MultiVectorStages(EmbeddingStages):
         return plain.tolist()
 
     def score(self, query: "torch.Tensor", document: "torch.Tensor") -> float:
-        return max_similarity(query, document)
+        return measure(self.about.similarity, TOKENS, MAX_SIM)(query, document)
+
+    def likeness(self, source: "torch.Tensor", other: "torch.Tensor") -> float:
+        return measure(self.about.similarity, TOKENS, MEAN_MAX_SIM)(source, other)
 
 
 def _longer(value: "torch.Tensor", more: int, filling: int, side: str) -> "torch.Tensor":

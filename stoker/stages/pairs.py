@@ -1,12 +1,20 @@
 """Stages that read two texts at once."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from stoker.stages.base import InputError, Sample
+from stoker.stages.cross_encoder import CrossEncoder, described, score
+from stoker.stages.pooling import read_json
+from stoker.stages.sentence_modules import UnfitError
 from stoker.stages.text import TextStages
 
+if TYPE_CHECKING:
+    import torch
+
 Part = Literal["first", "second"]
+_MAX_LABELS = 2
 
 
 class PairStages(TextStages):
@@ -64,16 +72,37 @@ class PairStages(TextStages):
         )
 
 
+class Relevance(NamedTuple):
+    """How relevant a document is to a query."""
+
+    score: float
+    order: float
+    """Orders documents whose scores are equal, such as those beyond what a sigmoid tells apart."""
+    tokens: int
+    """The number of tokens that were read."""
+
+
 class RelevanceStages(PairStages):
     """A cross-encoder: how relevant is a document to a query?
 
     An item is an object with `query` and `document`.
     """
 
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._unfit: UnfitError | None = None
+        self._settings = CrossEncoder()
+        try:
+            self._settings = described(lambda path: read_json(folder / path))
+        except UnfitError as error:
+            # A classifier of texts serves its other endpoints all the same.
+            self._unfit = error
+
     def relevance_sample(self, item: Mapping[str, Any], parameters: Mapping[str, Any]) -> Sample:
+        self._refuse_unfit()
         cut: Part | None = "second" if parameters.get("truncation") else None
         return self.pair(
-            item["query"],
+            self._settings.prompt + item["query"],
             item["document"],
             cut=cut,
             cuttable="document",
@@ -81,14 +110,29 @@ class RelevanceStages(PairStages):
             most=parameters.get("max_tokens_per_doc"),
         )
 
-    def relevance(self, output: Mapping[str, Any]) -> tuple[float, int]:
-        """From 0 to 1: the sigmoid of a single logit; of several labels, the last one's softmax.
+    def relevance(self, output: Mapping[str, Any]) -> Relevance:
+        """The score of a single logit is what the model's activation makes of it, by default the
+        sigmoid; that of two labels is the last one's softmax.
 
         The last of two labels is the positive one by the convention of text classification.
-        Beside it, the number of tokens that were read.
         """
-        logits = output["logits"][0].float()
+        logits = output["logits"][0].double()
         tokens: int = output["input_ids"].shape[1]
         if logits.shape[0] == 1:
-            return logits.sigmoid()[0].item(), tokens
-        return logits.softmax(-1)[-1].item(), tokens
+            return Relevance(score(self._settings.activation, logits[0]), logits[0].item(), tokens)
+        lead: torch.Tensor = logits[-1] - logits[0]
+        return Relevance(lead.sigmoid().item(), lead.item(), tokens)
+
+    def _refuse_unfit(self) -> None:
+        if self._unfit:
+            raise InputError(
+                f"This model cannot rank documents: {self._unfit}", field="model", of_item=False
+            )
+        if (labels := getattr(self.config, "num_labels", 1)) > _MAX_LABELS:
+            raise InputError(
+                f"This model gives {labels} labels, and none of them says how relevant a document "
+                "is: a reranker has one label, or two of which the last one is the positive one. "
+                "/v1/classifications/text gives the labels of a pair of texts.",
+                field="model",
+                of_item=False,
+            )

@@ -91,18 +91,10 @@ class SentenceHead:
 
 def described_folder(folder: Path) -> Sentence:
     """What a model folder says of itself. Raises `UnfitError`."""
-    return described(lambda path: _json(folder / path))
+    return described(lambda path: read_json(folder / path))
 
 
-def cosines(one: "torch.Tensor", others: "torch.Tensor") -> list[float]:
-    """The cosine of a (features,) vector with each of (vectors, features) others, from -1 to 1."""
-    import torch
-
-    found: Any = torch.nn.functional.cosine_similarity(one[None], others)
-    return found.tolist()
-
-
-def _json(path: Path) -> Any:
+def read_json(path: Path) -> Any:
     return json.loads(path.read_text()) if path.exists() else {}
 
 
@@ -141,11 +133,6 @@ def _rows(hidden: "torch.Tensor") -> "torch.Tensor":
     import torch
 
     return torch.arange(hidden.shape[0], device=hidden.device)
-
-
-def max_similarity(query: "torch.Tensor", document: "torch.Tensor") -> float:
-    """MaxSim: of each of a query's vectors the largest product with one of a document's, summed."""
-    return float((query @ document.T).amax(1).sum()) if len(document) else 0.0
 
 
 _POOLING: "Mapping[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]" = {

@@ -119,6 +119,10 @@ class Sentence:
     prompts: Mapping[str, str] = field(default_factory=dict[str, str])
     """Name → what precedes a text of that kind."""
     default_prompt: str = ""
+    similarity: str | None = None
+    """sentence-transformers' name of the measure that compares vectors; None: none is named."""
+    dimensions: int | None = None
+    """How many of a vector's leading numbers are kept; None: all."""
     lowercase: bool = False
     splade: Splade = Splade()
     """Of a sparse one."""
@@ -160,6 +164,8 @@ def described(read: Read) -> Sentence:
         max_tokens=settings.get("max_seq_length"),
         prompts=prompts,
         default_prompt=prompts.get(str(about.get("default_prompt_name")), ""),
+        similarity=_name(about.get("similarity_fn_name")),
+        dimensions=_dimensions(about.get("truncate_dim")),
         lowercase=lowercase,
     )
     if kind == "multi":
@@ -316,6 +322,16 @@ def _settings(read: Read, task: str) -> tuple[Mapping[str, Any], bool]:
     if longest is not None and not (type(longest) is int and longest > 0):
         raise UnfitError(file, f"has the max_seq_length {_shown(longest)}, which is no number.")
     return settings, bool(settings.get("do_lower_case"))
+
+
+def _name(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _dimensions(value: Any) -> int | None:
+    if value is not None and not (type(value) is int and value > 0):
+        raise UnfitError(PROMPTS, f"has the truncate_dim {_shown(value)}, which is no number.")
+    return value
 
 
 def _object(file: str, value: Any) -> Mapping[str, Any]:

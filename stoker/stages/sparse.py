@@ -7,11 +7,15 @@ module `SpladePooling` says otherwise.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stoker.stages.embedding import EmbeddingStages, SparseVector, wrong_dimensions
 from stoker.stages.pooling import described_folder
 from stoker.stages.sentence_modules import Sentence
+from stoker.stages.similarity import COSINE, DOT, VECTORS, measure
+
+if TYPE_CHECKING:
+    import torch
 
 
 class SparseStages(EmbeddingStages):
@@ -51,12 +55,25 @@ class SparseStages(EmbeddingStages):
         return {name: one.tolist() for name, one in vector._asdict().items()}
 
     def score(self, query: SparseVector, document: SparseVector) -> float:
-        """Their dot product."""
-        import torch
+        return measure(self.about.similarity, VECTORS, DOT)(*_dense(query, document))
 
-        both = torch.isin(query.indices, document.indices)
-        there = torch.isin(document.indices, query.indices)
-        return float(query.values[both] @ document.values[there])
+    def likeness(self, source: SparseVector, other: SparseVector) -> float:
+        return measure(self.about.similarity, VECTORS, COSINE)(*_dense(source, other))
+
+
+def _dense(*vectors: SparseVector) -> "list[torch.Tensor]":
+    """Vectors with a number for each word up to the last one that any of them has."""
+    import torch
+
+    width = max(
+        (int(vector.indices[-1]) + 1 for vector in vectors if len(vector.indices)), default=1
+    )
+    found: list[torch.Tensor] = []
+    for vector in vectors:
+        numbers = torch.zeros(width)
+        numbers[vector.indices] = vector.values
+        found.append(numbers)
+    return found
 
 
 def _weights(logits: Any, *, is_doubled: bool) -> Any:

@@ -11,7 +11,8 @@ from stoker.stages.embedding import EmbeddingStages, wrong_dimensions
 from stoker.stages.encoders import CLASSES, encoder_of
 from stoker.stages.late_interaction import STANFORD
 from stoker.stages.multi_vectors import MultiVectorStages
-from stoker.stages.pooling import SentenceHead, cosines, described_folder
+from stoker.stages.pooling import SentenceHead, described_folder
+from stoker.stages.similarity import COSINE, VECTORS, measure
 from stoker.stages.sparse import SparseStages
 from stoker.tasks.architectures import PAGES
 from stoker.tasks.base import Task, TaskRequest, refusal
@@ -103,8 +104,10 @@ class FeatureExtractionStages(EmbeddingStages):
         return plain.tolist()
 
     def score(self, query: "torch.Tensor", document: "torch.Tensor") -> float:
-        """The cosine."""
-        return cosines(query, document[None])[0]
+        return measure(self.about.similarity, VECTORS, COSINE)(query, document)
+
+    def likeness(self, source: "torch.Tensor", other: "torch.Tensor") -> float:
+        return self.score(source, other)
 
     def vector(self, output: Mapping[str, Any], parameters: Mapping[str, Any]) -> "torch.Tensor":
         hidden = output["last_hidden_state"].float()
@@ -112,8 +115,11 @@ class FeatureExtractionStages(EmbeddingStages):
         mask[:, : output.get("prompt_tokens", 0)] = 0
         normalize: bool | None = parameters.get("normalize")
         vector: Any = self._head.pool(hidden, mask, normalize=normalize)[0]
-        wanted = parameters.get("dimensions")
-        if wanted is None or wanted == len(vector):
+        wanted, own = parameters.get("dimensions"), self.about.dimensions
+        if own and wanted in (None, own):
+            # Vectors that the model itself shortens keep their length, as in sentence-transformers.
+            return self._head.shortened(vector, own, normalize=bool(normalize))
+        if wanted in (None, len(vector)):
             return vector
         self._check_dimensions(wanted, len(vector))
         return self._head.shortened(vector, wanted, normalize=normalize)

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field
 from typing_extensions import TypedDict
 
 from stoker.stages.base import Sample
-from stoker.stages.pairs import RelevanceStages
+from stoker.stages.pairs import Relevance, RelevanceStages
 from stoker.tasks.architectures import PAGES
 from stoker.tasks.base import Task, TaskRequest
 
@@ -115,20 +115,25 @@ class RerankStages(RelevanceStages):
 
     def postprocess(
         self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
-    ) -> tuple[float, int]:
+    ) -> Relevance:
         return self.relevance(outputs[0])
 
 
-def _ranking(work: "Work", found: Sequence[tuple[float, int]]) -> Ranking:
-    """Of each document's score and the number of tokens that were read for it."""
-    scores = [score for score, _ in found]
-    tokens = sum(count for _, count in found)
-    # Sorting keeps the order of equals.
-    best = sorted(range(len(scores)), key=lambda index: -scores[index])[: work.finishing["top_n"]]
-    results: list[Ranked] = [{"index": index, "relevance_score": scores[index]} for index in best]
+def _ranking(work: "Work", documents: Sequence[Relevance]) -> Ranking:
+    """The answer; documents of equal relevance keep their order."""
+    tokens = sum(document.tokens for document in documents)
+    places = sorted(
+        range(len(documents)),
+        key=lambda index: (documents[index].score, documents[index].order),
+        reverse=True,
+    )
+    results: list[Ranked] = [
+        {"index": index, "relevance_score": documents[index].score}
+        for index in places[: work.finishing["top_n"]]
+    ]
     if work.finishing["return_documents"]:
-        for one in results:
-            one["document"] = {"text": work.items[one["index"]]["document"]}
+        for result in results:
+            result["document"] = {"text": work.items[result["index"]]["document"]}
     return {
         "id": work.finishing["id"],
         "model": work.finishing["model"],

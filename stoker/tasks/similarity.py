@@ -1,16 +1,16 @@
-"""Similarity: how alike a sentence and others are, by the cosine of their embeddings.
+"""Similarity: how alike a sentence and others are.
 
-Of models with a vector a token: for each token of the sentence, its largest cosine with one of the
-other's, on average.
+The measure is the one that the model's config_sentence_transformers.json names. If it names none:
+the cosine of the embeddings; of models with a vector a token, for each token of the sentence, its
+largest cosine with one of the other's, on average.
 """
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from stoker.stages.pooling import cosines, max_similarity
+from stoker.stages.embedding import Comparable
 from stoker.tasks.base import NestedRequest, Task
 from stoker.tasks.inputs import Truncation
 
@@ -36,30 +36,13 @@ class SimilarityRequest(NestedRequest):
     def items(self) -> tuple[list[Any], bool]:
         return [self.source_sentence, *self.sentences], False
 
-
-def _similarities(work: "Work", found: Sequence[Any]) -> list[float]:
-    """Of vectors as `EmbeddingStages.listed` has them."""
-    import torch
-
-    if isinstance(found[0], dict):
-        return _sparse_cosines(found)
-    vectors = [torch.tensor(one) for one in found]
-    if vectors[0].ndim == 1:
-        return cosines(vectors[0], torch.stack(vectors[1:]))
-    source = vectors[0]
-    return [max_similarity(source, one) / max(len(source), 1) for one in vectors[1:]]
+    def parameters(self) -> dict[str, Any]:
+        return {"truncation": self.truncation, "compared": True}
 
 
-def _sparse_cosines(found: Sequence[Mapping[str, Sequence[Any]]]) -> list[float]:
-    vectors = [dict(zip(one["indices"], one["values"], strict=True)) for one in found]
-    source, norms = vectors[0], [math.hypot(*one.values()) for one in vectors]
-    products = [
-        math.fsum(value * source.get(at, 0.0) for at, value in one.items()) for one in vectors
-    ]
-    return [
-        product / (norms[0] * norm) if norms[0] * norm else 0.0
-        for product, norm in zip(products[1:], norms[1:], strict=True)
-    ]
+def _similarities(_work: "Work", sentences: Sequence[Comparable]) -> list[float]:
+    source, *others = sentences
+    return [source.to(other) for other in others]
 
 
 def _place(field: str, index: int) -> str:

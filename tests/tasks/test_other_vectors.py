@@ -382,3 +382,43 @@ class TestMultiVectors:
         safetensors.torch.save_file(weights, path, {"format": "pt"})
         with pytest.raises(InspectionError, match=r"linear\.weight"):
             pushed(folder)
+
+
+class TestNamedMeasures:
+    """Of models whose files name a measure; the others keep that of their kind."""
+
+    @pytest.mark.parametrize("name", ["cosine", "dot", "euclidean", "manhattan"])
+    def test_of_sparse_vectors(self, tmp_path: Path, name: str) -> None:
+        from sentence_transformers import SparseEncoder
+        from sentence_transformers.sparse_encoder.modules import MLMTransformer, SpladePooling
+
+        bert = tiny_bert(tmp_path / "bert", "ForMaskedLM")
+        encoder = SparseEncoder(
+            modules=[MLMTransformer(str(bert)), SpladePooling()],
+            device="cpu",
+            similarity_fn_name=name,
+            prompts={"query": "who ", "document": "the "},
+        )
+        encoder.save_pretrained(str(tmp_path / "model"))
+        query, texts = encoder.encode_query([QUERY]), encoder.encode_document(TEXTS)
+        source, others = encoder.encode([QUERY]), encoder.encode(TEXTS)
+        with at_work(tmp_path / "model") as asked:
+            found = rerank(asked)
+            body = {"source_sentence": QUERY, "sentences": TEXTS}
+            alike = asked.whole("similarity", SimilarityRequest, **body)
+        tolerance = {"rtol": 1e-4, "atol": 1e-4}
+        np.testing.assert_allclose(found, encoder.similarity(query, texts)[0], **tolerance)
+        np.testing.assert_allclose(alike, encoder.similarity(source, others)[0], **tolerance)
+
+    @pytest.mark.parametrize("name", ["maxsim", "meanmaxsim"])
+    def test_of_vectors_a_token(self, tmp_path: Path, name: str) -> None:
+        from sentence_transformers import MultiVectorEncoder
+
+        folder = own(tmp_path)
+        path = folder / "config_sentence_transformers.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "similarity_fn_name": name}))
+        encoder = MultiVectorEncoder(str(folder), device="cpu")
+        query, texts = encoder.encode_query([QUERY]), encoder.encode_document(TEXTS)
+        with at_work(folder) as asked:
+            found = rerank(asked)
+        np.testing.assert_allclose(found, encoder.similarity(query, texts)[0], rtol=1e-4)

@@ -1,6 +1,8 @@
 """Reranking against the model called directly and against sentence-transformers."""
 
+import json
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,11 @@ import torch
 import transformers
 from pydantic import ValidationError
 
+from stoker.inspection import InspectionError, inspect
+from stoker.stages.cross_encoder import ACTIVATIONS, score
+from stoker.tasks.registry import PIPELINES
 from stoker.tasks.rerank import RerankRequest
+from tests.inspection.builders import FolderFiles
 from tests.support.compare import equal
 from tests.support.language import tokenizer
 from tests.support.local import MODEL, Local, RefusedError
@@ -181,6 +187,139 @@ def test_by_embeddings(tmp_path: Path) -> None:
         assert refused.value.failure.param == "query"
     finally:
         local.close()
+
+
+def settled(folder: Path, *, config: Any = None, sentence: Any = None, bias: float = 0) -> Path:
+    """A cross-encoder with settings of sentence-transformers, and logits around `bias`."""
+    bert(folder)
+    library: Any = transformers
+    model: Any = library.AutoModelForSequenceClassification.from_pretrained(folder)
+    with torch.no_grad():
+        model.classifier.bias.fill_(bias)
+    model.save_pretrained(folder)
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **(config or {})}))
+    if sentence:
+        modules = [{"idx": 0, "name": "0", "path": "", "type": f"{MODULES}.Transformer"}]
+        (folder / "modules.json").write_text(json.dumps(modules))
+        about = {"model_type": "CrossEncoder", **sentence}
+        (folder / "config_sentence_transformers.json").write_text(json.dumps(about))
+        (folder / "sentence_bert_config.json").write_text(
+            json.dumps({"transformer_task": "sequence-classification"})
+        )
+    return folder
+
+
+MODULES = "sentence_transformers.base.modules.transformer"
+IDENTITY = "torch.nn.modules.linear.Identity"
+
+
+class TestSettingsOfSentenceTransformers:
+    @pytest.mark.parametrize(
+        "given",
+        [
+            {"config": {"sentence_transformers": {"activation_fn": IDENTITY}}},
+            {"config": {"sbert_ce_default_activation_function": IDENTITY}},
+            {
+                "config": {
+                    "sbert_ce_default_activation_function": "torch.nn.modules.activation.Tanh"
+                }
+            },
+            {"config": {"sentence_transformers": {"version": "5.1.0"}}},
+            {"sentence": {"activation_fn": "torch.nn.modules.activation.GELU"}},
+            {"sentence": {"activation_fn": "torch.nn.modules.activation.LogSigmoid"}},
+            {
+                "sentence": {"activation_fn": IDENTITY},
+                "config": {"sentence_transformers": {"activation_fn": "torch.nn.Sigmoid"}},
+            },
+            {
+                "sentence": {
+                    "prompts": {"query": "a ", "rank": "clara lives "},
+                    "default_prompt_name": "rank",
+                }
+            },
+            {"sentence": {"prompts": {"query": "clara lives "}, "default_prompt_name": None}},
+        ],
+        ids=lambda given: str(given)[:60],
+    )
+    def test_are_read(self, tmp_path: Path, given: dict[str, Any]) -> None:
+        from sentence_transformers import CrossEncoder
+
+        folder = settled(tmp_path, **given)
+        theirs = CrossEncoder(str(folder), device="cpu").rank(QUERY, DOCUMENTS)
+        pipeline = inspect(FolderFiles(folder), None, PIPELINES).pipeline
+        for served in (pipeline, "text-ranking"):
+            with closing(Local(served, folder)) as local:
+                ours = local.ask(BODY, "rerank")["results"]
+            assert [one["index"] for one in ours] == [one["corpus_id"] for one in theirs]
+            equal([one["relevance_score"] for one in ours], [float(one["score"]) for one in theirs])
+
+    @pytest.mark.parametrize("bias", [30, 60, -30, -800])
+    def test_saturated_scores_are_in_the_order_of_the_logits(
+        self, tmp_path: Path, bias: float
+    ) -> None:
+        folder = settled(tmp_path, bias=bias)
+        words: Any = transformers.AutoTokenizer.from_pretrained(folder)
+        library: Any = transformers
+        model: Any = library.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+        with torch.inference_mode():
+            logits = [
+                model(**words(QUERY, one, return_tensors="pt")).logits.item() for one in DOCUMENTS
+            ]
+        best = sorted(range(len(logits)), key=lambda index: -logits[index])
+        assert best != list(range(len(logits)))
+        with closing(Local("text-ranking", folder)) as local:
+            ours = local.ask(BODY, "rerank")["results"]
+        assert [one["index"] for one in ours] == best
+
+    def test_every_activation(self) -> None:
+        logits = [-800.0, -3.0, -0.4, 0.0, 0.4, 2.0, 7.0, 30.0]
+        for name in ACTIVATIONS:
+            expected = getattr(torch.nn, name)()(torch.tensor(logits))
+            found = [score(name, torch.tensor(logit)) for logit in logits]
+            torch.testing.assert_close(torch.tensor(found), expected, msg=name)
+
+    def test_an_unknown_activation(self, tmp_path: Path) -> None:
+        name = "torch.nn.modules.activation.Softmax"
+        folder = settled(tmp_path, config={"sentence_transformers": {"activation_fn": name}})
+        with pytest.raises(InspectionError, match=r"config.json names the activation .*Softmax"):
+            inspect(FolderFiles(folder), "text-ranking", PIPELINES)
+        assert inspect(FolderFiles(folder), None, PIPELINES).pipeline == "text-classification"
+        with closing(Local("text-classification", folder)) as local:
+            with pytest.raises(RefusedError, match=r"cannot rank documents: config.json names"):
+                local.ask(BODY, "rerank")
+            assert local.ask({"inputs": "paris"})
+
+    def test_one_that_scores_by_a_language_model(self, tmp_path: Path) -> None:
+        """Taken as a model that writes texts, it would never rank."""
+        from sentence_transformers import CrossEncoder
+
+        words = tokenizer("gpt2")
+        words.add_tokens(["yes", "no"])
+        config = transformers.LlamaConfig(
+            vocab_size=len(words),
+            hidden_size=16,
+            intermediate_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+        )
+        transformers.LlamaForCausalLM(config).save_pretrained(tmp_path / "llama")
+        words.save_pretrained(tmp_path / "llama")
+        folder = tmp_path / "ranks"
+        CrossEncoder(str(tmp_path / "llama"), device="cpu").save_pretrained(str(folder))
+        with pytest.raises(
+            InspectionError, match=r"modules.json names the module LogitScore"
+        ) as caught:
+            inspect(FolderFiles(folder), None, PIPELINES)
+        assert caught.value.path == "modules.json"
+        assert inspect(FolderFiles(folder), "text-generation", PIPELINES)
+
+
+def test_more_than_two_labels_rank_nothing(tmp_path: Path) -> None:
+    bert(tmp_path, labels=3)
+    refused = pytest.raises(RefusedError, match="gives 3 labels")
+    with closing(Local("text-classification", tmp_path)) as local, refused:
+        local.ask(BODY, "rerank")
 
 
 class TestParameters:

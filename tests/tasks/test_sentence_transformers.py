@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 import transformers
 
-from stoker.inspection import inspect
+from stoker.inspection import InspectionError, inspect
 from stoker.runtime.interface import Call
 from stoker.tasks.embeddings import EmbeddingsRequest
 from stoker.tasks.registry import PIPELINES
@@ -256,3 +257,61 @@ class TestEncoders:
         first = modules().Transformer(str(tmp_path / "t5"), max_seq_length=24)
         parts = [first, modules().Pooling(WIDTH), shrunk, modules().Normalize()]
         check(saved(tmp_path / "model", parts))
+
+
+class TestComparing:
+    """Of a query with documents and of sentences, by the prompts and the measure in the files."""
+
+    @pytest.mark.parametrize(
+        ("similarity", "options"),
+        [
+            ("cosine", {"prompts": PROMPTS}),
+            ("dot", {"prompts": PROMPTS, "default_prompt_name": "query"}),
+            ("euclidean", {"prompts": {"query": PROMPTS["query"]}}),
+            ("manhattan", {"prompts": {"document": "text: "}, "default_prompt_name": "document"}),
+            ("dot", {"prompts": {"passage": "text: "}, "default_prompt_name": "passage"}),
+            ("dot", {"truncate_dim": 7}),
+        ],
+        ids=lambda value: str(value)[:50],
+    )
+    def test_as_sentence_transformers(
+        self, tmp_path: Path, similarity: str, options: dict[str, Any]
+    ) -> None:
+        from sentence_transformers import SentenceTransformer
+
+        pooling = modules().Pooling(WIDTH, pooling_mode="mean")
+        parts = [transformer(tmp_path), pooling]
+        folder = saved(tmp_path / "model", parts, similarity_fn_name=similarity, **options)
+        encoder = SentenceTransformer(str(folder), device="cpu")
+        query, texts = "who lives in berlin?", TEXTS[:3]
+        scores = encoder.similarity(encoder.encode_query(query), encoder.encode_document(texts))[0]
+        vectors = encoder.encode([query, *texts])
+        likenesses = encoder.similarity(vectors[:1], vectors[1:])[0]
+        with closing(Local("feature-extraction", folder)) as local:
+            body = {"query": query, "documents": texts, "truncation": True}
+            ranked = local.ask(body, "rerank")["results"]
+            asked_alone = [
+                local.ask({**body, "documents": [text]}, "rerank")["results"][0]["relevance_score"]
+                for text in texts
+            ]
+            sentences = {"source_sentence": query, "sentences": texts, "truncation": True}
+            alike = local.ask(sentences, "similarity")
+            embedding = asked(local, texts)
+            plain = local.ask({"inputs": texts, "truncation": True})
+        best = sorted(range(len(texts)), key=lambda index: -float(scores[index]))
+        assert [one["index"] for one in ranked] == best
+        given = {one["index"]: one["relevance_score"] for one in ranked}
+        tolerance = {"atol": 1e-4, "rtol": 1e-5}
+        np.testing.assert_allclose([given[index] for index in range(3)], scores, **tolerance)
+        np.testing.assert_allclose(asked_alone, scores, **tolerance)
+        np.testing.assert_allclose(alike, likenesses, **tolerance)
+        np.testing.assert_allclose(embedding, vectors[1:], atol=1e-5)
+        np.testing.assert_allclose(plain, vectors[1:], atol=1e-5)
+
+    def test_a_length_of_vectors_that_is_no_number(self, tmp_path: Path) -> None:
+        parts = [transformer(tmp_path), modules().Pooling(WIDTH, pooling_mode="mean")]
+        folder = saved(tmp_path / "model", parts)
+        path = folder / "config_sentence_transformers.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "truncate_dim": "7"}))
+        with pytest.raises(InspectionError, match="truncate_dim '7'"):
+            inspect(FolderFiles(folder), None, PIPELINES)
