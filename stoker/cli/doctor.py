@@ -59,6 +59,7 @@ WALLS = {
 }
 """What stands between a replica and all else → what would bring it."""
 
+FILES_HINT = "'stoker deployments list' shows which failed; restore the data folder from a copy."
 
 STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
@@ -70,7 +71,7 @@ def doctor(ctx: typer.Context, as_json: AsJson = False) -> None:
         for check in MACHINE:
             found = check()
             checks.extend([found] if isinstance(found, Check) else found)
-        checks.extend(_server_checks(context(ctx)))
+        checks.extend(of_server(context(ctx)))
     failed = any(check.status is Verdict.FAIL for check in checks)
     if as_json:
         output.print_json({"ok": not failed, "checks": [asdict(check) for check in checks]})
@@ -311,7 +312,7 @@ def _python_probe(
         return None
 
 
-def _server_checks(settings: Context) -> Iterator[Check]:
+def of_server(settings: Context) -> Iterator[Check]:
     try:
         yield from _asked(settings)
     except UnreachableError as error:
@@ -338,6 +339,8 @@ def _asked(settings: Context) -> Iterator[Check]:
     else:
         found = body.get("problem") or f"answers {status}"
         yield Check("readiness", Verdict.WARN, found, "Ask again in a moment.")
+    if warning := body.get("warning"):
+        yield Check("model files", Verdict.FAIL, warning, FILES_HINT)
     if settings.api_key:
         yield from _key_checks(server)
     else:

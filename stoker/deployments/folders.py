@@ -21,6 +21,7 @@ from stoker.inspection import validate_path
 from stoker.quotas.limits import GIB
 from stoker.quotas.service import Quotas
 from stoker.runtime.interface import LoadError
+from stoker.runtime.observed import Reason
 from stoker.runtime.specification import DeploymentSpec
 from stoker.store.blobs import Blobs, Files
 from stoker.store.db import Database
@@ -37,6 +38,13 @@ def merged_source(adapter: str, base: str, *, is_single: bool) -> str:
     is_single: see `merging.merge`.
     """
     return f"{MERGED}{_SINGLE if is_single else _STORED}:{adapter}:{base}"
+
+
+class FilesMissingError(LoadError):
+    """Files of a model are not where they were put: a data folder that is not whole."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, reason=Reason.FILES_MISSING)
 
 
 def _name(source: str) -> str:
@@ -57,13 +65,16 @@ class ModelFolders:
         self._adapters = settings.data_dir.resolve() / "adapters"
         self._database = database
         self._blobs = blobs
-        self._merging: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._making: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """Source → held while its folder is made or mended."""
         self.copies = Copies(
             self._root, int(settings.model_cache_gib * GIB), quotas.check_local_disk
         )
         """Of what lies in a bucket."""
         self._wanted: dict[str, dict[str, tuple[str, Files]]] = {}
         """Base → adapter → its upload and files: of adapters that replicas read."""
+        self._are_whole: dict[str, bool] = {}
+        """Source → whether its files were all there when they were last looked at."""
 
     @property
     def names(self) -> list[str]:
@@ -72,40 +83,59 @@ class ModelFolders:
         """
         return [path.name for path in _listed(self._root) if not path.name.startswith(".")]
 
+    @property
+    def looked_at(self) -> int:
+        """How many models' files were looked at: at the start those of all that are to run."""
+        return len(self._are_whole)
+
+    @property
+    def incomplete(self) -> int:
+        """How many of these models lack files."""
+        return sum(not is_whole for is_whole in self._are_whole.values())
+
     async def folder(self, spec: DeploymentSpec, *, is_ahead: bool = False) -> Path:
         if self._blobs.is_shared and not is_ahead:
             self.copies.note(_name(spec.source), spec.id)
-        return await self._of(spec.source, is_ahead=is_ahead)
+        try:
+            found = await self._of(spec.source, is_ahead=is_ahead)
+        except FilesMissingError:
+            self._are_whole[spec.source] = False
+            raise
+        self._are_whole[spec.source] = True
+        return found
 
     async def _of(self, source: str, *, is_ahead: bool = False) -> Path:
         if source.startswith(FOLDER):
             path = Path(source.removeprefix(FOLDER))
-            if not await asyncio.to_thread(path.is_dir):
-                raise LoadError("the source folder does not exist any more.")
+            if not await asyncio.to_thread(_has_model, path):
+                raise FilesMissingError(f"its source folder {path} is gone, or has no model in it.")
             return path
         target = self._root / _name(source)
         if self._blobs.is_shared and not is_ahead:
             # Before it is looked for: it is not to go in between.
             self.copies.touch(target.name)
-        if await asyncio.to_thread(target.is_dir):
-            return target
-        if source.startswith(MERGED):
-            # Several replicas may want it at once.
-            lock = self._merging.setdefault(source, asyncio.Lock())
-            async with lock:
-                if not await asyncio.to_thread(target.is_dir):
+        # Several replicas may want it at once.
+        async with self._making.setdefault(source, asyncio.Lock()):
+            is_there = await asyncio.to_thread(target.is_dir)
+            if source.startswith(MERGED):
+                if is_there and await asyncio.to_thread(_has_broken_links, target):
+                    # They lead to an operator's folder.
+                    await asyncio.to_thread(shutil.rmtree, self._set_aside(target))
+                    is_there = False
+                if not is_there:
                     await self._merge(source, target)
-        else:
-            await self._place(target, await self._files(source), is_ahead=is_ahead)
+            elif not self._blobs.is_shared:
+                files = await self._files(source)
+                await self.paths(source, files)
+                await (self._blobs.place(files, target) if is_there else self._link(target, files))
+            elif not is_there:
+                await self._place(target, await self._files(source), is_ahead=is_ahead)
         return target
 
     async def _place(self, target: Path, files: Files, *, is_ahead: bool) -> None:
         """Names were validated at upload and are checked again: they become paths only here."""
         for name in files:
             validate_path(name)
-        if not self._blobs.is_shared:
-            await self._link(target, files)
-            return
 
         async def fetch(folder: Path) -> None:
             await self._blobs.place(files, folder)
@@ -118,6 +148,8 @@ class ModelFolders:
         found = {name: self._blobs.local_path(key) for name, (key, _) in files.items()}
         there = {name: path for name, path in found.items() if path is not None}
         if len(there) == len(files):
+            sizes = {name: size for name, (_, size) in files.items()}
+            await asyncio.to_thread(_check_whole, there, sizes)
             return there
         folder = await self._of(upload_id)
         return {name: folder / name for name in files}
@@ -196,6 +228,8 @@ class ModelFolders:
 
     async def keep_only(self, sources: Collection[str]) -> None:
         """Remove the links to files of all other uploads: no deployment has them any more."""
+        for source in self._are_whole.keys() - {*sources}:
+            del self._are_whole[source]
         # At once, as nothing can be deployed in between: a start that comes later makes new ones.
         removed = [self._set_aside(path) for path in self._others(sources)]
         for path in removed:
@@ -204,6 +238,7 @@ class ModelFolders:
     async def drop(self, source: str) -> None:
         """Remove the links to an upload's files, of which there is no deployment any more."""
         path = self._root / _name(source)
+        self._are_whole.pop(source, None)
         self.copies.forget(path.name)
         if not source.startswith(FOLDER) and path.is_dir():
             await asyncio.to_thread(shutil.rmtree, self._set_aside(path), ignore_errors=True)
@@ -220,6 +255,8 @@ class ModelFolders:
         return aside
 
     async def _link(self, target: Path, files: Files) -> None:
+        for name in files:
+            validate_path(name)
         building = await asyncio.to_thread(_new_folder, self._root)
         await self._blobs.place(files, building)
         try:
@@ -259,6 +296,33 @@ def _place(target: Path, paths: Mapping[str, Path]) -> None:
         shutil.rmtree(building, ignore_errors=True)
 
 
+def _check_whole(paths: Mapping[str, Path], sizes: Mapping[str, int]) -> None:
+    """Raises `FilesMissingError` if a file is missing or has another size, in bytes."""
+    for name, path in paths.items():
+        try:
+            size = path.stat().st_size
+        except OSError as error:
+            why = "is missing" if isinstance(error, FileNotFoundError) else error.strerror
+            raise FilesMissingError(
+                f"{name!a} {why} in the server's data folder. Its operator can restore the folder "
+                "'blobs' from a copy; or upload the model again."
+            ) from error
+        if size != sizes[name]:
+            raise FilesMissingError(
+                f"{name!a} has {size} bytes in the server's data folder and was uploaded with "
+                f"{sizes[name]}. Its operator can restore it from a copy; or upload the model "
+                "again."
+            )
+
+
+def _has_model(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in ("config.json", "model_index.json"))
+
+
+def _has_broken_links(folder: Path) -> bool:
+    return any(path.is_symlink() and not path.exists() for path in folder.rglob("*"))
+
+
 def _listed(folder: Path) -> list[Path]:
     return [*folder.iterdir()] if folder.is_dir() else []
 
@@ -270,7 +334,7 @@ def source_folder(settings: Settings, given: str) -> Path:
         # Resolved first: neither `..` nor a link leads out of the folders that were named.
         path = Path(os.path.realpath(given))
         inside = "\0" not in given and any(path.is_relative_to(root) for root in roots)
-        if inside and any((path / name).is_file() for name in ("config.json", "model_index.json")):
+        if inside and _has_model(path):
             return path
     except (OSError, ValueError):
         inside = False

@@ -35,6 +35,8 @@ class Reason(StrEnum):
     SERVER_STOPPING = "server_stopping"
     CHANGED = "changed"
     LOAD_FAILED = "load_failed"
+    FILES_MISSING = "files_missing"
+    """Files of the model are not where the server keeps them."""
     LOAD_TIMEOUT = "load_timeout"
     WORKER_LOST = "worker_lost"
     STALLED = "stalled"

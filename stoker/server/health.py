@@ -7,6 +7,8 @@ from pydantic import BaseModel, Field
 from sqlalchemy import text
 
 import stoker
+from stoker.deployments.context import ContextDep
+from stoker.deployments.folders import ModelFolders
 from stoker.server.background import Background
 from stoker.web.context import Platform, PlatformDep, part
 
@@ -17,6 +19,9 @@ class Health(BaseModel):
     status: Literal["ok", "failing"]
     version: str
     problem: str | None = Field(default=None, description="What keeps the server from working.")
+    warning: str | None = Field(
+        default=None, description="What keeps some models from working. The others do."
+    )
 
 
 BackgroundDep = Annotated[Background, part(Background)]
@@ -33,12 +38,29 @@ async def _problem(platform: Platform, background: Background) -> str | None:
     return None
 
 
-def _answer(response: Response, problem: str | None) -> Health:
+def _answer(response: Response, problem: str | None, warning: str | None = None) -> Health:
     if problem:
         response.status_code = 503
     return Health(
-        status="failing" if problem else "ok", version=stoker.__version__, problem=problem
+        status="failing" if problem else "ok",
+        version=stoker.__version__,
+        problem=problem,
+        warning=warning,
     )
+
+
+def _incomplete(folders: ModelFolders) -> tuple[str | None, str | None]:
+    """The problem or the warning that files of models are missing. This route needs no key, so
+    neither names a model.
+    """
+    lost, all_models = folders.incomplete, folders.looked_at
+    if not lost:
+        return None, None
+    message = (
+        f"Files are missing of {lost} of {all_models} models. Is the data folder whole, and the "
+        "right one? Each deployment's status names its files."
+    )
+    return message if lost == all_models else None, message
 
 
 @router.get("/health", responses={503: {"model": Health}})
@@ -48,7 +70,10 @@ async def health(platform: PlatformDep, background: BackgroundDep, response: Res
 
 
 @router.get("/ready", responses={503: {"model": Health}})
-async def ready(platform: PlatformDep, background: BackgroundDep, response: Response) -> Health:
+async def ready(
+    platform: PlatformDep, background: BackgroundDep, context: ContextDep, response: Response
+) -> Health:
     """The server can take work: models would start without delay."""
     problem = await _problem(platform, background)
-    return _answer(response, problem or platform.runtime.why_not_ready())
+    none_whole, warning = _incomplete(context.folders)
+    return _answer(response, problem or platform.runtime.why_not_ready() or none_whole, warning)

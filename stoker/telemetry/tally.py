@@ -16,7 +16,12 @@ LOAD_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 
 _NOT_EVICTED = (Reason.STOPPED_BY_USER, Reason.SERVER_STOPPING, Reason.CHANGED)
 _LOST = (Reason.WORKER_LOST, Reason.STALLED, Reason.OUT_OF_MEMORY)
-_NOT_LOADED = (Reason.LOAD_FAILED, Reason.LOAD_TIMEOUT, Reason.INSUFFICIENT_MEMORY)
+_NOT_LOADED = (
+    Reason.LOAD_FAILED,
+    Reason.LOAD_TIMEOUT,
+    Reason.INSUFFICIENT_MEMORY,
+    Reason.FILES_MISSING,
+)
 VERSIONS = 16
 """Of a deployment, those that are told apart: the ones that were called last."""
 

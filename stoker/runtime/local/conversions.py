@@ -94,7 +94,12 @@ class Conversions:
 
     def place(self, spec: DeploymentSpec, model_dir: Path) -> Path:
         """Where the conversion of a model is kept. Other files, sizes or times: another place."""
-        files = sorted((path.name, path.stat()) for path in model_dir.iterdir())
+        # No folders: their times change as the links in them do.
+        files = sorted(
+            (str(path.relative_to(model_dir)), path.stat())
+            for path in model_dir.rglob("*")
+            if path.is_file()
+        )
         made_of = [
             *(spec.pipeline, *self._versions, f"format {_FORMAT}"),
             *_rounding(spec),

@@ -110,10 +110,14 @@ class ForkingLauncher:
     async def launch(self, spec: DeploymentSpec, generation: int, replica_id: str) -> ReplicaHandle:
         try:
             return await self._launch(spec, generation, replica_id)
-        except BaseException:
+        except BaseException as error:
             if replica_id not in self._processes.residents:
                 self._memory.release(replica_id)
                 self._cells.remove(replica_id)
+            if isinstance(error, Exception):
+                # No replica is there that could write it.
+                why = str(error) if isinstance(error, LoadError) else _FAULT
+                self._logs.append(spec.deployment, f"{replica_id} ERROR not started: {why}")
             raise
 
     async def _launch(
@@ -244,6 +248,9 @@ class ForkingLauncher:
     @property
     def _compiled(self) -> Path:
         return self._settings.data_dir.resolve() / "cache" / "compiled"
+
+
+_FAULT = "a fault of the server, which is in its own log."
 
 
 def _need(spec: DeploymentSpec) -> Need:

@@ -1,6 +1,8 @@
 """Where replicas write their output: one file a deployment, which never grows long."""
 
+import contextlib
 import os
+from datetime import datetime
 from pathlib import Path
 
 LIMIT_BYTES = 8 * 1024 * 1024
@@ -16,6 +18,13 @@ class LogFiles:
 
     def path(self, deployment_id: str) -> Path:
         return self.folder / f"{deployment_id}.log"
+
+    def append(self, deployment_id: str, line: str) -> None:
+        """Append a line with the time, as replicas write theirs. Best effort."""
+        now = datetime.now().astimezone()
+        stamp = f"{now:%Y-%m-%d %H:%M:%S},{now.microsecond // 1000:03}"
+        with contextlib.suppress(OSError), self.path(deployment_id).open("a") as file:
+            file.write(f"{stamp} {line}\n")
 
     def is_long(self, path: Path) -> bool:
         try:

@@ -3,9 +3,10 @@
 import asyncio
 import json
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
-from stoker.runtime.interface import ModelLocator
+from stoker.runtime.interface import LoadError, ModelLocator
 from stoker.runtime.local.engine_host import EngineHost
 from stoker.runtime.local.machine import read_ahead
 from stoker.runtime.specification import DeploymentSpec
@@ -17,12 +18,20 @@ _LONGEST_S = 300.0
 """A disk that does not answer must not hold up what comes next."""
 
 
-class Preparations:
-    """One after another, so that thousands of deployments hold up nothing."""
+OnMissing = Callable[[str, LoadError], None]
+"""Receives a source whose files cannot be read here, and why."""
 
-    def __init__(self, folders: ModelLocator, host: EngineHost) -> None:
+
+class Preparations:
+    """One after another, so that thousands of deployments hold up nothing.
+
+    Each also checks that the model's files are there.
+    """
+
+    def __init__(self, folders: ModelLocator, host: EngineHost, on_missing: OnMissing) -> None:
         self._folders = folders
         self._host = host
+        self._on_missing = on_missing
         self._waiting: asyncio.Queue[DeploymentSpec] = asyncio.Queue()
         self._known: set[str] = set()
         """Sources; deployments of the same one have the same model."""
@@ -41,6 +50,9 @@ class Preparations:
             try:
                 async with asyncio.timeout(_LONGEST_S):
                     await self._prepare(spec)
+            except LoadError as error:
+                self._known.discard(spec.source)
+                self._on_missing(spec.source, error)
             except Exception:
                 # The load itself will meet the same fault, and report it to the owner.
                 log.debug("nothing to prepare", exc_info=True, extra={"deployment": spec.id})

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from stoker.config import Settings
-from stoker.runtime.interface import KEEP_ALIVE, Call, ModelLocator, OnProgress
+from stoker.runtime.interface import KEEP_ALIVE, Call, LoadError, ModelLocator, OnProgress
 from stoker.runtime.listening import Listeners, RuntimeListener
 from stoker.runtime.local.cells import Cells
 from stoker.runtime.local.conversions import Conversions
@@ -93,7 +93,7 @@ class LocalRuntime:
         device_sizing = DeviceSizing(settings, findings, largest)
         self._sizing = Sizing(self._memory, device_sizing, self._meter, self._listeners)
         self._host = EngineHost(self._logs.host, self._exited)
-        self._preparations = Preparations(folders, self._host)
+        self._preparations = Preparations(folders, self._host, self._lacks_files)
         cores = len(os.sched_getaffinity(0))
         threads = settings.replica_threads or cores
         self._cells = Cells(settings)
@@ -367,6 +367,17 @@ class LocalRuntime:
                 continue
             except OSError:
                 log.exception("a log could not be cut; it is tried again")
+
+    def _lacks_files(self, source: str, problem: LoadError) -> None:
+        """Report on each deployment of a source that it cannot be started."""
+        for pool in self._pools:
+            if pool.spec.source == source and pool.lacks_files(problem):
+                log.error(
+                    "model files are missing: %s",
+                    problem,
+                    extra={"deployment": pool.spec.deployment},
+                )
+                self._logs.append(pool.spec.deployment, f"- ERROR not started: {problem}")
 
     def _quarantine(self, spec_id: str, message: str) -> None:
         if pool := self._pools.get(spec_id):

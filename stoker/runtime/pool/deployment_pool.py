@@ -121,6 +121,16 @@ class DeploymentPool:
             self._draining.drain(replica, Reason.ENGINE_FAILED)
         self._starts.failed(Reason.ENGINE_FAILED, LoadError(problem, lasting=True))
 
+    def lacks_files(self, problem: LoadError) -> bool:
+        """Report files that a start would not find. Returns False if replicas or starts are there:
+        they report what they meet.
+        """
+        state = self._state
+        if state.replicas or state.starts or not state.running:
+            return False
+        self._starts.failed(problem.reason or Reason.LOAD_FAILED, problem)
+        return True
+
     def evict(self, replica: ReplicaHandle) -> None:
         """Drain a replica so that another deployment gets its memory."""
         self._draining.drain(replica, Reason.EVICTED)

@@ -53,6 +53,8 @@ class Folder(Blobs):
     def __init__(self, root: Path) -> None:
         root.mkdir(parents=True, exist_ok=True)
         self.root = root.resolve()
+        self._named_root = root.absolute()
+        """The root as it was given: links go through it, so that it may be a link itself."""
         self.store = LocalStore(prefix=self.root)
 
     # --- blobs ---
@@ -156,10 +158,18 @@ class Folder(Blobs):
         await asyncio.to_thread(self._link, files, folder)
 
     def _link(self, files: Files, folder: Path) -> None:
-        for name, (key, _) in files.items():
+        """Make links that are relative: they still lead here after both folders have moved.
+
+        A link that leads elsewhere, such as to where the data folder was before, is replaced.
+        """
+        for name, (key, size) in files.items():
             link = folder / name
             link.parent.mkdir(parents=True, exist_ok=True)
-            link.symlink_to(self.local_path(key))
+            wanted = os.path.relpath(self._named_root / key, link.parent.resolve())
+            if _is_in_place(link, wanted, size):
+                continue
+            link.unlink(missing_ok=True)
+            link.symlink_to(wanted)
 
     # --- upkeep ---
 
@@ -273,6 +283,13 @@ class PlacedBytes:
 _COPY_BYTES = 1024 * 1024
 _ATTEMPTS = 5
 _PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01  # linux/falloc.h
+
+
+def _is_in_place(link: Path, wanted: str, size: int) -> bool:
+    """Returns True for the wanted link, and for a file: some copies of folders follow links."""
+    if link.is_symlink():
+        return str(link.readlink()) == wanted
+    return link.is_file() and link.stat().st_size == size
 
 
 def _read(path: Path, offset: int, length: int) -> bytes:

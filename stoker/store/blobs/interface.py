@@ -191,7 +191,8 @@ class Blobs(ABC):
     @abstractmethod
     async def place(self, files: Files, folder: Path) -> None:
         """Have a new folder hold complete files by their paths, which were checked: as links, or as
-        copies that were compared with what was uploaded.
+        copies that were compared with what was uploaded. Links may be placed again: those that
+        lead elsewhere are replaced.
         """
 
     # --- upkeep ---

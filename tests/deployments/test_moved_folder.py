@@ -1,0 +1,106 @@
+"""A data folder that was moved, copied, or lost files: its models load, or say what is missing."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from stoker.cli import doctor
+from stoker.cli.context import Context
+from tests.artifacts.support import eventually
+from tests.deployments.support import DEPLOYMENTS, call, deploy, upload
+from tests.support.server import Server, running
+
+pytestmark = pytest.mark.one_machine
+
+WEIGHTS = "model.safetensors"
+
+
+def links(data_dir: Path) -> list[Path]:
+    return [path for path in (data_dir / "models").rglob("*") if path.is_symlink()]
+
+
+def placed(data_dir: Path) -> list[Path]:
+    return [path for path in (data_dir / "models").glob("upl_*") if (path / WEIGHTS).exists()]
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A stopped server's data folder with two models, and its account's key."""
+    data_dir = tmp_path_factory.mktemp("moved") / "first"
+    with running(data_dir) as server, server.account() as client:
+        for number, model in enumerate(("whole", "damaged"), 1):
+            deploy(client, upload(server, client), model)
+            # Before anyone calls it.
+            eventually(lambda: len(placed(data_dir)) == number)  # noqa: B023
+        key = client.headers["authorization"].removeprefix("Bearer ")
+    return data_dir, key
+
+
+@pytest.fixture(scope="module")
+def copied(original: tuple[Path, str]) -> Iterator[tuple[Server, httpx.Client]]:
+    """A server on a copy of the folder, with the original beside it. One of the models lacks its
+    weights in the copy, and links are absolute, as releases before this one made them.
+    """
+    first, key = original
+    assert not any(link.readlink().is_absolute() for link in links(first))
+    copy = first.parent / "deeper" / "copy"
+    shutil.copytree(first, copy)
+    shutil.rmtree(copy / "models")
+    shutil.copytree(first / "models", copy / "models", symlinks=True)
+    for link in links(first):
+        there = copy / link.relative_to(first)
+        there.unlink()
+        there.symlink_to(link.resolve())
+    lost = sorted(link for link in links(first) if link.name == WEIGHTS)[-1].resolve()
+    (copy / lost.relative_to(first)).rename(copy / "aside")
+    with running(copy) as server, server.client(key) as client:
+        server.wait_ready()
+        yield server, client
+
+
+def row(client: httpx.Client, model: str) -> dict[str, Any]:
+    rows = client.get(DEPLOYMENTS).json()["data"]
+    return next(found for found in rows if found["model"] == model)
+
+
+def test_a_copy_uses_its_own_files(copied: tuple[Server, httpx.Client]) -> None:
+    server, client = copied
+    assert call(client, "whole", wait=60).status_code == 200
+    led = [link.resolve() for link in links(server.data_dir) if not link.readlink().is_absolute()]
+    assert len(led) == len(links(server.data_dir)) / 2
+    assert all(path.is_relative_to(server.data_dir) and path.exists() for path in led)
+
+
+def test_missing_files_are_named(copied: tuple[Server, httpx.Client]) -> None:
+    """In the deployment's status and logs, in /ready and by the doctor; once they are back, the
+    model runs.
+    """
+    server, client = copied
+    cause = f"'{WEIGHTS}' is missing"
+    lost = row(client, "damaged")
+    assert (lost["status"], lost["reason"]) == ("failed", "files_missing")
+    assert cause in lost["message"] and str(server.data_dir) not in lost["message"]
+    assert cause in client.get(f"{DEPLOYMENTS}/{lost['id']}/logs").json()["data"][-1]
+    ready = client.get("/ready")
+    assert ready.status_code == 200 and "of 1 of 2 models" in ready.json()["warning"]
+    checks = {one.name: one for one in doctor.of_server(Context(server.base_url, None))}
+    assert checks["model files"].status == "fail"
+    client.post(f"{DEPLOYMENTS}/{lost['id']}/start").raise_for_status()
+    refused = call(client, "damaged", wait=10)
+    assert refused.status_code == 503 and cause in refused.json()["error"]["message"]
+
+    first = server.data_dir.parents[1] / "first"
+    there = sorted(link for link in links(first) if link.name == WEIGHTS)[-1].resolve()
+    back, whole = server.data_dir / there.relative_to(first), (server.data_dir / "aside")
+    back.write_bytes(whole.read_bytes()[:-1])
+    client.post(f"{DEPLOYMENTS}/{lost['id']}/start").raise_for_status()
+    assert f"{WEIGHTS}' has" in call(client, "damaged", wait=10).json()["error"]["message"]
+
+    whole.rename(back)
+    client.post(f"{DEPLOYMENTS}/{lost['id']}/start").raise_for_status()
+    assert call(client, "damaged", wait=60).status_code == 200
+    assert client.get("/ready").json()["warning"] is None
