@@ -70,6 +70,14 @@ def call(
         Path | None,
         typer.Option(exists=True, dir_okay=False, help="Read the inputs from it, one a line."),
     ] = None,
+    chosen: Annotated[
+        str | None,
+        typer.Option(
+            "--endpoint",
+            metavar="PATH",
+            help="Another endpoint that serves the model, such as /v1/rerank.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Call a model and print what it answers as JSON."""
@@ -81,7 +89,7 @@ def call(
         )
     server = client(ctx)
     found = server.get(f"{MODELS}/{quoted(model)}")
-    endpoint = _endpoint(found)
+    endpoint = _endpoint(found, chosen)
     placed = inputs.placed(given, found, endpoint)
     if twice := set(body) & {
         *placed.fields,
@@ -126,16 +134,23 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(name)
 
 
-def _endpoint(model: JsonObject) -> str:
+def _endpoint(model: JsonObject, chosen: str | None) -> str:
+    """Returns the path to call: the chosen one, else the first one that serves the model."""
     endpoints: list[str] = model["endpoints"]
     if not endpoints:
         raise CliError(f"{model['id']} ({model['pipeline']}) has no endpoint on this server.")
-    if command := COMMANDS.get(endpoints[0]):
+    endpoint = chosen or endpoints[0]
+    if endpoint not in endpoints:
+        raise WrongUseError(
+            f"{endpoint} does not serve {model['id']} ({model['pipeline']}).",
+            hint=f"These do: {', '.join(endpoints)}.",
+        )
+    if command := COMMANDS.get(endpoint):
         raise WrongUseError(
             f"{model['id']} ({model['pipeline']}) works with files.",
             hint=f"Use 'stoker {command}'.",
         )
-    return endpoints[0]
+    return endpoint
 
 
 def _called(server: Client, request: Request, model: JsonObject) -> Any:

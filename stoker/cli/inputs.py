@@ -13,6 +13,7 @@ from stoker.client.errors import WrongUseError
 
 CHAT = "/v1/chat/completions"
 TRANSCRIPTIONS = "/v1/audio/transcriptions"
+TRANSLATIONS = "/v1/audio/translations"
 SEEING = "image-text-to-text"
 
 
@@ -46,6 +47,7 @@ MEDIA: Mapping[str, Taking] = {
     "/v1/question-answering/visual": Taking("image", "image", "question"),
     "/v1/question-answering/document": Taking("image", "image", "question"),
     TRANSCRIPTIONS: Taking("file", "audio"),
+    TRANSLATIONS: Taking("file", "audio"),
 }
 """Endpoints that take media; all others take texts alone."""
 

@@ -34,8 +34,14 @@ def image(
     ] = None,
     *,
     target: Annotated[
-        Path, typer.Option("-o", "--output", help="File to write; several get numbers.")
-    ] = Path("image.png"),
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            help="File to write; several get numbers. Default: image.png, or edited.png with "
+            "--edit.",
+        ),
+    ] = None,
     edited: Annotated[
         Path | None, typer.Option("--edit", exists=True, dir_okay=False, help="An image to change.")
     ] = None,
@@ -48,6 +54,7 @@ def image(
     as_json: AsJson = False,
 ) -> None:
     """Draw images, or change one, and write them to files."""
+    target = target or Path("edited.png" if edited else "image.png")
     body: JsonObject = {
         "model": model,
         "n": count,

@@ -86,19 +86,75 @@ def print_table(
     rows: Sequence[Sequence[object]],
     styles: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Rows in columns. `styles` are of cells, by their text."""
+    """Prints rows in columns, or as records of one field a line if a terminal is too narrow.
+
+    Only prose wraps: ids and numbers stay whole, so that they can be read and copied.
+
+    Args:
+        styles: cell text -> style of that cell.
+    """
     from rich.table import Table
     from rich.text import Text
 
-    width = max((len(row) for row in rows), default=0)
-    table = Table(box=None, show_header=header is not None, pad_edge=False, header_style="bold")
-    for index in range(width):
-        # The first column is what other commands are given: it is never cut.
-        table.add_column(header[index].upper() if header else "", no_wrap=index == 0)
-    for row in rows:
-        cells = ["-" if content in (None, "") else printable(content) for content in row]
-        table.add_row(*(Text(text, styles.get(text, ""), overflow="fold") for text in cells))
-    console().print(table)
+    out = console()
+    cells = [["-" if content in (None, "") else printable(content) for content in r] for r in rows]
+    heads = [name.upper() for name in header] if header else []
+    columns = [[row[index] for row in cells] for index in range(len(cells[0]) if cells else 0)]
+    widths = [
+        max(_least_width(column), _longest_word(heads[index]) if heads else 0)
+        for index, column in enumerate(columns)
+    ]
+    if heads and out.is_terminal and sum(widths) + GAP * len(widths) > out.width:
+        _print_records(out, heads, cells, styles)
+        return
+    table = Table(box=None, show_header=bool(heads), pad_edge=False, header_style="bold")
+    for index, width in enumerate(widths):
+        # Other commands take the first column as their argument: it never wraps.
+        name = heads[index] if heads else ""
+        table.add_column(name, no_wrap=index == 0, min_width=width)
+    for row in cells:
+        table.add_row(*(Text(text, styles.get(text, ""), overflow="fold") for text in row))
+    out.print(table)
+
+
+GAP = 2
+"""Blanks between two columns."""
+PROSE = 24
+"""Characters to which a column of sentences may shrink. Longer cells without a blank never do."""
+
+
+def _least_width(column: Sequence[str]) -> int:
+    """Returns the width in characters below which a column's cells would break inside a word."""
+    if any(len(text) > PROSE and " " in text for text in column):
+        return max(PROSE, *map(_longest_word, column))
+    return max(map(len, column), default=1)
+
+
+def _longest_word(text: str) -> int:
+    return max(map(len, text.split()), default=0)
+
+
+def _print_records(
+    out: "Console", heads: Sequence[str], rows: Sequence[Sequence[str]], styles: Mapping[str, str]
+) -> None:
+    from rich.text import Text
+
+    width = max(map(len, heads))
+    for number, row in enumerate(rows):
+        if number:
+            out.print()
+        for name, text in zip(heads, row, strict=True):
+            if text != "-":
+                head = (f"{name:{width}}  ", "bold")
+                out.print(Text.assemble(head, (text, styles.get(text, ""))), soft_wrap=True)
+
+
+def shortened(text: str, width: int) -> str:
+    """Returns text of at most `width` characters, with an ellipsis in place of the middle."""
+    if len(text) <= width:
+        return text
+    end = (width - 1) // 2
+    return f"{text[: width - 1 - end]}…{text[len(text) - end :]}"
 
 
 def show_error(error: CliError) -> None:

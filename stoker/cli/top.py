@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 EVENTS, DEPLOYMENTS, MACHINE = "/v1/events", "/v1/deployments", "/v1/machine"
 SILENCE_S = 30.0
 AGAIN_S = 1.0
+TEN_YEARS = 3650
+"""Days."""
+NUMBERS = 66
+"""Characters that the columns of numbers may take; the rest of a line is the model's."""
+LEAST_NAME = 16
+"""Characters of a model's name that are always shown."""
 BAR = 30
 """Characters of the bar of memory."""
 AT_REST: Mapping[str, Any] = {
@@ -42,7 +48,7 @@ def top(ctx: typer.Context, as_json: AsJson = False) -> None:
         if as_json:
             output.print_json(found)
         else:
-            out.print(_shown(found))
+            out.print(_shown(found, out.width))
         return
     from rich.live import Live
 
@@ -50,7 +56,7 @@ def top(ctx: typer.Context, as_json: AsJson = False) -> None:
         while True:
             try:
                 for found in snapshots:
-                    live.update(_shown(found), refresh=True)
+                    live.update(_shown(found, out.width), refresh=True)
             except (BrokenConnectionError, UnreachableError) as error:
                 live.console.print(output.printable(error.message), style="yellow")
             time.sleep(AGAIN_S)
@@ -99,7 +105,7 @@ def _snapshot(known: Mapping[str, JsonObject], stats: JsonObject) -> JsonObject:
     return {**stats, "deployments": rows}
 
 
-def _shown(found: JsonObject) -> "RenderableType":
+def _shown(found: JsonObject, width: int) -> "RenderableType":
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -109,9 +115,10 @@ def _shown(found: JsonObject) -> "RenderableType":
         table.add_column(header, no_wrap=True)
     for header in ("REQ/S", "ERR/S", "P50", "P99", "QUEUE", "REPLICAS", "MEMORY"):
         table.add_column(header, justify="right", no_wrap=True)
+    room = max(LEAST_NAME, width - NUMBERS)
     for row in found["deployments"]:
         table.add_row(
-            Text(output.printable(row["model"])),
+            Text(output.shortened(output.printable(row["model"]), room)),
             Text(row["status"], STYLES.get(row["status"], "")),
             f"{row['requests_per_s']:.1f}",
             Text(f"{row['errors_per_s']:.1f}", "red" if row["errors_per_s"] else ""),
@@ -125,7 +132,10 @@ def _shown(found: JsonObject) -> "RenderableType":
     lines += [Text(output.printable(_device(one))) for one in found["memory"]["devices"]]
     if credit := found["credits"]:
         days = credit["days_left"]
-        lasting = "" if days is None else f", for {days:.0f} days at the pace of the last one"
+        lasting = ""
+        if days is not None:
+            left = "more than ten years" if days > TEN_YEARS else f"{days:.0f} days"
+            lasting = f", enough for {left} at the rate of the last 24 hours"
         lines.append(Text(f"Credits {credit['balance']}{lasting}"))
     lines += [
         Text(output.printable(f"{one['model']} waits: {one['reason']}"), "yellow")
@@ -137,10 +147,10 @@ def _shown(found: JsonObject) -> "RenderableType":
 
 
 def _memory(memory: JsonObject) -> str:
-    budget, held = memory["budget_bytes"], memory["held_bytes"]
+    budget, used = memory["budget_bytes"], memory["used_bytes"]
     if not budget:
-        return "Memory: this server's runtime has no budget of it."
-    return f"Memory {_bar(held, budget)}"
+        return "Memory: this server's runtime has no memory budget."
+    return f"Memory {_bar(used, budget)} in use"
 
 
 def _device(device: JsonObject) -> str:
