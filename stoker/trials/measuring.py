@@ -25,6 +25,8 @@ from stoker.runtime.observed import Status
 from stoker.runtime.specification import DeploymentSpec, Readiness
 from stoker.trials.schemas import Row, RowStatus
 
+MODEL_CHARS = 100
+"""Characters of the model id that usage and events show for a trial."""
 AT_ONCE = 16
 """Examples of a batch."""
 ROUNDS, ROUNDS_S = 5, 8.0
@@ -52,6 +54,7 @@ class NotRunError(Exception):
 class Subject:
     """What is tried."""
 
+    trial_id: str
     entry: Entry
     """Of the deployment."""
     path: str
@@ -75,7 +78,9 @@ class Way:
         self._spec = replace(
             spec,
             id=new_id(Prefix.DEPLOYMENT),
-            deployment_id="",
+            # Usage of all rows of a trial is counted under the trial, not under the deployment.
+            deployment_id=subject.trial_id,
+            model=f"{spec.model[:MODEL_CHARS]} (trial)",
             # The first to go where others need the memory.
             readiness=Readiness.COLD,
             min_replicas=0,

@@ -155,6 +155,7 @@ class Measuring:
     def _subject(self, row: Trial, entry: Entry) -> Subject:
         directory = self._context.calls.directory
         return Subject(
+            trial_id=row.id,
             entry=entry,
             path=examples.path_of(entry.pipeline),
             examples=examples.prepared(entry.pipeline, row.examples),

@@ -136,8 +136,8 @@ class UsageRow(Amounts):
     start: UtcString
     end: UtcString
     deployment_id: str | None = Field(
-        description="Grouped by deployment or version; null: storage, which belongs to none, or "
-        "not grouped so."
+        description="Grouped by deployment or version. The id of a trial (trial_…) for the memory "
+        "and calls of that trial. Null: storage, or not grouped by deployment."
     )
     version_id: str | None = Field(
         description="Grouped by version; null: of none, or from before that was noted."

@@ -65,6 +65,11 @@ def workers(client: httpx.Client, deployment: dict[str, Any]) -> set[str]:
     return {worker["id"] for worker in found["workers"]}
 
 
+def used_by(client: httpx.Client) -> list[tuple[str | None, str | None]]:
+    rows = client.get("/v1/usage").raise_for_status().json()["data"]
+    return [(row["deployment_id"], row["model"]) for row in rows]
+
+
 @pytest.mark.one_machine
 def test_rows_say_what_the_deployment_will_do(
     server: Server, client: httpx.Client, tagger: dict[str, Any], tmp_path: Path
@@ -110,6 +115,9 @@ def test_rows_say_what_the_deployment_will_do(
             # A processor without bfloat16.
             assert (row["engine"], row["status"]) == ("openvino", "failed")
             assert "does not compute in bfloat16" in row["reason"]
+    # One row of usage has the memory of all ways, and says that it was a trial.
+    assert eventually(lambda: (trial["id"], "tagger (trial)") in used_by(client))
+    assert {name for _, name in used_by(client)} <= {"tagger", "tagger (trial)", None}
     # Nothing of it is left, and nobody but its account has ever seen it.
     assert [one["id"] for one in client.get(DEPLOYMENTS).json()["data"]] == [tagger["id"]]
     assert [one["id"] for one in client.get("/v1/models").json()["data"]] == ["tagger"]
