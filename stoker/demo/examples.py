@@ -55,8 +55,8 @@ EXAMPLES: Mapping[str, Example] = {
     "zero-shot-classification": Example(
         model="tiny-nli",
         body={
-            "inputs": "The striker scored twice in the second half.",
-            "candidate_labels": ["football", "cooking"],
+            "inputs": "The striker scored a goal.",
+            "candidate_labels": ["sports", "cooking"],
         },
     ),
     "fill-mask": Example(
@@ -64,7 +64,10 @@ EXAMPLES: Mapping[str, Example] = {
     ),
     "question-answering": Example(
         model="tiny-qa",
-        body={"question": "Where does Anna work?", "context": "Anna works in Berlin."},
+        body={
+            "question": "Where does Anna work?",
+            "context": "Anna works at the bakery. Ben lives in Rome.",
+        },
     ),
     "table-question-answering": Example(
         model="random-table-qa",
@@ -73,10 +76,12 @@ EXAMPLES: Mapping[str, Example] = {
             "table": {"City": ["Paris", "Berlin"], "Trees": ["1200", "900"]},
         },
     ),
-    "translation": Example(model="tiny-translator", body={"inputs": "twenty-one"}),
+    "translation": Example(
+        model="tiny-translator", body={"inputs": "Today the old man buys a red hat."}
+    ),
     "summarization": Example(
         model="tiny-summarizer",
-        body={"inputs": "The tower is 324 metres tall, about the height of 81 storeys."},
+        body={"inputs": "Nobody was hurt. On Monday the zoo of Berlin opened a new bridge."},
     ),
     "feature-extraction": Example(model="tiny-encoder", body={"inputs": "How do I bake bread?"}),
     "similarity": Example(
@@ -93,8 +98,8 @@ EXAMPLES: Mapping[str, Example] = {
     "rerank": Example(
         model="tiny-reranker",
         body={
-            "query": "How do I bake bread?",
-            "documents": ["The train is late.", "To bake bread you need flour and yeast."],
+            "query": "Will it rain tomorrow?",
+            "documents": ["The train is late.", "Do I need an umbrella tomorrow?"],
             "return_documents": True,
         },
     ),

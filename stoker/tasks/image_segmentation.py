@@ -240,7 +240,7 @@ TASK = Task(
         "oneformer",
         "segformer",
     ),
-    example={"inputs": "https://images.example/street.jpg", "subtask": "panoptic"},
+    example={"inputs": "https://images.example/street.jpg"},
     example_result={"masks": ["iVBORw0KGgo…"], "scores": [0.99], "labels": ["road"]},
     stages=by_kind(
         ImageSegmentationStages,

@@ -128,7 +128,7 @@ TASK = Task(
         "VisionEncoderDecoderModel",
     ),
     families=("blip", "blip-2", "florence2", "git", "pix2struct", "vision-encoder-decoder"),
-    example={"inputs": "https://images.example/cat.jpg", "max_new_tokens": 20},
+    example={"inputs": "https://images.example/cat.jpg"},
     example_result=[{"generated_text": "a black cat on a red sofa"}],
     stages=by_kind(
         ImageToTextStages,

@@ -162,8 +162,8 @@ TASK = Task(
     architectures=("*ForSequenceClass*", *PAGES),
     families=("bert", "roberta"),
     example={
-        "query": "How tall is the tower?",
-        "documents": ["It is 324 metres tall.", "It stands in Paris."],
+        "query": "Will it rain tomorrow?",
+        "documents": ["The train is late.", "Do I need an umbrella tomorrow?"],
         "top_n": 1,
         "return_documents": True,
     },
@@ -172,12 +172,12 @@ TASK = Task(
         "model": "reranker",
         "results": [
             {
-                "index": 0,
-                "relevance_score": 0.97,
-                "document": {"text": "It is 324 metres tall."},
+                "index": 1,
+                "relevance_score": 0.99,
+                "document": {"text": "Do I need an umbrella tomorrow?"},
             }
         ],
-        "usage": {"prompt_tokens": 29, "total_tokens": 29},
+        "usage": {"prompt_tokens": 28, "total_tokens": 28},
     },
     stages=RerankStages,
     finish=_ranking,

@@ -60,9 +60,9 @@ TASK = Task(
     families=("bert",),
     example={
         "source_sentence": "How do I bake bread?",
-        "sentences": ["A recipe for a loaf.", "The trains were late."],
+        "sentences": ["What is the way to bake bread?", "The train is late."],
     },
-    example_result=[0.71, 0.08],
+    example_result=[0.96, -0.02],
     finish=_similarities,
     place=_place,
 )

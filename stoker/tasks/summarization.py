@@ -54,7 +54,7 @@ TASK = Task(
         "UMT5ForConditionalGeneration",
     ),
     families=("t5", "bart"),
-    example={"inputs": "The tower is 324 metres tall, about the height of an 81-storey building."},
-    example_result=[{"summary_text": "The tower is 324 metres tall."}],
+    example={"inputs": "Nobody was hurt. On Monday the zoo of Berlin opened a new bridge."},
+    example_result=[{"summary_text": "Zoo of Berlin opens new bridge"}],
     stages=SummarizationStages,
 )

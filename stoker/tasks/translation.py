@@ -130,7 +130,7 @@ TASK = Task(
         "UMT5ForConditionalGeneration",
     ),
     families=("t5", "marian", "mbart", "m2m_100"),
-    example={"inputs": "Where is the station?"},
-    example_result=[{"translation_text": "Wo ist der Bahnhof?"}],
+    example={"inputs": "Today the old man buys a red hat."},
+    example_result=[{"translation_text": "Heute kauft der alte Mann einen roten Hut."}],
     stages=TranslationStages,
 )

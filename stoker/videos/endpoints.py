@@ -33,7 +33,7 @@ CREATE = Convention(
     summary="Create a video",
     request=VideoCreate,
     answers={"application/json": Video},
-    example={"model": "tiny-film", "prompt": "a red circle moves to the right", "seconds": 1},
+    example={"model": "tiny-film", "prompt": "a red circle moves to the right"},
     media={"input_reference": "image"},
 )
 
