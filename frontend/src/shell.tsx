@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact";
 import { useLocation } from "preact-iso";
 import { useEffect, useState } from "preact/hooks";
 import { page } from "./api/base";
-import { chosenAccount, choose, hasAccount, isOperator, signOut } from "./api/session";
+import { accountsChanged, chosenAccount, choose, hasAccount, isOperator, signOut } from "./api/session";
 import type { Account } from "./api/types";
 import { list } from "./api/client";
 import { plain } from "./lib/format";
@@ -31,7 +31,7 @@ const LIVE = {
 };
 
 function AccountChoice() {
-  const accounts = useLoaded(() => list<Account>("/v1/accounts", { limit: 100 }), []);
+  const accounts = useLoaded(() => list<Account>("/v1/accounts", { limit: 100 }), [accountsChanged.value]);
   const chosen = chosenAccount.value;
   const known = accounts.value?.data ?? [];
   const isListed = !chosen || known.some((one) => one.id === chosen);

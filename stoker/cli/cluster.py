@@ -29,7 +29,7 @@ NODE: Columns = {
     "id": lambda n: n["id"],
     "status": lambda n: n["status"],
     "address": lambda n: n["address"],
-    "memory held": lambda n: _held(n["memory"]),
+    "memory in use": lambda n: _used(n["memory"]),
     "leases": lambda n: len(n["leases"]),
     "replicas": lambda n: sum(len(one["replicas"]) for one in n["leases"]),
     "last seen": lambda n: output.moment(n["seen_at"]),
@@ -137,7 +137,7 @@ class _Screen:
 
 @app.command()
 def status(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """Show the nodes: memory held of what they may hold, leases, and who runs what."""
+    """Show the nodes: memory in use, leases, and the replicas of each."""
     nodes = client(ctx).get(NODES)["data"]
     none = "There are no nodes: this server runs replicas itself. See `stoker machine`."
     output.show_list(nodes, NODE, as_json=as_json, none=none)
@@ -161,5 +161,5 @@ def _runs(nodes: Sequence[JsonObject]) -> list[JsonObject]:
     return sorted(rows, key=lambda row: (row["model"] or "", row["deployment_id"], row["node"]))
 
 
-def _held(memory: JsonObject) -> str:
-    return f"{size(memory['held_bytes'])} of {size(memory['budget_bytes'])}"
+def _used(memory: JsonObject) -> str:
+    return f"{size(memory['used_bytes'])} of {size(memory['budget_bytes'])}"

@@ -12,8 +12,9 @@ ABOUT: Columns = {
     "processor": lambda m: f"{m['processor']}, {m['cores']} cores",
     "memory": lambda m: size(m["memory"]["total_bytes"]),
     "for replicas": lambda m: size(m["memory"]["budget_bytes"]),
-    "held": lambda m: size(m["memory"]["held_bytes"]),
-    "kept for hot ones": lambda m: size(m["memory"]["reserved_bytes"]),
+    "in use": lambda m: size(m["memory"]["used_bytes"]),
+    "claimed": lambda m: size(m["memory"]["held_bytes"]),
+    "reserved for hot models": lambda m: size(m["memory"]["reserved_bytes"]),
     "engines": lambda m: ", ".join(one["engine"] for one in m["engines"] if one["available"]),
 }
 REPLICA: Columns = {
@@ -27,7 +28,7 @@ DEVICE: Columns = {
     "GPU": lambda d: f"{d['index']}: {d['name']}",
     "memory": lambda d: size(d["total_bytes"]),
     "for replicas": lambda d: size(d["budget_bytes"]) if d["budget_bytes"] else "gone",
-    "held": lambda d: size(d["held_bytes"]),
+    "claimed": lambda d: size(d["held_bytes"]),
 }
 WAITING: Columns = {
     "waits for memory": lambda w: w["model"],

@@ -117,6 +117,8 @@ class DeviceStats:
 class MachineStats:
     """What replicas run on, and what they hold of it together. 0: not known, or not limited."""
 
+    host: str = ""
+    """The same for all processes that share one machine's memory; empty: unknown."""
     cores: int = 0
     processor: str = ""
     total_bytes: int = 0
@@ -125,6 +127,8 @@ class MachineStats:
     """What replicas may hold of it together."""
     held_bytes: int = 0
     """What they have claimed."""
+    used_bytes: int = 0
+    """Measured memory of all replicas: the sum of their proportional set sizes."""
     reserved_bytes: int = 0
     """What is kept for `hot` deployments, loaded or not."""
     waiting: Sequence[WaitingForMemory] = ()

@@ -43,6 +43,7 @@ def memory(found: MachineStats) -> schemas.MachineMemory:
         total_bytes=found.total_bytes,
         budget_bytes=found.budget_bytes,
         held_bytes=found.held_bytes,
+        used_bytes=found.used_bytes,
         reserved_bytes=found.reserved_bytes,
     )
 

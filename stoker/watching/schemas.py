@@ -45,7 +45,14 @@ class DeploymentMetrics(ResponseModel):
 class MachineMemory(ResponseModel):
     total_bytes: int
     budget_bytes: int = Field(description="What all replicas together may hold.")
-    held_bytes: int = Field(description="What they have claimed.")
+    held_bytes: int = Field(
+        description="The part of the budget that loaded replicas have claimed. A claim has no "
+        "libraries in it, which replicas share."
+    )
+    used_bytes: int = Field(
+        description="Measured memory of all replicas: the sum of their proportional set sizes, and "
+        "of the `memory_bytes` of deployments."
+    )
     reserved_bytes: int = Field(description="What is kept for hot deployments, loaded or not.")
 
 

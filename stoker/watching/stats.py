@@ -44,6 +44,7 @@ class Stats:
         memory = {
             "budget_bytes": self.machine.budget_bytes,
             "held_bytes": self.machine.held_bytes,
+            "used_bytes": self.machine.used_bytes,
             "devices": [one.model_dump() for one in devices(self.machine)],
             "waiting": [one.model_dump() for one in waiting(self.machine, reach)],
         }

@@ -15,6 +15,9 @@ export const endedBecause = signal("");
 /** The account that an operator looks at. */
 export const chosenAccount = signal<string | null>(sessionStorage.getItem(CHOSEN));
 
+/** Increases when an account is created or changed here, so that lists of accounts are read again. */
+export const accountsChanged = signal(0);
+
 export const isOperator = computed(() => session.value?.scope === "operator");
 /** Whether the key may see deployments, artifacts, usage and so on. */
 export const hasAccount = computed(

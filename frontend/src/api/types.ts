@@ -90,7 +90,7 @@ interface Device {
 export interface Stats {
   at: number | string;
   deployments: Record<string, DeploymentStats>;
-  memory: { budget_bytes: number; held_bytes: number; devices: Device[]; waiting: Waiting[] };
+  memory: { budget_bytes: number; held_bytes: number; used_bytes: number; devices: Device[]; waiting: Waiting[] };
   credits: { balance: string | number; days_left: number | null } | null;
 }
 
@@ -119,7 +119,7 @@ export interface Metrics {
 export interface Machine {
   cores: number;
   processor: string;
-  memory: { total_bytes: number; budget_bytes: number; held_bytes: number; reserved_bytes: number };
+  memory: { total_bytes: number; budget_bytes: number; held_bytes: number; used_bytes: number; reserved_bytes: number };
   devices: Device[];
   engines: { engine: string; available: boolean; detail: string }[];
   replicas: {

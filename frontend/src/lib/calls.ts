@@ -10,6 +10,8 @@ export interface Call {
   body: Record<string, unknown>;
   /** Fields that are files → the file's name. */
   files: Record<string, string>;
+  /** False: another endpoint of this model comes first, and the command line has to name this one. */
+  isMain: boolean;
 }
 
 const BASE = location.origin + ROOT.slice(0, -1);
@@ -35,6 +37,7 @@ export function curl(call: Call): string {
   } else {
     lines.push("-H 'Content-Type: application/json'", `-d ${quoted(JSON.stringify(body))}`);
   }
+  if (call.path === SPEECH) lines.push(`-o ${SOUND}`);
   return lines.join(" \\\n  ");
 }
 
@@ -59,6 +62,7 @@ export function python(call: Call): string {
       .map(([name, file]) => `${JSON.stringify(name)}: open(${JSON.stringify(file)}, "rb")`)
       .join(", ")}},`
     : `    json=${literal(body)},`;
+  const shown = call.path === SPEECH ? `open("${SOUND}", "wb").write(answer.content)` : "print(answer.json())";
   return `import os
 
 import httpx
@@ -69,29 +73,53 @@ answer = httpx.post(
 ${what}
     timeout=120,
 )
-print(answer.raise_for_status().json())`;
+if answer.is_error:
+    raise SystemExit(answer.text)
+${shown}`;
 }
 
-/** How OpenAI's SDK names an endpoint; none: it has no such. */
-const SDK: Record<string, string> = {
-  "/v1/chat/completions": "chat.completions.create",
-  "/v1/completions": "completions.create",
-  "/v1/responses": "responses.create",
-  "/v1/embeddings": "embeddings.create",
-  "/v1/images/generations": "images.generate",
-  "/v1/images/edits": "images.edit",
-  "/v1/audio/speech": "audio.speech.create",
-  "/v1/audio/transcriptions": "audio.transcriptions.create",
-  "/v1/audio/translations": "audio.translations.create",
-  "/v1/videos": "videos.create",
+const CHATS = "/v1/chat/completions";
+const DRAWINGS = "/v1/images/generations";
+const EDITS = "/v1/images/edits";
+const SPEECH = "/v1/audio/speech";
+const TRANSCRIPTIONS = "/v1/audio/transcriptions";
+const VIDEOS = "/v1/videos";
+const SOUND = "speech.mp3";
+
+/** Path of an endpoint → its method in OpenAI's SDK, and what its reader wants of the answer. */
+const SDK: Record<string, [method: string, shown: string]> = {
+  [CHATS]: ["chat.completions.create", "print(answer.choices[0].message.content)"],
+  "/v1/completions": ["completions.create", "print(answer.choices[0].text)"],
+  "/v1/responses": ["responses.create", "print(answer.output_text)"],
+  "/v1/embeddings": ["embeddings.create", "print([row.embedding for row in answer.data])"],
+  [DRAWINGS]: ["images.generate", "print(answer.data[0].url)"],
+  [EDITS]: ["images.edit", "print(answer.data[0].url)"],
+  [SPEECH]: ["audio.speech.create", `answer.write_to_file("${SOUND}")`],
+  [TRANSCRIPTIONS]: ["audio.transcriptions.create", "print(answer.text)"],
+  "/v1/audio/translations": ["audio.translations.create", "print(answer.text)"],
+  [VIDEOS]: ["videos.create_and_poll", 'client.videos.download_content(answer.id).write_to_file("video.mp4")'],
 };
+/** Fields of an endpoint that the SDK's method does not know. */
+const BESIDE_SDK: Record<string, string[]> = {
+  [DRAWINGS]: ["seed", "num_inference_steps", "guidance_scale", "negative_prompt"],
+  [EDITS]: ["seed", "num_inference_steps", "guidance_scale", "negative_prompt", "strength"],
+  [VIDEOS]: ["seed", "num_inference_steps", "guidance_scale", "negative_prompt"],
+};
+/** Of a method that asks for a prompt which the model does not need. */
+const ANY_PROMPT = { prompt: "" };
 
 export function sdk(call: Call): string | null {
-  const method = SDK[call.path];
+  const [method, shown] = SDK[call.path] ?? [];
   if (!method) return null;
+  const isUnknown = (name: string) => BESIDE_SDK[call.path]?.includes(name);
+  const given = call.path === DRAWINGS ? { ...ANY_PROMPT, ...call.body } : call.body;
+  const extra = Object.fromEntries(Object.entries(given).filter(([name]) => isUnknown(name)));
   const fields = [
     `    model=${literal(call.model)},`,
-    ...Object.entries(call.body).map(([name, value]) => `    ${name}=${literal(value)},`),
+    ...Object.entries(given)
+      .filter(([name]) => !isUnknown(name))
+      .map(([name, value]) => `    ${name}=${literal(value)},`),
+    ...(Object.keys(extra).length ? [`    extra_body=${literal(extra)},`] : []),
     ...Object.entries(call.files).map(([name, file]) => `    ${name}=open(${literal(file)}, "rb"),`),
   ];
   return `import os
@@ -102,26 +130,45 @@ client = openai.OpenAI(base_url="${BASE}/v1", api_key=os.environ["STOKER_API_KEY
 answer = client.${method}(
 ${fields.join("\n")}
 )
-print(answer)`;
+${shown}`;
 }
 
-const CHATS = "/v1/chat/completions";
+/** How a command of the command line takes an endpoint's fields. */
+interface Command {
+  name: string;
+  /** The field that is its argument. */
+  argument: string;
+  /** Fields that are files → its options. */
+  files: Record<string, string>;
+}
+
+const COMMANDS: Record<string, Command> = {
+  [DRAWINGS]: { name: "image", argument: "prompt", files: {} },
+  [EDITS]: { name: "image", argument: "prompt", files: { image: "--edit", mask: "--mask" } },
+  [SPEECH]: { name: "speak", argument: "input", files: {} },
+  [VIDEOS]: { name: "video", argument: "prompt", files: { input_reference: "--image" } },
+};
 
 export function cli(call: Call): string {
   const head = `export STOKER_BASE_URL=${BASE}\n`;
+  const model = quoted(call.model);
   if (call.path === CHATS) {
     const messages = call.body.messages as { content?: unknown }[] | undefined;
     const last = messages?.at(-1)?.content;
-    return `${head}stoker chat ${quoted(call.model)} ${quoted(typeof last === "string" ? last : "Hello")}`;
+    return `${head}stoker chat ${model} ${quoted(typeof last === "string" ? last : "Hello")}`;
   }
-  const inputs = [
-    ...Object.values(call.files).map(quoted),
-    ...(typeof call.body.inputs === "string" ? [quoted(call.body.inputs)] : []),
+  const command = COMMANDS[call.path] ?? { name: "call", argument: "inputs", files: {} };
+  const argument = call.body[command.argument];
+  const words = [
+    model,
+    ...(typeof argument === "string" ? [quoted(argument)] : []),
+    ...Object.entries(call.files).flatMap(([name, file]) => [command.files[name] ?? "", quoted(file)].filter(Boolean)),
+    ...Object.entries(call.body)
+      .filter(([name, value]) => name !== command.argument || typeof value !== "string")
+      .map(([name, value]) => `-p ${quoted(`${name}=${flat(value)}`)}`),
+    ...(command.name === "call" && !call.isMain ? [`--endpoint ${call.path}`] : []),
   ];
-  const options = Object.entries(call.body)
-    .filter(([name]) => name !== "inputs" || typeof call.body.inputs !== "string")
-    .map(([name, value]) => `-p ${quoted(`${name}=${flat(value)}`)}`);
-  return `${head}stoker call ${[quoted(call.model), ...inputs, ...options].join(" ")}`;
+  return `${head}stoker ${command.name} ${words.join(" ")}`;
 }
 
 export function allOf(call: Call): [string, string][] {

@@ -1,8 +1,10 @@
 /** For operators: accounts, grants, prices. */
 
+import { useLocation } from "preact-iso";
 import { useState } from "preact/hooks";
+import { page } from "../api/base";
 import { api, must } from "../api/client";
-import { chosenAccount, choose, isOperator } from "../api/session";
+import { accountsChanged, choose, isOperator } from "../api/session";
 import type { Account, Price } from "../api/types";
 import { ago, credits, moment, plain } from "../lib/format";
 import { useActing } from "../ui/hooks";
@@ -13,6 +15,7 @@ import { Table } from "../ui/table";
 const MICRO = 1_000_000;
 
 export default function Accounts() {
+  const { route } = useLocation();
   const accounts = usePaged<Account>("/v1/accounts");
   const [isMaking, setMaking] = useState(false);
   const [granted, setGranted] = useState<Account | null>(null);
@@ -53,8 +56,14 @@ export default function Accounts() {
                 isQuiet: true,
                 cell: (one) => (
                   <span class="actions">
-                    <Button class="small" disabled={chosenAccount.value === one.id} onClick={() => choose(one.id)}>
-                      Look at it
+                    <Button
+                      class="small"
+                      onClick={() => {
+                        choose(one.id);
+                        route(page());
+                      }}
+                    >
+                      Open
                     </Button>
                     <Button class="small" onClick={() => setGranted(one)}>
                       Grant
@@ -83,6 +92,7 @@ function NewAccount({ onClose, onDone }: { onClose: () => void; onDone: () => vo
       await must(api.POST("/v1/accounts", { body: { name: name.trim() } }));
     });
     if (!isDone) return;
+    accountsChanged.value += 1;
     onDone();
     onClose();
   }

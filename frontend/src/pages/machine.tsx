@@ -6,7 +6,7 @@ import { session } from "../api/session";
 import type { Machine as Found } from "../api/types";
 import { ago, bytes, plain } from "../lib/format";
 import { useEvery, useLoaded } from "../ui/hooks";
-import { Waiting } from "../ui/memory";
+import { MemoryWords, Waiting } from "../ui/memory";
 import { Card, Empty, ErrorNote, PageHead, Share, Skeleton } from "../ui/parts";
 import { Status } from "../ui/status";
 
@@ -24,10 +24,9 @@ export default function Machine() {
       {found && (
         <>
           <Card title="Memory">
-            <Share value={found.memory.held_bytes / Math.max(1, found.memory.budget_bytes)} kind="tall" />
+            <Share value={found.memory.used_bytes / Math.max(1, found.memory.budget_bytes)} kind="tall" />
             <p>
-              {bytes(found.memory.held_bytes)} of {bytes(found.memory.budget_bytes)} are held,{" "}
-              {bytes(found.memory.reserved_bytes)} are kept for hot models; the machine has {bytes(found.memory.total_bytes)}.
+              <MemoryWords memory={found.memory} />
             </p>
             {found.waiting.length > 0 && <Waiting waiting={found.waiting} />}
           </Card>

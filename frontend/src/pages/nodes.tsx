@@ -6,7 +6,7 @@ import type { Lease, Node, NodeReplica } from "../api/types";
 import { ago, bytes, plain } from "../lib/format";
 import { lookForNodes } from "../state/nodes";
 import { useEvery, useLoaded } from "../ui/hooks";
-import { Waiting } from "../ui/memory";
+import { MemoryWords, Waiting } from "../ui/memory";
 import { Card, Empty, ErrorNote, Name, PageHead, Share, Skeleton } from "../ui/parts";
 import { Status } from "../ui/status";
 import { Table } from "../ui/table";
@@ -46,23 +46,22 @@ export default function Nodes() {
 
 function together(found: readonly Node[]): string {
   const sum = (of: (one: Node) => number) => found.reduce((total, one) => total + of(one), 0);
-  const held = bytes(sum((one) => one.memory.held_bytes));
+  const used = bytes(sum((one) => one.memory.used_bytes));
   const budget = bytes(sum((one) => one.memory.budget_bytes));
-  return `${found.length === 1 ? "One node" : `${found.length} nodes`}, ${held} of ${budget} are held`;
+  return `${found.length === 1 ? "One node" : `${found.length} nodes`}, ${used} of ${budget} in use`;
 }
 
 function One({ node }: { node: Node }) {
-  const { held_bytes: held, budget_bytes: budget, reserved_bytes: reserved } = node.memory;
+  const { used_bytes: used, budget_bytes: budget } = node.memory;
   const rows = node.leases.flatMap(rowsOf);
   return (
     <Card title={plain(node.name, 64)} actions={<Status value={node.status} />}>
       <p class="note">
         {node.id}, at {plain(node.address, 300)}
       </p>
-      <Share value={held / Math.max(1, budget)} kind="tall" />
+      <Share value={used / Math.max(1, budget)} kind="tall" />
       <p>
-        {bytes(held)} of {bytes(budget)} are held, {bytes(reserved)} are kept for hot models; the machine has{" "}
-        {bytes(node.memory.total_bytes)}.
+        <MemoryWords memory={node.memory} />
       </p>
       {node.waiting.length > 0 && <Waiting waiting={node.waiting} />}
       <dl class="facts">
@@ -71,7 +70,7 @@ function One({ node }: { node: Node }) {
           <Fact
             key={one.index}
             name={`GPU ${one.index}`}
-            value={`${one.name}, ${bytes(one.held_bytes)} of ${bytes(one.budget_bytes)} are held`}
+            value={`${one.name}, ${bytes(one.held_bytes)} of ${bytes(one.budget_bytes)} claimed`}
           />
         ))}
         <Fact name="Stoker" value={node.version} />

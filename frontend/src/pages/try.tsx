@@ -12,11 +12,18 @@ import { Card, Empty, ErrorNote, Field, PageHead, Skeleton } from "../ui/parts";
 
 const Playground = deferred(() => import("../playground/playground"));
 
+/** What the page opens with: a chat model if there is one, else one that is loaded, else the first by name. */
+function first(models: readonly Model[]): Model | undefined {
+  const chats = models.filter((one) => one.pipeline === "text-generation");
+  const loaded = models.filter((one) => one.status === "ready");
+  return chats[0] ?? loaded[0] ?? models[0];
+}
+
 export default function Try() {
   const { query, route } = useLocation();
   const loaded = useLoaded(() => json<{ data: Model[] }>("/v1/models"), []);
   const models = [...(loaded.value?.data ?? [])].sort((a, b) => a.id.localeCompare(b.id));
-  const chosen = models.find((one) => one.id === query.model) ?? models[0];
+  const chosen = models.find((one) => one.id === query.model) ?? first(models);
   return (
     <>
       <PageHead title="Playground" />

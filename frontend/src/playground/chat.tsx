@@ -224,7 +224,7 @@ export default function Chat({ model, seesImages }: { model: string; seesImages:
       {last >= 0 && (
         <Card title="The call">
           <CallTabs
-            call={{ path: "/v1/chat/completions", model, files: {}, body: { messages: cut(wire(messages.slice(0, last + 1))) } }}
+            call={{ path: "/v1/chat/completions", model, isMain: true, files: {}, body: { messages: cut(wire(messages.slice(0, last + 1))) } }}
           />
         </Card>
       )}

@@ -11,6 +11,8 @@ export type Files = Record<string, File | null>;
 interface Props {
   fields: Described[];
   values: Values;
+  /** Shown where nothing is written yet. */
+  examples: Values;
   files: Files;
   onValue: (name: string, value: string) => void;
   onFile: (name: string, file: File | null) => void;
@@ -35,7 +37,7 @@ function shown(value: unknown): string {
   return value === undefined || value === null ? "" : String(value);
 }
 
-function One({ field, values, files, onValue, onFile }: Props & { field: Described }) {
+function One({ field, values, examples, files, onValue, onFile }: Props & { field: Described }) {
   const value = values[field.name] ?? "";
   const label = labelOf(field.name) + (field.isInput && !field.isRequired ? " (may be empty)" : "");
   const hint = {
@@ -96,7 +98,7 @@ function One({ field, values, files, onValue, onFile }: Props & { field: Describ
                 {...common}
                 type="text"
                 required={field.isRequired}
-                placeholder={shown(field.default)}
+                placeholder={examples[field.name] ?? shown(field.default)}
                 value={value}
                 onInput={set}
               />
@@ -108,6 +110,7 @@ function One({ field, values, files, onValue, onFile }: Props & { field: Describ
                 class={field.kind === "text" || field.kind === "lines" ? "" : "code"}
                 rows={field.kind === "text" ? 4 : 5}
                 required={field.isRequired}
+                placeholder={examples[field.name] ?? ""}
                 value={value}
                 onInput={set}
               />

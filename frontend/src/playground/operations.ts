@@ -26,6 +26,8 @@ export interface Operation {
   media: Record<string, MediaKind>;
   example: Record<string, unknown>;
   takesForms: boolean;
+  /** Whether it is the pipeline's own endpoint, which the command line calls unless it is told another. */
+  isMain: boolean;
 }
 
 let reading: Promise<Document> | undefined;
@@ -61,25 +63,44 @@ export async function operationsOf(pipeline: string): Promise<Operation[]> {
         fields: fieldsOf(described?.schema ?? {}, found.components.schemas, media),
         example: described?.example ?? {},
         takesForms: "multipart/form-data" in content,
+        isMain: false,
       },
       pipelines[0] === pipeline,
     ]);
   }
   // Its own endpoint before those that it serves as well.
-  return all.sort((a, b) => Number(b[1]) - Number(a[1])).map(([one]) => one);
+  return all.sort((a, b) => Number(b[1]) - Number(a[1])).map(([one], place) => ({ ...one, isMain: place === 0 }));
 }
 
-const FILES: Record<MediaKind, string> = { image: "image.png", audio: "recording.wav", video: "video.mp4" };
+const FILES: Record<MediaKind, string> = { image: "picture.png", audio: "recording.wav", video: "video.mp4" };
+
+/** Which model an example is for. */
+export interface Subject {
+  model: string;
+  pipeline: string;
+  /** The class in its files, such as `StableDiffusionInpaintPipeline`; empty: not known. */
+  architecture: string;
+}
+
+/** Pipeline → inputs of the endpoint's example that its models do not take. */
+const WITHOUT: Record<string, string[]> = { "unconditional-image-generation": ["prompt"] };
+
+/** Media that the endpoint's example lacks, and that this model needs. */
+function needed({ pipeline, architecture }: Subject): string[] {
+  if (pipeline === "image-to-video") return ["input_reference"];
+  return architecture.includes("Inpaint") ? ["mask"] : [];
+}
 
 /** The document's own example, as a call of this model. */
-export function exampleOf(operation: Operation, model: string): Call {
+export function exampleOf(operation: Operation, subject: Subject): Call {
   const body: Record<string, unknown> = {};
   const files: Record<string, string> = {};
-  for (const [name, value] of Object.entries(operation.example)) {
+  const media = needed(subject).filter((name) => name in operation.media);
+  for (const [name, value] of [...Object.entries(operation.example), ...media.map((name) => [name, ""] as const)]) {
     const kind = operation.media[name];
-    if (name === "model") continue;
-    if (kind && operation.takesForms) files[name] = FILES[kind];
+    if (name === "model" || WITHOUT[subject.pipeline]?.includes(name)) continue;
+    if (kind && operation.takesForms) files[name] = name === "mask" ? "mask.png" : FILES[kind];
     else body[name] = value;
   }
-  return { model, path: operation.path, body, files };
+  return { model: subject.model, path: operation.path, body, files, isMain: operation.isMain };
 }

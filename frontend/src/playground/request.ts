@@ -70,11 +70,21 @@ const BETTER: Record<string, Values> = {
   "/v1/rerank": { return_documents: "true" },
 };
 
-export function beginning(operation: Operation): Values {
-  const found: Values = {};
+/** The inputs of the endpoint's example, as texts of the form. */
+export function exampleInputs(operation: Operation): Values {
+  const inputs: Values = {};
   for (const field of operation.fields) {
     const value = operation.example[field.name];
-    if (value !== undefined && value !== null && field.kind !== "media" && field.isInput) found[field.name] = shown(field, value);
+    if (value !== undefined && value !== null && field.kind !== "media" && field.isInput) inputs[field.name] = shown(field, value);
   }
-  return { ...found, ...BETTER[operation.path] };
+  return inputs;
+}
+
+/**
+ * What a form begins with. Labels and questions of an example are about its picture, not about the reader's: a form
+ * that asks for a file begins without them.
+ */
+export function beginning(operation: Operation): Values {
+  const needsFile = operation.fields.some((field) => field.kind === "media" && field.isRequired);
+  return { ...(needsFile ? {} : exampleInputs(operation)), ...BETTER[operation.path] };
 }

@@ -9,7 +9,7 @@ import { type Answer, type Sent, ask } from "./ask";
 import { Fields, type Files, type Values } from "./fields";
 import { Loading } from "./loading";
 import type { Operation } from "./operations";
-import { beginning, requestOf } from "./request";
+import { beginning, exampleInputs, requestOf } from "./request";
 import { Result } from "./result";
 
 export function TaskPlayground({ model, operation }: { model: string; operation: Operation }) {
@@ -41,6 +41,7 @@ export function TaskPlayground({ model, operation }: { model: string; operation:
   const inputs = operation.fields.filter((field) => field.isInput);
   const options = operation.fields.filter((field) => !field.isInput);
   const form = {
+    examples: exampleInputs(operation),
     values,
     files,
     onValue: (name: string, value: string) => setValues((now) => ({ ...now, [name]: value })),
@@ -88,6 +89,7 @@ export function TaskPlayground({ model, operation }: { model: string; operation:
           <CallTabs
             call={{
               ...done.sent,
+              isMain: operation.isMain,
               files: Object.fromEntries(Object.entries(done.sent.files).map(([name, file]) => [name, file.name])),
             }}
           />

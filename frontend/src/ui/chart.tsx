@@ -47,6 +47,7 @@ export function Chart({ title, times, lines, unit, range, onRange }: Props) {
   const latest = useRef({ onRange, unit });
   latest.current = { onRange, unit };
   const shape = lines.map((line) => line.name).join();
+  const isEmpty = lines.every((line) => line.values.every((value) => value === null));
 
   useEffect(() => {
     const element = box.current;
@@ -69,7 +70,7 @@ export function Chart({ title, times, lines, unit, range, onRange }: Props) {
       plot.current?.destroy();
       plot.current = null;
     };
-  }, [shape]);
+  }, [shape, isEmpty]);
 
   useEffect(() => {
     const now = plot.current;
@@ -83,8 +84,17 @@ export function Chart({ title, times, lines, unit, range, onRange }: Props) {
   return (
     <figure class="chart">
       <figcaption>{title}</figcaption>
-      <div ref={box} class="chart-box" role="img" aria-label={`${title}, last: ${last.join(", ")}`} />
+      {isEmpty && <p class="note chart-empty">No data in this period.</p>}
+      {!isEmpty && <div ref={box} class="chart-box" role="img" aria-label={`${title}, last: ${last.join(", ")}`} />}
     </figure>
+  );
+}
+
+/** Indexes of the values that have no neighbour to draw a line to. */
+function isolated(plot: uPlot, series: number): number[] {
+  const values: (number | null | undefined)[] = Array.from(plot.data[series] ?? []);
+  return values.flatMap((value, at) =>
+    value != null && values[at - 1] == null && values[at + 1] == null ? [at] : [],
   );
 }
 
@@ -127,7 +137,8 @@ function made(
             label: line.name,
             stroke: colour,
             width: 1.6,
-            points: { show: false },
+            // A value between two gaps has no line: it is drawn as a point.
+            points: { show: false, size: 6, fill: colour, filter: isolated },
             ...(line.isFilled ? { fill: faint(colour) } : {}),
             ...(line.isStepped && uPlot.paths.stepped ? { paths: uPlot.paths.stepped({ align: 1 }) } : {}),
             value: (_plot, value) => latest.current.unit(value),

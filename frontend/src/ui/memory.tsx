@@ -2,7 +2,7 @@
 
 import { useEffect } from "preact/hooks";
 import { page } from "../api/base";
-import type { Waiting as WaitingOne } from "../api/types";
+import type { Machine, Waiting as WaitingOne } from "../api/types";
 import { bytes, plain } from "../lib/format";
 import { deployments, stats, want } from "../state/store";
 import { Name } from "./parts";
@@ -13,7 +13,7 @@ const NAMED = 8;
 
 export function MemoryBar() {
   const now = stats.value;
-  const { budget_bytes: budget, held_bytes: held } = now?.memory ?? { budget_bytes: 0, held_bytes: 0 };
+  const { budget_bytes: budget, used_bytes: used } = now?.memory ?? { budget_bytes: 0, used_bytes: 0 };
   const shares = Object.entries(now?.deployments ?? {})
     .filter(([, one]) => one.memory_bytes > 0)
     .map(([id, one]) => ({ id, bytes: one.memory_bytes, model: deployments.value.get(id)?.model ?? id }))
@@ -21,7 +21,7 @@ export function MemoryBar() {
   const unknown = shares.filter((one) => !deployments.value.has(one.id)).slice(0, NAMED);
   useEffect(() => want(unknown.map((one) => one.id)), [unknown.map((one) => one.id).join()]);
   const mine = shares.reduce((sum, one) => sum + one.bytes, 0);
-  const rest = Math.max(0, held - mine);
+  const rest = Math.max(0, used - mine);
   if (!now) {
     return (
       <>
@@ -37,7 +37,7 @@ export function MemoryBar() {
       <div
         class="memory-bar"
         role="img"
-        aria-label={`${bytes(held)} of ${bytes(budget)} are held: ${shares
+        aria-label={`${bytes(used)} of ${bytes(budget)} in use: ${shares
           .slice(0, 8)
           .map((one) => `${one.model} ${bytes(one.bytes)}`)
           .join(", ")}`}
@@ -47,19 +47,19 @@ export function MemoryBar() {
             key={one.id}
             class={`segment shade-${index % SHADES}`}
             title={`${plain(one.model, 64)}: ${bytes(one.bytes)}`}
-            style={{ width: `${(100 * one.bytes) / Math.max(budget, held, 1)}%` }}
+            style={{ width: `${(100 * one.bytes) / Math.max(budget, used, 1)}%` }}
           />
         ))}
         {rest > 0 && (
           <span
             class="segment rest"
             title={`Others: ${bytes(rest)}`}
-            style={{ width: `${(100 * rest) / Math.max(budget, held, 1)}%` }}
+            style={{ width: `${(100 * rest) / Math.max(budget, used, 1)}%` }}
           />
         )}
       </div>
       <p class="legend">
-        <strong>{bytes(held)}</strong> of {bytes(budget)} are held
+        <strong>{bytes(used)}</strong> of {bytes(budget)} in use
         {shares.slice(0, 5).map((one, index) => (
           <a key={one.id} href={page(`deployments/${one.id}`)}>
             <span class={`swatch shade-${index % SHADES}`} aria-hidden="true" />
@@ -68,6 +68,16 @@ export function MemoryBar() {
         ))}
         {shares.length > 5 && <span>and {shares.length - 5} more</span>}
       </p>
+    </>
+  );
+}
+
+/** The memory of a machine or node in one sentence. Claims count without the libraries that replicas share. */
+export function MemoryWords({ memory }: { memory: Machine["memory"] }) {
+  return (
+    <>
+      {bytes(memory.used_bytes)} of {bytes(memory.budget_bytes)} in use, {bytes(memory.held_bytes)} claimed,{" "}
+      {bytes(memory.reserved_bytes)} reserved for hot models; the machine has {bytes(memory.total_bytes)}.
     </>
   );
 }

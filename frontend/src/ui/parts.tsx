@@ -152,6 +152,14 @@ export function Skeleton({ rows = 3 }: { rows?: number }) {
   );
 }
 
+const CONTROLS = "input, select, textarea, button, a[href]";
+
+/** The first enabled control below a dialog's head. */
+function firstControl(dialog: HTMLDialogElement | null): HTMLElement | undefined {
+  const controls = dialog?.querySelectorAll<HTMLElement>(CONTROLS) ?? [];
+  return [...controls].find((control) => !control.closest(".card-head") && !control.matches(":disabled"));
+}
+
 export function Dialog(props: {
   title: string;
   onClose: () => void;
@@ -162,6 +170,8 @@ export function Dialog(props: {
   const title = useId();
   useEffect(() => {
     dialog.current?.showModal();
+    // A browser would focus the first button, which closes the dialog: a key typed there loses the form.
+    firstControl(dialog.current)?.focus();
   }, []);
   return (
     <dialog

@@ -22,7 +22,7 @@ from stoker.runtime.local.findings import Findings
 from stoker.runtime.local.forking import ForkingLauncher
 from stoker.runtime.local.guard import LOOK_S, Guard
 from stoker.runtime.local.log_files import LogFiles
-from stoker.runtime.local.machine import processor_name
+from stoker.runtime.local.machine import host_id, processor_name
 from stoker.runtime.local.memory import Memory
 from stoker.runtime.local.preparations import Preparations
 from stoker.runtime.local.processes import Processes
@@ -136,6 +136,7 @@ class LocalRuntime:
         self._guard = Guard(self._host, self._residents, self._memory)
         self._cores = Cores(self._residents, self._host.pid, cores=cores)
         self._machine = MachineStats(
+            host=host_id(),
             cores=cores,
             processor=processor_name(),
             total_bytes=machine_bytes(),
@@ -270,6 +271,9 @@ class LocalRuntime:
         return replace(
             self._machine,
             held_bytes=self._memory.main.held,
+            used_bytes=sum(
+                resident.replica.vitals.memory_bytes or 0 for resident in self._residents.values()
+            ),
             reserved_bytes=self._memory.main.reserved,
             waiting=waiting,
             devices=[

@@ -98,6 +98,7 @@ def _machine_of(said: Mapping[str, int]) -> MachineStats:
         total_bytes=said.get("total_bytes", 0),
         budget_bytes=said.get("budget_bytes", 0),
         held_bytes=said.get("held_bytes", 0),
+        used_bytes=said.get("used_bytes", 0),
         reserved_bytes=said.get("reserved_bytes", 0),
     )
 
@@ -281,6 +282,7 @@ class Registration:
                 "total_bytes": machine.total_bytes,
                 "budget_bytes": machine.budget_bytes,
                 "held_bytes": machine.held_bytes,
+                "used_bytes": machine.used_bytes,
                 "reserved_bytes": machine.reserved_bytes,
             },
         }

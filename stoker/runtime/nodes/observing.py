@@ -79,13 +79,15 @@ def _unplaced(*, running: bool, is_awaited: bool, problem: str) -> tuple[Status,
 
 
 def machine_of(machines: Sequence[MachineStats]) -> MachineStats:
-    """All of them together."""
+    """Adds up the machines of several nodes. Nodes on one machine share its cores and memory."""
+    hosts = {machine.host or str(number): machine for number, machine in enumerate(machines)}
     return MachineStats(
-        cores=sum(one.cores for one in machines),
+        cores=sum(machine.cores for machine in hosts.values()),
         processor=", ".join(sorted({one.processor for one in machines if one.processor})),
-        total_bytes=sum(one.total_bytes for one in machines),
+        total_bytes=sum(machine.total_bytes for machine in hosts.values()),
         budget_bytes=sum(one.budget_bytes for one in machines),
         held_bytes=sum(one.held_bytes for one in machines),
+        used_bytes=sum(one.used_bytes for one in machines),
         reserved_bytes=sum(one.reserved_bytes for one in machines),
         waiting=[*chain.from_iterable(one.waiting for one in machines)],
         devices=[*chain.from_iterable(one.devices for one in machines)],

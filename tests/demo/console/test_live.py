@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 import stoker.demo
+from tests.artifacts.support import eventually
 from tests.demo.console.conftest import PATIENCE_MS, Opener, account_key, sign_in
 from tests.support.deploying import deploy
 from tests.support.server import WITHOUT_MODELS, Server, running
@@ -45,6 +46,72 @@ def page(opened_at: Opener, own: tuple[Server, httpx.Client]) -> "Page":
     page = opened_at(f"{server.base_url}/console/")
     page.add_init_script(HEAR)
     return sign_in(page, account_key(client))
+
+
+PIXELS = """canvas => {
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  const probe = document.createElement("span");
+  probe.style.color = "var(--c1)";
+  document.body.append(probe);
+  const colour = getComputedStyle(probe).color.match(/\\d+/g).map(Number);
+  probe.remove();
+  let count = 0;
+  for (let at = 0; at < data.length; at += 4) {
+    if (colour.every((value, place) => data[at + place] === value)) count += data[at + 3] === 255;
+  }
+  return count;
+}"""
+
+
+def test_a_single_call_shows_in_the_charts(page: "Page", own: tuple[Server, httpx.Client]) -> None:
+    server, client = own
+    made = deploy(client, MODEL, "called-once")
+    page.goto(f"{server.base_url}/console/deployments/{made['id']}")
+    latency = page.locator("figure.chart", has_text="Latency")
+    latency.get_by_text("No data in this period.").wait_for()
+    assert latency.locator("canvas").count() == 0
+    body = {"model": "called-once", "inputs": "Good."}
+    client.post("/v1/classifications/text", json=body).raise_for_status()
+    canvas = latency.locator("canvas")
+    canvas.wait_for()
+    # The colour of p99, which is drawn last, in a point: there is no second value for a line.
+    assert eventually(lambda: canvas.evaluate(PIXELS) > 4)
+
+
+def test_memory_in_use_is_the_sum_of_the_models(
+    page: "Page", own: tuple[Server, httpx.Client]
+) -> None:
+    client = own[1]
+    for name in ("in-use-1", "in-use-2"):
+        deploy(client, MODEL, name)
+        body = {"model": name, "inputs": "Good."}
+        client.post("/v1/classifications/text", json=body).raise_for_status()
+
+    def is_sum() -> bool:
+        machine = client.get("/v1/machine").raise_for_status().json()
+        replicas = [one["memory_bytes"] or 0 for one in machine["replicas"]]
+        used = machine["memory"]["used_bytes"]
+        return len(replicas) >= 2 and all(replicas) and used == sum(replicas)
+
+    assert eventually(is_sum)
+    page.get_by_text("in use").wait_for()
+
+
+def test_a_dialog_begins_in_its_form(opened_at: Opener, own: tuple[Server, httpx.Client]) -> None:
+    server = own[0]
+    page = sign_in(opened_at(f"{server.base_url}/console/"), server.operator_key)
+    page.goto(f"{server.base_url}/console/accounts")
+    page.get_by_role("button", name="New account").click()
+    page.keyboard.type("typed at once")
+    page.keyboard.press("Enter")
+    row = page.get_by_role("row", name="typed at once")
+    row.wait_for()
+    # The menu has it without a reload, and the account opens on its own overview.
+    choice = page.locator(".account-choice select")
+    choice.locator("option", has_text="typed at once").wait_for(state="attached")
+    row.get_by_role("button", name="Open").click()
+    page.get_by_role("heading", name="Overview").wait_for()
+    assert "typed at once" in choice.locator("option:checked").inner_text()
 
 
 class TestEventsWhileAListIsRead:

@@ -1,7 +1,8 @@
 /** Calls to copy, for each endpoint that serves the model. */
 
 import { page } from "../../api/base";
-import type { Deployment } from "../../api/types";
+import { json } from "../../api/client";
+import type { Artifact, Deployment } from "../../api/types";
 import { exampleOf, operationsOf } from "../../playground/operations";
 import { CallTabs } from "../../ui/calls";
 import { useLoaded } from "../../ui/hooks";
@@ -9,16 +10,22 @@ import { Card, ErrorNote, Skeleton } from "../../ui/parts";
 
 export default function Calls({ deployment }: { deployment: Deployment }) {
   const loaded = useLoaded(() => operationsOf(deployment.pipeline), [deployment.pipeline]);
-  if (!loaded.value) return loaded.error ? <ErrorNote error={loaded.error} /> : <Skeleton rows={6} />;
+  const { artifact_id: id, model, pipeline } = deployment;
+  const artifact = useLoaded(
+    () => (id ? json<Artifact>(`/v1/model-artifacts/${id}`) : Promise.resolve(null)),
+    [id],
+  );
+  const architecture = artifact.value?.inspection?.architecture ?? "";
+  if (!loaded.value || artifact.isLoading) return loaded.error ? <ErrorNote error={loaded.error} /> : <Skeleton rows={6} />;
   return (
     <>
       <p class="note">
-        Give whoever calls a key of its own, for this deployment alone: <a href={page("keys")}>make one</a>, and put it
-        into <code>STOKER_API_KEY</code>.
+        Each caller needs a key. <a href={page("keys")}>Create a key</a> for this deployment alone, and put it into{" "}
+        <code>STOKER_API_KEY</code>.
       </p>
       {loaded.value.map((operation) => (
         <Card key={operation.path} title={`${operation.summary}: POST ${operation.path}`}>
-          <CallTabs call={exampleOf(operation, deployment.model)} />
+          <CallTabs call={exampleOf(operation, { model, pipeline, architecture })} />
         </Card>
       ))}
     </>
