@@ -104,8 +104,8 @@ TASK = Task(
     example_result=[
         {
             "sequence": "the capital of france is paris.",
-            "score": 0.97,
-            "token": 1042,
+            "score": 0.996,
+            "token": 1228,
             "token_str": "paris",
         }
     ],

@@ -60,9 +60,14 @@ TASK = Task(
     result=list[Token],
     architectures=("*ForTokenClassification", *PAGES),
     families=("bert", "distilbert", "electra", "roberta"),
-    example={"inputs": "Maria Schmidt works at Siemens in Berlin."},
+    example={
+        "inputs": "Maria Schmidt works at Siemens in Berlin.",
+        "aggregation_strategy": "simple",
+    },
     example_result=[
-        {"word": "Maria", "score": 0.998, "entity": "B-PER", "index": 1, "start": 0, "end": 5}
+        {"entity_group": "PER", "score": 0.9997, "word": "Maria Schmidt", "start": 0, "end": 13},
+        {"entity_group": "ORG", "score": 0.9998, "word": "Siemens", "start": 23, "end": 30},
+        {"entity_group": "LOC", "score": 0.9994, "word": "Berlin", "start": 34, "end": 40},
     ],
     stages=TokenClassificationStages,
 )
