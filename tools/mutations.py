@@ -293,6 +293,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         new="        parts = (str(self._caller.account_id), account, *request)\n",
         tests=("tests/web/test_idempotency.py::test_records_belong_to_the_key_that_asked",),
     ),
+    Mutation(
+        case=29,
+        breaks="errors of SQLite repeat the parameters",
+        file="stoker/store/sqlite.py",
+        old=", hide_parameters=True",
+        new="",
+        tests=("tests/store/test_redaction.py::test_no_value_is_in_an_error",),
+    ),
 )
 
 

@@ -165,6 +165,11 @@ CASES: dict[int, Case] = {
         "an account's sign-in link, for a deployment's key with the same Idempotency-Key",
         "remembered answers belong to the key that asked; none with a secret is remembered",
     ),
+    29: Case(
+        "prompts in logs",
+        "a database's error that has the statement's parameters, or the row",
+        "errors of databases are redacted before anybody logs them; a canary is looked for",
+    ),
 }
 
 

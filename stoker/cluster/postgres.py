@@ -81,6 +81,8 @@ class Postgres:
             ("listen_addresses", "127.0.0.1"),
             ("unix_socket_directories", ""),
             ("max_connections", str(self._connections)),
+            # Its log is not to repeat the row that breaks a constraint.
+            ("log_error_verbosity", "terse"),
         )
         deadline = time.monotonic() + START_S
         while not self._is_ready():

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from sqlalchemy import event
+from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
@@ -47,7 +48,11 @@ def create_engine(
         max_overflow=connections - kept,
         pool_use_lifo=True,
         connect_args={"dsn": dsn(url), **_PATIENCE},
+        # They are what clients have sent: errors and logs must not repeat them.
+        hide_parameters=True,
     )
+
+    event.listen(engine.sync_engine, "handle_error", _redact)
 
     @event.listens_for(engine.sync_engine, "checkin")
     def on_checkin(_: Any, record: ConnectionPoolEntry) -> None:
@@ -73,7 +78,40 @@ def create_engine(
 
 def patient_engine(url: str) -> AsyncEngine:
     """For what may take long, and waits for others who do."""
-    return create_async_engine(_DRIVER, poolclass=NullPool, connect_args={"dsn": dsn(url)})
+    engine = create_async_engine(
+        _DRIVER, poolclass=NullPool, connect_args={"dsn": dsn(url)}, hide_parameters=True
+    )
+    event.listen(engine.sync_engine, "handle_error", _redact)
+    return engine
+
+
+def _redact(context: ExceptionContext) -> None:
+    """Removes the values of rows from an error, and from the errors that it was made of.
+
+    PostgreSQL quotes a row that breaks a constraint (`DETAIL: Failing row contains (…)`), and the
+    driver a parameter that it cannot encode. All of it would be logged.
+    """
+    translated = context.original_exception
+    raw = translated.__cause__
+    if raw is None or not type(raw).__module__.startswith("asyncpg"):
+        return
+    state = str(getattr(raw, "sqlstate", None) or "")
+    # Data errors, class 22, quote the data in their message.
+    quotes_values = state.startswith("22") or isinstance(raw, ValueError)
+    kept = "its message is not shown: it quotes data" if quotes_values else _message(raw)
+    for name in ("detail", "hint", "context", "internal_query"):
+        if hasattr(raw, name):
+            setattr(raw, name, None)
+    raw.args = (kept,)
+    # What an encoder of the driver has said quotes the value, too.
+    raw.__cause__ = raw.__context__ = None
+    translated.args = (f"{type(raw)}: {kept}",)
+    if (error := context.sqlalchemy_exception) is not None:
+        error.args = (f"({type(raw).__name__}) {kept}",)
+
+
+def _message(raw: BaseException) -> str:
+    return str(raw.args[0]) if raw.args else type(raw).__name__
 
 
 def dsn(url: str) -> str:

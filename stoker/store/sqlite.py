@@ -35,7 +35,8 @@ def create_engine(url: str) -> AsyncEngine:
         await connection
         return connection
 
-    engine = create_async_engine(url, async_creator=connect)
+    # Parameters are what clients have sent: errors and logs must not repeat them.
+    engine = create_async_engine(url, async_creator=connect, hide_parameters=True)
 
     @event.listens_for(engine.sync_engine, "begin")
     def on_begin(connection: Any) -> None:

@@ -40,15 +40,18 @@ class TestSqlite:
     """Another process, such as an operator's backup, holds the writer's lock."""
 
     @pytest.mark.fault("c3")
-    async def test_locked(self, app: App, tmp_path: Path) -> None:
+    @pytest.mark.case(29)
+    async def test_locked(self, app: App, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         client = await app.account()
         with closing(
             sqlite3.connect(tmp_path / "data" / "stoker.db", isolation_level=None)
         ) as held:
             held.execute("BEGIN IMMEDIATE")
-            refused = await client.post(KEYS, json=BODY)
+            refused = await client.post(KEYS, json=BODY | {"name": "canary-of-a-name"})
             check_error(refused, 503, "CapacityError", "database_unavailable")
             assert refused.headers["retry-after"] == "2"
+            assert "the database does not answer" in caplog.text
+            assert "canary" not in caplog.text
             # Who only reads is not held up.
             assert (await client.get(KEYS)).status_code == 200
             held.execute("ROLLBACK")
@@ -124,14 +127,19 @@ async def statuses(client: httpx.AsyncClient, events: str) -> list[str]:
 
 class TestPostgres:
     @pytest.mark.fault("c5")
-    async def test_gone_and_back(self, on_postgres: App, cluster: postgres.Cluster) -> None:
+    @pytest.mark.case(29)
+    async def test_gone_and_back(
+        self, on_postgres: App, cluster: postgres.Cluster, caplog: pytest.LogCaptureFixture
+    ) -> None:
         client = await on_postgres.account()
         made = (await client.post(ARTIFACTS, json={"display_name": "ner"})).json()
         cluster.stop()
         try:
             for method, path in (("POST", KEYS), ("GET", KEYS), ("GET", ARTIFACTS)):
-                answer = await client.request(method, path, json=BODY if method == "POST" else None)
+                body = BODY | {"name": "canary-of-a-name"} if method == "POST" else None
+                answer = await client.request(method, path, json=body)
                 check_error(answer, 503, "CapacityError", "database_unavailable")
+            assert "canary" not in caplog.text
             # What needs no database is answered, as long as a key that was checked is trusted.
             assert (await client.get(MODELS)).status_code == 200
         finally:
