@@ -45,6 +45,10 @@ FAULTS: dict[str, Fault] = {
     "b5": Fault("… of writing to the ledger", "all of it or nothing; nothing is charged twice"),
     "c1": Fault("the disk is full while files are uploaded", "a 503; what was taken stays"),
     "c2": Fault("… while a result is written", "a 503, or the job is tried again; no byte is left"),
+    "c6": Fault(
+        "… while a model is loaded",
+        "it serves; what was measured is written later",
+    ),
     "c3": Fault("the database is locked", "a 503 `database_unavailable`; readers go on"),
     "c4": Fault("the database is slow", "those who need it wait, nobody else does"),
     "c5": Fault("the database goes and comes back", "a 503 until then; nothing has to be done"),

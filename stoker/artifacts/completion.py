@@ -62,20 +62,35 @@ def message(artifact: Artifact) -> str:
 async def _complete(
     platform: Platform, account_id: str, artifact_id: str, upload_id: str
 ) -> Artifact:
-    frozen = _cut_off.get(upload_id)
-    server_id = platform.database.server_id
-    if frozen and frozen.account_id == account_id:
+    cut_off = _cut_off.get(upload_id)
+    if cut_off and cut_off.account_id == account_id:
         # Of those who complete it, this is the only one.
-        await _reopen(platform.database, frozen)
-    async with platform.database.transaction() as session:
-        artifact, upload = await service.get_upload(
-            session, account_id, artifact_id, upload_id, lock=True
-        )
-        if upload.status in (UploadStatus.READY, UploadStatus.FAILED):
-            return artifact
-        frozen = await _freeze(session, artifact, upload, server_id)
-    await transfers.end(upload_id, service.upload_closed(UploadStatus.INGESTING))
-    return await _ingest(platform, frozen)
+        await _reopen(platform.database, cut_off)
+    frozen: _Frozen | None = None
+    try:
+        async with platform.database.transaction() as session:
+            artifact, upload = await service.get_upload(
+                session, account_id, artifact_id, upload_id, lock=True
+            )
+            if upload.status in (UploadStatus.READY, UploadStatus.FAILED):
+                return artifact
+            frozen = await _freeze(session, artifact, upload, platform.database.server_id)
+        await transfers.end(upload_id, service.upload_closed(UploadStatus.INGESTING))
+        outcome, artifact, dropped = await _ingest(platform, frozen)
+    except BaseException:
+        # Neither sound nor refused: the client may complete once more. From the commit on: whoever
+        # is cancelled meanwhile may have committed.
+        if frozen:
+            _cut_off[upload_id] = frozen
+            with contextlib.suppress(Exception):
+                await asyncio.shield(reopen_cut_off(platform.database))
+        raise
+    if dropped is not None:
+        await service.clear(platform.blobs, [dropped], UploadStatus(dropped.status))
+    if not isinstance(outcome, InspectionError):
+        of_upload = service.folder(artifact_id, upload_id)
+        platform.blobs.tidy(of_upload, [*frozen.files.values()])
+    return artifact
 
 
 async def _freeze(session: Session, artifact: Artifact, upload: Upload, server_id: str) -> _Frozen:
@@ -105,24 +120,14 @@ async def _freeze(session: Session, artifact: Artifact, upload: Upload, server_i
     )
 
 
-async def _ingest(platform: Platform, frozen: _Frozen) -> Artifact:
-    database, blobs = platform.database, platform.blobs
+async def _ingest(
+    platform: Platform, frozen: _Frozen
+) -> tuple[Inspection | InspectionError, Artifact, Upload | None]:
+    """Returns the inspection's outcome, the artifact, and the upload whose bytes can go."""
     of_upload = service.folder(frozen.artifact_id, frozen.upload_id)
-    try:
-        await blobs.complete(of_upload, [*frozen.files.values()])
-        outcome = await _inspected(platform, frozen)
-        artifact, dropped = await _settle(database, frozen, outcome)
-    except BaseException:
-        # Neither found sound nor refused: the client may complete once more.
-        _cut_off[frozen.upload_id] = frozen
-        with contextlib.suppress(Exception):
-            await asyncio.shield(reopen_cut_off(database))
-        raise
-    if dropped is not None:
-        await service.clear(blobs, [dropped], UploadStatus(dropped.status))
-    if not isinstance(outcome, InspectionError):
-        blobs.tidy(of_upload, [*frozen.files.values()])
-    return artifact
+    await platform.blobs.complete(of_upload, [*frozen.files.values()])
+    outcome = await _inspected(platform, frozen)
+    return outcome, *await _settle(platform.database, frozen, outcome)
 
 
 async def _inspected(platform: Platform, frozen: _Frozen) -> Inspection | InspectionError:

@@ -1,11 +1,14 @@
 """What a runtime tells of: changes, loads, and calls that have ended."""
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from stoker.runtime.observed import Reason, Status
 from stoker.runtime.specification import DeploymentSpec
 from stoker.wire.notices import Notice
+
+log = logging.getLogger(__name__)
 
 OK, CANCELLED = "ok", "cancelled"
 CANCELLED_STATUS = 499
@@ -65,7 +68,7 @@ class RuntimeListener:
 
 
 class Listeners(RuntimeListener):
-    """Notifies all of them."""
+    """Notifies all of them. A listener that fails is logged: what has happened has happened."""
 
     def __init__(self) -> None:
         self._listeners: list[RuntimeListener] = []
@@ -74,29 +77,29 @@ class Listeners(RuntimeListener):
         self._listeners += listeners
 
     def changed(self, spec: DeploymentSpec, status: Status, reason: Reason, message: str) -> None:
-        for listener in self._listeners:
-            listener.changed(spec, status, reason, message)
+        self._notify(lambda listener: listener.changed(spec, status, reason, message))
 
     def loaded(self, spec: DeploymentSpec, seconds: float) -> None:
-        for listener in self._listeners:
-            listener.loaded(spec, seconds)
+        self._notify(lambda listener: listener.loaded(spec, seconds))
 
     def noticed(self, spec: DeploymentSpec, notices: Sequence[Notice]) -> None:
-        for listener in self._listeners:
-            listener.noticed(spec, notices)
+        self._notify(lambda listener: listener.noticed(spec, notices))
 
     def waits(self) -> None:
-        for listener in self._listeners:
-            listener.waits()
+        self._notify(lambda listener: listener.waits())
 
     def given(self) -> None:
-        for listener in self._listeners:
-            listener.given()
+        self._notify(lambda listener: listener.given())
 
     def served(self, call: Served) -> None:
-        for listener in self._listeners:
-            listener.served(call)
+        self._notify(lambda listener: listener.served(call))
 
     def measured(self, spec: DeploymentSpec) -> None:
+        self._notify(lambda listener: listener.measured(spec))
+
+    def _notify(self, tell: Callable[[RuntimeListener], None]) -> None:
         for listener in self._listeners:
-            listener.measured(spec)
+            try:
+                tell(listener)
+            except Exception:
+                log.exception("a listener of the runtime failed")

@@ -1,5 +1,6 @@
 """An inspection whose end could not be written, nor that it has to be done again."""
 
+import asyncio
 import errno
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -59,6 +60,33 @@ async def test_upload_is_open_once_there_is_room(
 async def test_upload_is_completed_by_who_tries_again(
     client: httpx.AsyncClient, session: str
 ) -> None:
+    await check_completed(client, session)
+
+
+@pytest.mark.fault("d3")
+async def test_upload_of_a_client_that_goes_while_its_files_are_frozen(
+    client: httpx.AsyncClient, app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The state is `ingesting` by then, and the inspection has not begun."""
+    session = await uploaded(client, tiny_bert(tmp_path / "bert"))
+    artifact_id, _, upload_id = session.removeprefix(f"{ARTIFACTS}/").partition("/uploads/")
+    ending = asyncio.Event()
+
+    async def never(*_: Any) -> None:
+        ending.set()
+        await asyncio.Event().wait()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(completion.transfers, "end", never)
+        account_id = str(client.account_id)  # type: ignore[attr-defined]
+        completing = asyncio.create_task(
+            completion.complete(app.services.platform, account_id, artifact_id, upload_id)
+        )
+        await ending.wait()
+        completing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await completing
+    assert await status(client, session) == "uploading"
     await check_completed(client, session)
 
 

@@ -1,5 +1,6 @@
 """The processes that convert models for OpenVINO and try what was converted, one at a time."""
 
+import contextlib
 import logging
 import math
 import shutil
@@ -267,7 +268,8 @@ class ConversionJobs:
                 self._on_given_up(job.deployment_id, why)
 
     def _tried(self, job: _Job, execution: Execution, status: int) -> None:
-        self._sign_path(execution).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._sign_path(execution).unlink(missing_ok=True)
         if why := job.killed_because or _why(status):
             self._trials.fail(execution, why)
         verdict = self._trials.verdict(execution)
@@ -302,7 +304,13 @@ class ConversionJobs:
         except CapacityError:
             return None
         if has_memory:
-            cell = self._cells.make(name)
+            try:
+                cell = self._cells.make(name)
+            except OSError:
+                self._memory.release(name)
+                self._not_before = self._clock() + _PUT_OFF_S
+                log.warning("a conversion has no folder; it is begun later", exc_info=True)
+                return None
             self._job = _Job(name, cell, folder, spec.id, self._clock(), need, execution)
             self._begun[spec.account_id] = max(self._begun.values(), default=0) + 1
         return self._job

@@ -235,7 +235,11 @@ class EngineHost:
 
     def _ended(self, replica_id: str, status: int) -> None:
         if self._pids.pop(replica_id, None) is not None:
-            self._on_exit(replica_id, status)
+            try:
+                self._on_exit(replica_id, status)
+            except Exception:
+                # Raised further, it would end the host, and all replicas with it.
+                log.exception("the end of a process could not be handled")
 
 
 def _warn_of_threads(count: int) -> None:

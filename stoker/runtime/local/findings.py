@@ -1,12 +1,20 @@
-"""What replicas have calibrated of a model, kept for the next ones."""
+"""What replicas have calibrated of a model, kept for the next ones.
 
+Writing it is best effort: a full disk costs the next replicas a calibration, and changes nothing
+that happens now. What was not written is known here meanwhile, and is written later.
+"""
+
+import contextlib
 import hashlib
 import importlib.metadata
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
 from stoker.wire.protocol import Sharing
+
+log = logging.getLogger(__name__)
 
 _LIBRARIES = ("torch", "transformers")
 """Whose code decides what may share a pass."""
@@ -20,6 +28,8 @@ class Findings:
         self._folder = folder
         versions = [importlib.metadata.version(name) for name in _LIBRARIES]
         self._versions = "-".join(versions)
+        self._unwritten: dict[str, dict[str, int | str]] = {}
+        """Source → what its file lacks."""
 
     def budgets(self, source: str, key: str) -> dict[str, int]:
         """Engine → budget, of the keys `ENGINE-{key}`."""
@@ -50,19 +60,47 @@ class Findings:
         self._keep(source, f"device-{key}-bytes", size)
 
     def forget(self, source: str) -> None:
-        self._path(source).unlink(missing_ok=True)
+        self._unwritten.pop(source, None)
+        try:
+            self._path(source).unlink(missing_ok=True)
+        except OSError:
+            log.warning("measurements of a model could not be removed", exc_info=True)
+
+    def write_unwritten(self) -> None:
+        """Writes what could not be written before."""
+        for source in [*self._unwritten]:
+            self._write(source)
 
     def _sharing_key(self, key: str) -> str:
         return f"sharing-{key}-{self._versions}"
 
     def _keep(self, source: str, key: str, value: int | str) -> None:
-        self._path(source).write_text(json.dumps(self._read(source) | {key: value}))
+        """Never raises: callers are in the middle of a change of state."""
+        is_first = source not in self._unwritten
+        self._unwritten.setdefault(source, {})[key] = value
+        if not self._write(source) and is_first:
+            log.warning("measurements of a model could not be written; they are written later")
+
+    def _write(self, source: str) -> bool:
+        path = self._path(source)
+        # Whole, or not at all: a full disk must not cost what was there.
+        part = path.with_suffix(".part")
+        try:
+            part.write_text(json.dumps(self._read(source)))
+            part.replace(path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+            return False
+        self._unwritten.pop(source, None)
+        return True
 
     def _read(self, source: str) -> dict[str, Any]:
         try:
-            return json.loads(self._path(source).read_text())
+            found = json.loads(self._path(source).read_text())
         except (OSError, ValueError):
-            return {}
+            found = {}
+        return found | self._unwritten.get(source, {})
 
     def _path(self, source: str) -> Path:
         return self._folder / f"batch-{hashlib.sha256(source.encode()).hexdigest()[:32]}.json"

@@ -1,6 +1,7 @@
 """The life of replicas' processes: forked, connected, killed, ended."""
 
 import asyncio
+import contextlib
 import signal
 from pathlib import Path
 
@@ -28,7 +29,9 @@ class FlightFile:
         return flight.read_slots(self._path)
 
     def remove(self) -> None:
-        self._path.unlink(missing_ok=True)
+        # It goes with the replica's folder at the latest.
+        with contextlib.suppress(OSError):
+            self._path.unlink(missing_ok=True)
 
 
 class Processes:
@@ -94,11 +97,14 @@ class Processes:
     def exited(self, replica_id: str, status: int) -> None:
         if resident := self.residents.get(replica_id):
             is_out_of_memory = self._ended_by_kernel(replica_id, status)
-            # First, while the flight record is there: it names the requests that had been begun.
-            resident.pool.exited(resident.replica, status, out_of_memory=is_out_of_memory)
-            if is_out_of_memory:
-                self._sizing.raise_estimate(resident)
-            self._clean_up(resident)
+            try:
+                # First, while the flight record is there: it names the requests that had begun.
+                resident.pool.exited(resident.replica, status, out_of_memory=is_out_of_memory)
+                if is_out_of_memory:
+                    self._sizing.raise_estimate(resident)
+            finally:
+                # Whatever fails, its memory is free.
+                self._clean_up(resident)
 
     def _ended_by_kernel(self, replica_id: str, status: int) -> bool:
         """Whether it was for want of memory; where the host ended, with it ended all replicas."""

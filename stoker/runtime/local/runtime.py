@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import shutil
+import time
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -48,6 +49,8 @@ from stoker.wire.generation_request import Generation
 log = logging.getLogger(__name__)
 
 TICK_S = 0.5
+FINDINGS_S = 10.0
+"""Between two tries to write measurements that could not be written."""
 DEVICES_S = 60.0
 """Between two looks whether the graphics devices are still there."""
 
@@ -88,7 +91,8 @@ class LocalRuntime:
             devices=self._devices.table(),
             device_share=settings.gpu_memory_share,
         )
-        findings = Findings(data_dir / "cache")
+        self._findings = findings = Findings(data_dir / "cache")
+        self._findings_written_at = 0.0
         largest = max((book.total for book in self._memory.devices), default=0)
         device_sizing = DeviceSizing(settings, findings, largest)
         self._sizing = Sizing(self._memory, device_sizing, self._meter, self._listeners)
@@ -314,27 +318,41 @@ class LocalRuntime:
 
     async def _supervise(self) -> None:
         while True:
-            self._pools.tick()
-            for resident in self._conversions.in_turn(self._residents.values()):
-                self._offer(resident)
-                self._sizing.measure(resident)
-            self._conversions.kill_hung()
-            self._cores.look()
-            self._host.look()
-            self._processes.look_for_kills()
-            self._memory.settle()
-            self._cut_logs()
+            for step in (
+                self._pools.tick,
+                self._look_at_residents,
+                self._conversions.kill_hung,
+                self._cores.look,
+                self._host.look,
+                self._processes.look_for_kills,
+                self._memory.settle,
+                self._cut_logs,
+                self._write_findings,
+            ):
+                _attempt(step)
             await asyncio.sleep(TICK_S)
 
     async def _watch_memory(self) -> None:
         while True:
-            self._guard.look()
+            _attempt(self._guard.look)
             await asyncio.sleep(LOOK_S)
+
+    def _look_at_residents(self) -> None:
+        for resident in self._conversions.in_turn(self._residents.values()):
+            self._offer(resident)
+            self._sizing.measure(resident)
+
+    def _write_findings(self) -> None:
+        now = time.monotonic()
+        if now - self._findings_written_at > FINDINGS_S:
+            self._findings_written_at = now
+            self._findings.write_unwritten()
 
     async def _watch_devices(self) -> None:
         while True:
             await asyncio.sleep(DEVICES_S)
-            self._look_for_devices(await asyncio.to_thread(self._devices.table))
+            table = await asyncio.to_thread(self._devices.table)
+            _attempt(lambda table=table: self._look_for_devices(table))
 
     def _look_for_devices(self, table: Sequence[Device]) -> None:
         # No answer at all says nothing: it may be the driver that is busy.
@@ -401,3 +419,11 @@ class LocalRuntime:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
         return task
+
+
+def _attempt(step: Callable[[], object]) -> None:
+    """Runs a step of a supervision that has to go on, whatever fails in it."""
+    try:
+        step()
+    except Exception:
+        log.exception("a step of the supervision of replicas failed; it is tried again")

@@ -318,10 +318,11 @@ class ReplicaHandle:
         self.convertible = loaded.convertible
         self.notices = bounded(loaded.notices)
         self.vitals.progressed()
-        if loaded.sharing:
-            self.on_sharing(loaded.sharing)
+        # First: whatever becomes of what was measured, the replica serves.
         if not self.loaded.done():
             self.loaded.set_result(None)
+        if loaded.sharing:
+            self.on_sharing(loaded.sharing)
 
     def _adopted(self, adopted: Adopted) -> None:
         if adopted.is_taken and self.execution:

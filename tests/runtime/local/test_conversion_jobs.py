@@ -108,6 +108,21 @@ def world(tmp_path: Path) -> Iterator[World]:
     world.cells.close()
 
 
+@pytest.mark.fault("c6")
+def test_one_without_a_folder_keeps_no_memory(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.cells, "make", full)
+        assert not world.convert()
+    assert world.memory.main.held == 0
+    world.clock.now += 61
+    assert world.convert()
+
+
 def test_m8_one_that_hangs_frees_the_place_and_the_memory(world: World) -> None:
     assert world.convert()
     assert world.memory.main.held == NEED

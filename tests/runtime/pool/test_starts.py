@@ -5,12 +5,14 @@ import asyncio
 import pytest
 
 from stoker.errors import CapacityError, ModelLoadingError
+from stoker.runtime.listening import Listeners
 from stoker.runtime.observed import Reason, Status
 from stoker.runtime.pool.backoff import INITIAL_S, MAX_EARLY_ENDS
 from stoker.runtime.pool.handle import PROVED_ANSWERS, PROVED_S
 from stoker.runtime.pool.routing import CLAIM_KEPT_S
 from stoker.runtime.specification import Readiness
-from tests.runtime.pool.world import LIMITS, SHUTDOWN, World, settle
+from stoker.wire.protocol import Loaded, Sharing
+from tests.runtime.pool.world import LIMITS, SHUTDOWN, Recorder, World, settle
 
 
 class TestStart:
@@ -45,6 +47,45 @@ class TestStart:
         with pytest.raises(ModelLoadingError):
             await call
         await world.loaded()
+
+
+class TestAnnouncing:
+    """Nothing that can fail stands between a change of state and its announcement."""
+
+    @pytest.mark.fault("c6")
+    async def test_a_load_whose_measurements_are_lost(self, world: World) -> None:
+        call = world.call()
+        await settle()
+        (replica,) = world.launcher.launched
+
+        def full(_: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        replica.on_sharing = full
+        with pytest.raises(OSError, match="No space"):
+            replica._load(Loaded(1.0, convertible=False, sharing=Sharing.PADDED))
+        await settle()
+        world.answer(replica)
+        assert await call == b"[]"
+        assert world.pool.stats().status is Status.READY
+
+    @pytest.mark.fault("c6")
+    async def test_a_listener_that_fails(self) -> None:
+        class Failing(Recorder):
+            def changed(self, *_: object) -> None:
+                raise OSError(28, "No space left on device")
+
+            def loaded(self, *_: object) -> None:
+                raise OSError(28, "No space left on device")
+
+        listeners, recorder = Listeners(), Recorder()
+        listeners.add(Failing(), recorder)
+        world = World(listener=listeners)
+        call = world.call()
+        replica = await world.loaded()
+        world.answer(replica)
+        assert await call == b"[]"
+        assert recorder.changes[-1] == (Status.READY, Reason.LOADED)
 
 
 class TestFailingLoad:

@@ -141,7 +141,7 @@ class Recorder(RuntimeListener):
 
 
 class World:
-    def __init__(self, **spec: Any) -> None:
+    def __init__(self, listener: RuntimeListener | None = None, **spec: Any) -> None:
         self.clock = Clock()
         self.launcher = Launcher(self.clock)
         self.recorder = Recorder()
@@ -150,7 +150,7 @@ class World:
             running=True,
             launcher=self.launcher,
             limits=LIMITS,
-            listener=self.recorder,
+            listener=listener or self.recorder,
             clock=self.clock,
         )
 
