@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 GREED = 7
 """How many times as many places an account may take as it leaves free: of eight it takes seven, so
-that another one's first job begins at once, and the more accounts work, the fewer each has.
+that another account's first job begins at once, and the more accounts work, the fewer each has. Of
+fewer places it leaves one free, too; of a single place it takes that.
 """
 _REMEMBERED = 1000
 
@@ -49,7 +50,8 @@ class Turns:
             at_work: how many places each account has.
         """
         free = self._places - sum(at_work.values())
-        return at_work.get(account, 0) < self._greed * free
+        most = min(self._greed * free, max(1, self._places - 1))
+        return at_work.get(account, 0) < most
 
     def next(self, at_work: Mapping[str, int], waiting: Collection[str]) -> str | None:
         """Whose turn it is, of the accounts that wait. None: nobody's now."""

@@ -301,6 +301,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         new="",
         tests=("tests/store/test_redaction.py::test_no_value_is_in_an_error",),
     ),
+    Mutation(
+        case=30,
+        breaks="of few places an account takes all",
+        file="stoker/turns.py",
+        old="min(self._greed * free, max(1, self._places - 1))",
+        new="self._greed * free",
+        tests=("tests/jobs/test_turns.py",),
+    ),
 )
 
 

@@ -170,6 +170,12 @@ CASES: dict[int, Case] = {
         "a database's error that has the statement's parameters, or the row",
         "errors of databases are redacted before anybody logs them; a canary is looked for",
     ),
+    30: Case(
+        "an account that takes every place",
+        "slow imports that kept another account's import waiting",
+        "of few places one stays free, too; an import or trial gives its place back to an account "
+        "that waits",
+    ),
 }
 
 

@@ -43,6 +43,10 @@ _POLL_S = 2.0
 """How often other servers' jobs are looked at; one's own wake the runner."""
 
 
+class YieldedError(Exception):
+    """Raised by `Kind.perform` to give the job's place to another account: see `should_yield`."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What becomes of a row whose work was done."""
@@ -89,18 +93,24 @@ class Runner(Generic[Row, Made]):
         lease_s: float,
         at_once: int,
         share: Callable[[str], int],
+        turn_s: float | None = None,
         clock: Callable[[], datetime] = db.now,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """
         Args:
             share: how many jobs of a deployment are worked on at a time.
+            turn_s: how long a job keeps its place while an account waits that has fewer. Only for
+                kinds that go on where they were. None: until it ends.
             sleep: for so many seconds of the clock.
         """
         self._database = database
         self._lease = timedelta(seconds=lease_s)
         self._turns = Turns(at_once)
         self._share = share
+        self._turn = None if turn_s is None else timedelta(seconds=turn_s)
+        self._without_place: set[str] = set()
+        """Accounts that have due jobs and got no place the last time."""
         self._clock = clock
         self._sleep = sleep
         self._working: dict[str, _Working[Row, Made]] = {}
@@ -136,6 +146,12 @@ class Runner(Generic[Row, Made]):
             return
         working = self._leased(self._kind, row)
         session.after_commit(lambda: self._begin(working))
+
+    def should_yield(self, row: Row) -> bool:
+        """Returns whether an account waits that has fewer jobs at work than this one's account."""
+        at_work = self._by_account()
+        own = at_work[row.account_id]
+        return any(at_work[name] < own for name in self._without_place - {row.account_id})
 
     def jobs_of(self, deployment_id: str) -> list[str]:
         """The jobs of a deployment that this server works on."""
@@ -204,6 +220,29 @@ class Runner(Generic[Row, Made]):
                 await session.flush()
         for working in claimed:
             self._begin(working)
+        self._take_turns()
+
+    def _by_account(self) -> Counter[str]:
+        return Counter(one.row.account_id for one in self._working.values())
+
+    def _take_turns(self) -> None:
+        """Ends the turn of the job that has had its place for longest, if another account waits.
+
+        Its work is cancelled, and the job handed back: it waits its turn again.
+        """
+        if self._turn is None:
+            return
+        over = self._clock() - self._turn
+        long = [
+            one
+            for one in self._working.values()
+            if one.begun_at <= over and self.should_yield(one.row)
+        ]
+        if long:
+            at_work = self._by_account()
+            first = min(long, key=lambda one: (-at_work[one.row.account_id], one.begun_at))
+            log.info("a job's turn is over: another account waits", extra={"job": first.row.id})
+            first.task.cancel()
 
     async def _claim_some(
         self, session: Session, kind: Kind[Row, Made], claimed: "list[_Working[Row, Made]]"
@@ -231,6 +270,7 @@ class Runner(Generic[Row, Made]):
                 by_deployment[row.deployment_id] += 1
                 if by_deployment[row.deployment_id] <= self._share(row.deployment_id):
                     claimed.append(self._leased(kind, row))
+        self._without_place = {*waiting} - {one.row.account_id for one in claimed[before:]}
         return len(claimed) > before
 
     async def _renew_overdue(self, session: Session) -> None:
@@ -243,7 +283,7 @@ class Runner(Generic[Row, Made]):
     def _leased(self, kind: Kind[Row, Made], row: Row) -> "_Working[Row, Made]":
         token, until = secrets.token_hex(16), self._clock() + self._lease
         repository.lease(row, token=token, until=until)
-        return _Working(kind, row, token, until)
+        return _Working(kind, row, token, until, until - self._lease)
 
     def _begin(self, working: "_Working[Row, Made]") -> None:
         self._working[working.row.id] = working
@@ -272,6 +312,9 @@ class Runner(Generic[Row, Made]):
             return
         try:
             made = await working.kind.perform(row, working.tell)
+        except YieldedError:
+            await self._hand_back(working)
+            return
         except PASSING as error:
             if row.losses + 1 >= MOST_LOSSES:
                 await self._fail(working, error)
@@ -363,11 +406,19 @@ class _Working(Generic[Row, Made]):
 
     task: "asyncio.Task[None]"
 
-    def __init__(self, kind: Kind[Row, Made], row: Row, token: str, leased_until: datetime) -> None:
+    def __init__(
+        self,
+        kind: Kind[Row, Made],
+        row: Row,
+        token: str,
+        leased_until: datetime,
+        begun_at: datetime,
+    ) -> None:
         self.kind = kind
         self.row = row
         self.token = token
         self.leased_until = leased_until
+        self.begun_at = begun_at
         self.progress = 0.0
 
     def tell(self, fraction: float) -> None:

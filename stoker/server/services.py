@@ -81,10 +81,13 @@ from stoker.web.context import Platform
 
 log = logging.getLogger(__name__)
 
-IMPORTS_AT_ONCE = 4
+IMPORTS_AT_ONCE = 16
+"""They wait for a hub most of the time."""
+IMPORT_TURN_S = 600.0
+"""How long an import keeps its place while another account waits. It goes on where it was."""
 STEP_S = 10.0
 """What a step of the end may take, such as one that needs a database which does not answer."""
-VERSIONS_AT_ONCE = 4
+VERSIONS_AT_ONCE = 8
 """Of all accounts, which take turns."""
 
 
@@ -257,6 +260,7 @@ def build_services(settings: Settings) -> Services:
                 lease_s=settings.job_lease_s,
                 at_once=IMPORTS_AT_ONCE,
                 share=lambda _: 1,
+                turn_s=IMPORT_TURN_S,
             ),
         ),
         deployments=deployed,

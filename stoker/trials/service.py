@@ -18,7 +18,7 @@ from stoker.errors import (
 )
 from stoker.ids import Prefix, new_id
 from stoker.jobs import repository as jobs
-from stoker.jobs.runner import Outcome
+from stoker.jobs.runner import Outcome, YieldedError
 from stoker.runtime.interface import OnProgress
 from stoker.runtime.specification import DeploymentSpec
 from stoker.store import db
@@ -135,6 +135,10 @@ class Measuring:
             rows[way] = found.model_dump(mode="json")
             on_progress((number + 1) / len(ways))
             await self._keep(row, [rows[one] for one, _ in ways if one in rows])
+            # Behind the first row, which each turn has to measure again.
+            is_last = all(other in rows for other, _ in ways[number + 1 :])
+            if number and not is_last and self._context.jobs.should_yield(row):
+                raise YieldedError
         return [rows[way] for way, _ in ways]
 
     async def _ways(

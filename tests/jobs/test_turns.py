@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import delete
 
-from stoker.jobs.runner import Runner
+from stoker.jobs.runner import Runner, YieldedError
 from stoker.store import db
 from stoker.store.db import Database
 from stoker.store.tables.accounts import Account
@@ -25,9 +25,14 @@ class TestAllot:
         assert Turns(8).allot({}, [A]) == {A: 7}
         assert Turns(256).allot({}, [A]) == {A: 224}
 
-    @pytest.mark.parametrize("places", range(1, 8))
-    def test_of_few_places_none_is_left(self, places: int):
-        assert Turns(places).allot({}, [A]) == {A: places}
+    @pytest.mark.case(30)
+    @pytest.mark.parametrize("places", range(2, 8))
+    def test_of_few_places_one_is_left(self, places: int):
+        assert Turns(places).allot({}, [A]) == {A: places - 1}
+        assert Turns(places).allot({A: places - 1}, [A, B]) == {B: 1}
+
+    def test_a_single_place_is_taken(self):
+        assert Turns(1).allot({}, [A]) == {A: 1}
 
     def test_one_that_comes_later_begins_at_once(self):
         assert Turns(8).allot({A: 7}, [A, B]) == {B: 1}
@@ -59,7 +64,7 @@ class TestAllot:
         assert free >= 0 or not found
         assert set(found) <= waiting
         for name in waiting:
-            assert counts[name] >= GREED * free
+            assert counts[name] >= min(GREED * free, max(1, places - 1))
         for got in found:
             # Nobody got a place whom another one that waits was behind by more than that place.
             assert all(counts[got] <= counts[other] + 1 for other in waiting)
@@ -69,10 +74,15 @@ class TestAllot:
 async def database(migrated: Database) -> Database:
     async with migrated.transaction() as session:
         await session.execute(delete(Video))
-        for name in ("acct_jobs", A, B):
+        for name in ("acct_jobs", A, B, C):
             if await session.get(Account, name) is None:
                 session.add(Account(id=name, name=name, quotas={}, created_at=db.now()))
     return migrated
+
+
+async def row_of(database: Database, job: str) -> Video:
+    async with database.reading() as session:
+        return await session.get_one(Video, job)
 
 
 async def add(database: Database, account: str, deployment: str) -> str:
@@ -118,6 +128,63 @@ class TestM2:
         whose = ["B" if job in others else "A" for job in kind.begun]
         assert "".join(whose[:6]) in ("ABABAB", "BABABA")
         assert whose[6:] == ["A"] * 7
+
+    @pytest.mark.case(30)
+    @pytest.mark.parametrize(("places", "begun"), [(1, "AB"), (4, "AAABC")])
+    async def test_a_turn_ends_where_another_account_waits(
+        self, database: Database, places: int, begun: str
+    ) -> None:
+        """Jobs that never end by themselves: the account with the most gives a place back."""
+        kind, clock = Kind(), Clock()
+
+        async def wait(_row: Video) -> str:
+            await asyncio.Event().wait()
+            return "made"
+
+        kind.work = wait
+        jobs = [await add(database, A, f"dep_{at}") for at in range(6)]
+        one = Runner(
+            database, lease_s=LEASE_S, at_once=places, share=lambda _: 1, turn_s=60, clock=clock
+        )
+        async with at_work(one, kind):
+            most = max(1, places - 1)
+            await until(database, jobs[most - 1], lambda _: len(kind.begun) == most, one)
+            others = [
+                await add(database, f"acct_{name}", f"dep_{name}")
+                for name in begun.strip("A").lower()
+            ]
+            one.wake()
+            await asyncio.sleep(0.1)
+            assert len(kind.cancelled) == 0, "no turn is over"
+            clock.pass_by(61)
+            for job in others:
+                await until(database, job, lambda _, job=job: job in kind.begun, one)
+        whose = ["BC"[others.index(one)] if one in others else "A" for one in kind.begun]
+        assert "".join(whose[: len(begun)]) == begun
+        found = await row_of(database, kind.cancelled[0])
+        # It goes on later, and has lost nothing by it.
+        assert (found.tries, found.losses) in ((0, 0), (1, 0))
+
+    @pytest.mark.case(30)
+    async def test_one_that_yields_is_handed_back(self, database: Database) -> None:
+        kind = Kind()
+        one = runner(database, Clock(), at_once=1)
+
+        async def work(row: Video) -> str:
+            while row.account_id == A and kind.begun.count(row.id) < 2:
+                await asyncio.sleep(0.01)
+                if one.should_yield(row):
+                    raise YieldedError
+            return "made"
+
+        kind.work = work
+        long = await add(database, A, "dep_a")
+        async with at_work(one, kind):
+            await until(database, long, lambda _: long in kind.begun, one)
+            short = await add(database, B, "dep_b")
+            one.wake()
+            await until(database, short, ended, one)
+            await until(database, long, lambda _: kind.begun.count(long) == 2, one)
 
     async def test_one_that_is_taken_at_once_leaves_a_place(self, database: Database) -> None:
         kind, going = Kind(), asyncio.Event()
