@@ -45,6 +45,7 @@ _INTERRUPTED = (
     "The call was interrupted while it ran: whether it took effect is not known, and it was not "
     "repeated. Check before you call it again."
 )
+_CUT = "The call was not made: the answer ended in the middle of its arguments."
 
 
 class Turn:
@@ -199,6 +200,7 @@ class Turn:
 
     async def _settle(self) -> list[ToolCall]:
         """Have the calls that are open answered; returns those that the run's owner answers."""
+        self._refuse_cut()
         opened = [call for call in self.transcript.calls if call.output is None]
         own = {one["function"]["name"] for one in self.transcript.asked.functions}
         waiting = [call for call in opened if call.name in own]
@@ -207,6 +209,14 @@ class Turn:
                 self._started(call, None)
         await asyncio.gather(*(self._answer(call) for call in opened if call.name not in own))
         return waiting
+
+    def _refuse_cut(self) -> None:
+        """Answers calls that were cut off with an error: only the model can write them again."""
+        if self.transcript.finish_reason == "tool_calls":
+            return
+        for call in list(self.transcript.calls):
+            if call.output is None and call.parsed() is None:
+                self._completed(call, _CUT, is_error=True)
 
     async def _answer(self, call: ToolCall) -> None:
         """Have a call answered that is no function of the run's owner."""

@@ -14,20 +14,19 @@ from pydantic import (
 from pydantic.json_schema import SkipJsonSchema
 
 from stoker.errors import InvalidRequestError
+from stoker.openai.call_arguments import arguments_of
 from stoker.openai.messages import (
-    FUNCTION_NAME,
     MAX_MESSAGES,
     MAX_PARTS,
     Detail,
     ImageSource,
     RefusalPart,
     Text,
-    arguments_of,
 )
 from stoker.openai.sampling import Name, OpenAIRequest
 from stoker.openai.unions import one_of, typed
 from stoker.tasks.base import refusal
-from stoker.wire.generation_request import image_part, text_part
+from stoker.wire.generation_request import as_text, image_part, text_content, text_part
 
 
 def served_only(*taken: Any, why: str) -> BeforeValidator:
@@ -90,7 +89,7 @@ ItemPart = Annotated[
 ]
 ItemContent = Annotated[
     Annotated[Text, Tag("<str>")]
-    | Annotated[list[ItemPart], Field(min_length=1, max_length=MAX_PARTS), Tag("<list>")],
+    | Annotated[list[ItemPart], Field(max_length=MAX_PARTS), Tag("<list>")],
     one_of(must_be="a text or a list"),
 ]
 
@@ -103,7 +102,9 @@ class MessageItem(OpenAIRequest):
 
     @model_validator(mode="after")
     def _not_empty(self) -> Self:
-        if self.role == "user" and not self.content:
+        # An answer that was interrupted may have no parts yet.
+        empty: Sequence[Any] = ("", []) if self.role == "user" else ([],)
+        if self.role != "assistant" and self.content in empty:
             raise refusal("must not be empty", "content")
         return self
 
@@ -111,7 +112,7 @@ class MessageItem(OpenAIRequest):
 class FunctionCallItem(OpenAIRequest):
     type: Literal["function_call"]
     call_id: Name
-    name: str = Field(pattern=FUNCTION_NAME)
+    name: Text = Field(description="As the model wrote it, which may be no tool's name.")
     arguments: Text
     namespace: Annotated[None, served_only(why=_NO_TEMPLATE)] = None
 
@@ -187,6 +188,8 @@ class _Messages:
     found: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     turn: dict[str, Any] | None = None
     """The assistant's message, while more may belong to it."""
+    turn_texts: list[str] = field(default_factory=list[str])
+    """The texts of that message."""
     open_calls: dict[str, None] = field(default_factory=dict[str, None])
     """The ids of those that wait for their output, in order."""
     known: set[str] = field(default_factory=set[str])
@@ -195,7 +198,8 @@ class _Messages:
         if isinstance(item, FunctionOutputItem):
             self._output(item, place)
             return
-        if self.open_calls and (self.turn is None or isinstance(item, MessageItem)):
+        of_answer = not isinstance(item, MessageItem) or item.role == "assistant"
+        if self.open_calls and (self.turn is None or not of_answer):
             first = next(iter(self.open_calls))
             raise _wrong(
                 f"'{place}' comes before the output of the function call '{first}'.",
@@ -218,17 +222,23 @@ class _Messages:
         if item.role == "user":
             self.found.append({"role": "user", "content": _content(item.content, place)})
             return
-        text = _text(item.content, f"{place}.content")
+        texts = _texts(item.content, f"{place}.content")
         if len(self.found) == 1 and self.found[0]["role"] == "system":
             # Often beside the instructions: templates know one system message, the first.
-            self.found[0]["content"] += f"\n\n{text}"
+            before = as_text(self.found[0]["content"])
+            self.found[0]["content"] = before + "\n\n" + "\n".join(texts)
         else:
-            self.found.append({"role": "system", "content": text})
+            self.found.append({"role": "system", "content": text_content(texts)})
 
     def _written(self, item: MessageItem, place: str) -> None:
-        if self.turn and (self.turn["content"] or "tool_calls" in self.turn):
+        texts = _texts(item.content, f"{place}.content")
+        if self.turn and "tool_calls" in self.turn:
+            # One answer: its text may stand before its calls, between them and behind them.
+            texts = [*self.turn_texts, *texts]
+        elif self.turn and self.turn["content"]:
             self.turn = None
-        self._assistant()["content"] = _text(item.content, f"{place}.content")
+        self._assistant()["content"] = text_content(texts)
+        self.turn_texts = texts
 
     def _reasoning(self, item: ReasoningItem) -> None:
         text = "\n".join(part.text for part in item.content or [])
@@ -256,13 +266,14 @@ class _Messages:
                 f"{place}.call_id",
             )
         del self.open_calls[item.call_id]
-        content = _text(item.output, f"{place}.output")
+        content = text_content(_texts(item.output, f"{place}.output"))
         self.found.append({"role": "tool", "tool_call_id": item.call_id, "content": content})
 
     def _assistant(self) -> dict[str, Any]:
         """The assistant's message that is being put together."""
         if self.turn is None:
             self.turn = {"role": "assistant", "content": ""}
+            self.turn_texts = []
             self.found.append(self.turn)
         return self.turn
 
@@ -276,15 +287,15 @@ def _content(content: _Content, place: str) -> Any:
     return [
         image_part(part.image_url, f"{place}.content[{index}].image_url")
         if isinstance(part, InputImagePart)
-        else text_part(_text([part], place))
+        else text_part("".join(_texts([part], place)))
         for index, part in enumerate(content)
     ]
 
 
-def _text(content: _Content, place: str) -> str:
-    """Parts as one text: older templates know no others."""
+def _texts(content: _Content, place: str) -> list[str]:
+    """Returns the texts of a content's parts. Raises `InvalidRequestError` for an image."""
     if isinstance(content, str):
-        return content
+        return [content]
     texts: list[str] = []
     for index, part in enumerate(content):
         match part:
@@ -297,7 +308,7 @@ def _text(content: _Content, place: str) -> str:
                 raise _wrong(f"'{where}' is an image; only messages of the user have any.", where)
             case OtherContent():  # Refused when it was read.
                 continue
-    return "\n".join(texts)
+    return texts
 
 
 def _wrong(message: str, param: str) -> InvalidRequestError:

@@ -1,18 +1,18 @@
 """A conversation as OpenAI's clients send it, checked and in the form of chat templates."""
 
-import json
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator, Tag, ValidationInfo, WithJsonSchema, field_validator
 
 from stoker.errors import InvalidRequestError
 from stoker.media.inline import Inline
 from stoker.media.media import Media
+from stoker.openai.call_arguments import arguments_of
 from stoker.openai.sampling import MAX_TEXT_CHARS, Name, OpenAIRequest
 from stoker.openai.unions import attribute, one_of, type_of
 from stoker.tasks.inputs import claimed
-from stoker.wire.generation_request import image_part, text_part
+from stoker.wire.generation_request import image_part, text_content, text_part
 
 MAX_IMAGES = 64
 """Most images of a request."""
@@ -20,6 +20,8 @@ MAX_IMAGE_CHARS = 64 << 20
 MAX_MESSAGES = 4096
 MAX_PARTS = 256
 MAX_TOOLS = 128
+MAX_CALLS = 4096
+"""Most calls of an earlier answer."""
 FUNCTION_NAME = r"^[a-zA-Z0-9_-]{1,64}$"
 
 Text = Annotated[str, Field(max_length=MAX_TEXT_CHARS)]
@@ -96,7 +98,7 @@ AnsweredContent = Annotated[
 
 
 class CalledFunction(OpenAIRequest):
-    name: str = Field(pattern=FUNCTION_NAME)
+    name: Text = Field(description="As the model wrote it, which may be no tool's name.")
     arguments: Text
 
 
@@ -131,7 +133,7 @@ class AssistantMessage(OpenAIRequest):
     reasoning_content: Text | None = None
     refusal: Text | None = None
     name: Name | None = None
-    tool_calls: Annotated[list[ToolCall], Field(max_length=MAX_TOOLS)] | None = None
+    tool_calls: Annotated[list[ToolCall], Field(max_length=MAX_CALLS)] | None = None
 
 
 class ToolMessage(OpenAIRequest):
@@ -253,22 +255,23 @@ def _for_template(message: Message, place: str) -> dict[str, Any]:
     match message:
         case SystemMessage():
             # Templates know the older name of the two.
-            return {"role": "system", "content": _text(message.content)}
+            return {"role": "system", "content": _texts(message.content)}
         case UserMessage():
             return {"role": "user", "content": _content(message.content, place)}
         case ToolMessage():
-            content = _text(message.content)
+            content = _texts(message.content)
             return {"role": "tool", "tool_call_id": message.tool_call_id, "content": content}
         case AssistantMessage():
             return _assistant(message, place)
 
 
 def _assistant(message: AssistantMessage, place: str) -> dict[str, Any]:
-    if message.content is None and not message.tool_calls and message.refusal is None:
+    given = (message.content, message.tool_calls, message.refusal, message.reasoning_content)
+    if not any(one is not None for one in given):
         raise _wrong(f"'{place}' has neither content nor tool calls.", f"{place}.content")
     found: dict[str, Any] = {
         "role": "assistant",
-        "content": _text(message.content or message.refusal or ""),
+        "content": _texts(message.content or message.refusal or ""),
     }
     if message.reasoning_content:
         found["reasoning_content"] = message.reasoning_content
@@ -289,23 +292,6 @@ def _assistant(message: AssistantMessage, place: str) -> dict[str, Any]:
     return found
 
 
-def arguments_of(text: str, where: str) -> dict[str, Any]:
-    """Templates write the arguments themselves: they take the object and not its JSON."""
-    try:
-        value = json.loads(text or "{}", parse_int=_number)
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict):
-        raise _wrong(f"'{where}' is not the JSON of an object.", where)
-    return cast("dict[str, Any]", value)
-
-
-def _number(text: str) -> int | float:
-    """A whole number; one that no 64 bits hold is a float, as most readers of JSON have it."""
-    number = int(text)
-    return number if number.bit_length() < 64 else float(number)
-
-
 def _content(content: str | Sequence[TextPart | ImagePart], place: str) -> Any:
     if isinstance(content, str):
         return content
@@ -317,11 +303,12 @@ def _content(content: str | Sequence[TextPart | ImagePart], place: str) -> Any:
     ]
 
 
-def _text(content: str | Sequence[TextPart | RefusalPart]) -> str:
-    """Parts as one text: older templates know no others."""
+def _texts(content: str | Sequence[TextPart | RefusalPart]) -> str | list[dict[str, Any]]:
     if isinstance(content, str):
         return content
-    return "\n".join(part.text if isinstance(part, TextPart) else part.refusal for part in content)
+    return text_content(
+        [part.text if isinstance(part, TextPart) else part.refusal for part in content]
+    )
 
 
 def check_images(media: Sequence[tuple[str, Media]], *, taken: bool) -> None:

@@ -1,6 +1,6 @@
 """What the gateway asks a replica to generate. Light: both sides import it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, cast
 
 import msgspec
@@ -94,7 +94,8 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     """A prompt that the model's chat template makes of messages."""
 
     messages: list[dict[str, Any]]
-    """As templates take them. A user's content may be a list of `text_part`s and `image_part`s."""
+    """As templates take them. A content is a text or a list of `text_part`s; a user's may also hold
+    `image_part`s."""
     tools: Tools | None = None
     effort: str | None = None
     """The template's `reasoning_effort`, where it knows it."""
@@ -115,8 +116,20 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def text_part(text: str) -> dict[str, Any]:
-    """A part of a user's content, as templates take it."""
+    """Returns a part of a content, as templates take it."""
     return {"type": "text", "text": text}
+
+
+def text_content(texts: Sequence[str]) -> str | list[dict[str, Any]]:
+    """Returns a message's content: parts only if there are several."""
+    return "".join(texts) if len(texts) < 2 else [text_part(text) for text in texts]
+
+
+def as_text(content: str | Sequence[Mapping[str, Any]], image: str = "") -> str:
+    """Returns a content for chat templates that take no parts: one line a part."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(part.get("text", image) for part in content)
 
 
 def image_part(source: str | Inline, field: str) -> dict[str, Any]:

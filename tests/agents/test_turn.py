@@ -119,6 +119,19 @@ class TestCalls:
         assert (name, data["is_error"]) == (events.CALL_COMPLETED, True)
         assert data["output"] == "The arguments are not the JSON of an object."
 
+    @pytest.mark.parametrize("finish", ["length", "stop"])
+    async def test_that_was_cut_off(self, finish: str) -> None:
+        """Nobody is asked to make half a call, not the run's owner either; whole ones are made."""
+        calls = call(1, "get_weather", '{"city": "Paris"}'), call(2, "get_weather", '{"city": "')
+        history = called(*calls)
+        history[-1][1]["finish_reason"] = finish
+        notes, found = Notes(), transcript(*history)
+        assert [one.id for one in await turn(notes, found)._settle()] == ["call_1"]
+        (first, data), (second, _) = notes.added
+        assert (first, data["tool_call_id"]) == (events.CALL_COMPLETED, "call_2")
+        assert data["is_error"]
+        assert second == events.CALL_STARTED
+
     async def test_that_was_begun_before(self) -> None:
         history = [
             *called(call(1, "get_time")),

@@ -590,3 +590,30 @@ class TestFormatOf:
         found = Dialect(both).format
         assert found is not None
         assert found.name == "hermes"
+
+
+class TestCut:
+    """An answer that ends within a call is no call to make."""
+
+    @pytest.mark.parametrize(
+        ("text", "cut"),
+        [
+            ("It rains.", False),
+            ("<tool_call>\n", False),
+            ('<tool_call>\n{"name": "get_weather", "arguments": ', False),
+            ('<tool_call>\n{"name": "get_weather", "arguments": {', True),
+            ('<tool_call>\n{"name": "get_weather", "arguments": {"city": "Pa', True),
+            ('<tool_call>\n{"name": "get_weather", "arguments": {"city": "}', True),
+            (hermes("get_weather", "{}").removesuffix("</tool_call>"), False),
+            (hermes("get_weather", "{}"), False),
+            (hermes("get_weather", "{}") + " And?", False),
+            (hermes("get_weather", "{}") + hermes("get_time", '{"city": "')[:-14], True),
+        ],
+    )
+    def test_within_its_arguments(self, text: str, cut: bool) -> None:
+        for seed in (0, 1):
+            made = reader("hermes")
+            for piece in pieces(text, seed):
+                made.add(piece)
+            made.finish()
+            assert made.is_cut == cut

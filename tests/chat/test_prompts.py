@@ -257,3 +257,78 @@ class TestHidden:
     def test_special_tokens_but_for_those_with_a_meaning(self, prompts: Prompts) -> None:
         names = {prompts.tokenizer.convert_ids_to_tokens(token) for token in prompts.hidden}
         assert names == {"<|endoftext|>", "<|im_start|>", "<|im_end|>"}
+
+
+CALLING = (
+    "{% for message in messages %}{{ message.role }}:{{ message.content }}"
+    "{% for call in message.tool_calls or [] %}[{{ call.id }} {{ call.function.name }}"
+    "ARGUMENTS]{% endfor %}{{ message.tool_call_id or '' }};{% endfor %}"
+)
+WRITTEN = (
+    "{% if call.function.arguments is string %}{{ call.function.arguments }}"
+    "{% else %}{{ call.function.arguments | tojson }}{% endif %}"
+)
+LISTED = (
+    "{% for name, value in call.function.arguments | items %}{{ name }}={{ value }}{% endfor %}"
+)
+NINE = (
+    "{% for message in messages %}{% for call in message.tool_calls or [] %}"
+    "{% if call.id is not defined or call.id | length != 9 %}"
+    "{{ raise_exception('Tool call IDs should be alphanumeric strings with length 9!') }}"
+    "{% endif %}{% endfor %}{% endfor %}"
+)
+PARTS = (
+    "{% for message in messages %}{{ message.role }}:{% if message.content is string %}"
+    "{{ message.content }}{% else %}{% for part in message.content %}{{ part.text }}{% endfor %}"
+    "{% endif %};{% endfor %}"
+)
+
+
+def called(identifier: str, arguments: Any) -> Conversation:
+    function = {"name": "f", "arguments": arguments}
+    calls = [{"id": identifier, "type": "function", "function": function}]
+    answer: dict[str, Any] = {"role": "assistant", "content": "", "tool_calls": calls}
+    return talk(USER, answer, {"role": "tool", "tool_call_id": identifier, "content": "1"})
+
+
+class TestEarlierCalls:
+    @pytest.mark.parametrize(
+        ("arguments", "written", "listed"),
+        [({"a": 1}, '{"a": 1}', "a=1"), ("{a: 1}", "{a: 1}", ""), ('{"a": "\\x', '{"a": "\\x', "")],
+    )
+    def test_whose_arguments_are_no_json(
+        self, arguments: Any, written: str, listed: str, tmp_path: Path
+    ) -> None:
+        """Templates that take texts show them; those that take objects only are given none."""
+        for number, (way, expected) in enumerate(((WRITTEN, written), (LISTED, listed))):
+            made = prompts_of(tmp_path / str(number), CALLING.replace("ARGUMENTS", way))
+            text = made.prepare(called("c", arguments), "messages").text
+            assert text == f"user:Hello;assistant:[c f{expected}];tool:1c;"
+
+    @pytest.mark.parametrize(
+        "identifier", ["call_0123456789abcdef01234567", "x", "é" * 9, "abc-12345"]
+    )
+    def test_whose_ids_are_not_the_templates(self, identifier: str, tmp_path: Path) -> None:
+        """Mistral's templates take nine letters or digits: the server's own ids are longer."""
+        made = prompts_of(tmp_path, NINE + CALLING.replace("ARGUMENTS", WRITTEN))
+        text = made.prepare(called(identifier, {}), "messages").text
+        short = text.partition("[")[2].partition(" ")[0]
+        assert len(short) == 9 and short.isalnum()
+        assert text == f"user:Hello;assistant:[{short} f{{}}];tool:1{short};"
+        own = made.prepare(called("abcABC123", {}), "messages").text
+        assert "[abcABC123 f" in own
+
+
+class TestParts:
+    @pytest.mark.parametrize(("template", "joined"), [(PARTS, "ab"), (CHATML, "a\nb")])
+    def test_are_joined_only_for_templates_that_take_none(
+        self, template: str, joined: str, tmp_path: Path
+    ) -> None:
+        made = prompts_of(tmp_path, template)
+        parts = [{"type": "text", "text": text} for text in "ab"]
+        roles = ("system", "user", "assistant", "tool")
+        given = made.prepare(talk(*({"role": role, "content": parts} for role in roles)), "m")
+        text = made.tokenizer.decode(given.tokens)
+        assert text.count(joined) == 4
+        one = talk({"role": "user", "content": parts[:1]})
+        assert made.prepare(one, "m") == made.prepare(talk({"role": "user", "content": "a"}), "m")

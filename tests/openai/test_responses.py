@@ -759,7 +759,6 @@ class TestRefused:
             ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input[0].type"),
             ({"input": [{"type": "web_search_call", "id": "ws_1"}]}, "input[0].type"),
             ({"input": [{**CALL, "arguments": "[1]"}, OUTPUT]}, "input[0].arguments"),
-            ({"input": [{**CALL, "name": "a b"}, OUTPUT]}, "input[0].name"),
             ({"input": [{**CALL, "namespace": "a"}, OUTPUT]}, "input[0].namespace"),
             ({"input": [CALL]}, "input"),
             ({"input": [CALL, CALL, OUTPUT]}, "input[1].call_id"),

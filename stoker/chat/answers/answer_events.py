@@ -64,6 +64,8 @@ class Finished:
     """The answer ends; nothing of it follows."""
 
     reason: FinishReason
+    is_cut: bool = False
+    """Whether the arguments of the last call are not complete."""
 
 
 Event = Echoed | Text | CallBegun | CallArguments | Finished

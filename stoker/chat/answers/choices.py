@@ -85,10 +85,12 @@ class Choice:
             events += self.reader.finish()
         if self.logprobs:
             events.append(Text("", logprobs=self.logprobs))
-        called = self.reader is not None and self.reader.calls
+        # A call that was interrupted is not to be made, however the answer ended.
+        cut = self.reader is not None and self.reader.is_cut
+        called = self.reader is not None and self.reader.calls and not cut
         self.ended = True
         self.request.missing -= 1
-        return [*events, Finished("tool_calls" if called and reason == "stop" else reason)]
+        return [*events, Finished("tool_calls" if called and reason == "stop" else reason, cut)]
 
     def _logprob(self, one: Logprob) -> TokenLogprob:
         top = [self._token(token, value) for token, value in one.top]

@@ -112,6 +112,15 @@ class Reader:
         self.calling = False
         """Whether it is at a call."""
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether the answer has come to the middle of a call's arguments."""
+        return (
+            self._streamed is not None
+            and self._streamed.name is not None
+            and not (self._streamed.is_done)
+        )
+
     def add(self, text: str, logprobs: Sequence[TokenLogprob] = ()) -> list[Event]:
         self._logprobs += logprobs
         if self._plain:
@@ -275,7 +284,9 @@ class _Arguments:
         self._heads = [f'{{"name": {json.dumps(name)}, "{key}": ' for name in names]
         self._text = ""
         self._depth = 0
-        self._in_string = self._escaped = self._done = False
+        self._in_string = self._escaped = False
+        self.is_done = False
+        """Whether the arguments are complete."""
         self.name: str | None = None
         """Once it and the beginning of the arguments are there."""
         self.failed = False
@@ -301,7 +312,7 @@ class _Arguments:
                 return ""
             self.name = name
             text = self._text[found.end() :]
-        return "" if self._done else text[: self._taken(text)]
+        return "" if self.is_done else text[: self._taken(text)]
 
     def _taken(self, text: str) -> int:
         """How much of the text belongs to the arguments: they end with their outermost brace."""
@@ -320,6 +331,6 @@ class _Arguments:
             elif character in "}]":
                 self._depth -= 1
                 if self._depth == 0:
-                    self._done = True
+                    self.is_done = True
                     return place + 1
         return len(text)

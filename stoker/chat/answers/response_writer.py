@@ -117,7 +117,7 @@ class ResponseWriter:
             case CallArguments():
                 return self._write(event.text)
             case Finished():
-                return self._finished(event.reason)
+                return self._finished(event)
             case Echoed():  # Of text completions.
                 return b""
 
@@ -146,13 +146,15 @@ class ResponseWriter:
             return self._open(kind, {"summary": empty, "content": empty})
         return self._open(kind, {"role": "assistant", "content": empty})
 
-    def _finished(self, reason: FinishReason) -> bytes:
-        self._finish = reason
+    def _finished(self, event: Finished) -> bytes:
+        self._finish = event.reason
         written = b""
         if not self._output:
             held = self._held
             written += self._begin_text("message") + self._write(held.text, held.logprobs)
-        return written + self._close("incomplete" if reason == "length" else "completed")
+        return written + self._close(
+            "incomplete" if event.is_cut or event.reason == "length" else "completed"
+        )
 
     # --- items ---
 

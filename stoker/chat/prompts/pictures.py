@@ -22,6 +22,7 @@ from stoker.media.errors import MediaError
 from stoker.media.media import Media
 from stoker.media.media_limits import MediaLimits
 from stoker.stages.base import InputError
+from stoker.wire.generation_request import as_text
 
 if TYPE_CHECKING:
     pass
@@ -143,13 +144,6 @@ class ImagePrompts:
             raise _refusal(
                 f"'{place}' has images where this model's chat template takes none.", place
             )
-
-
-def as_text(content: str | Sequence[Mapping[str, str]], image: str = "") -> str:
-    """A message's content for chat templates that know no parts."""
-    if isinstance(content, str):
-        return content
-    return "\n".join(part.get("text", image) for part in content)
 
 
 def _processor(folder: Path, tokenizer: Any) -> Any:

@@ -8,7 +8,8 @@ from typing import Any, cast
 import jinja2
 import msgspec
 
-from stoker.chat.prompts.pictures import ImagePrompts, as_text
+from stoker.chat.prompts import earlier_calls
+from stoker.chat.prompts.pictures import ImagePrompts
 from stoker.chat.prompts.rendering import Renderer, TemplateDataError, TemplateLimitError
 from stoker.chat.prompts.templates import ChatTemplate
 from stoker.chat.prompts.truncation import Messages, shortened
@@ -16,7 +17,7 @@ from stoker.llm.checkpoint import load_generation_config, load_tokenizer
 from stoker.llm.interface import Features
 from stoker.media.media_limits import MediaLimits
 from stoker.stages.base import ContextLengthError, InputError
-from stoker.wire.generation_request import Conversation, Generation, Prompt, Sampling
+from stoker.wire.generation_request import Conversation, Generation, Prompt, Sampling, as_text
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,8 @@ class Prompts:
         self.tokenizer = tokenizer or load_tokenizer(folder)
         self.defaults = Defaults.read(folder, self.tokenizer)
         self._template = ChatTemplate(self.tokenizer, renderer)
+        self._takes_parts: dict[str, bool] = {}
+        """Roles of messages, once they were tried."""
         self._images = (
             ImagePrompts(folder, self.tokenizer, self._template, images) if images else None
         )
@@ -185,9 +188,17 @@ class Prompts:
             messages, pictures = self._images.read(prompt.messages)
             text = self._rendered(prompt, messages, place)
             return text, *self._images.expanded(text, pictures, place)
-        messages = [{**one, "content": as_text(one["content"])} for one in prompt.messages]
+        messages = [{**one, "content": self._content(one)} for one in prompt.messages]
         text = self._rendered(prompt, messages, place)
         return text, self._encoded(text, special=False), None
+
+    def _content(self, message: Mapping[str, Any]) -> Any:
+        content, role = message["content"], message["role"]
+        if isinstance(content, str) or len(cast("list[Any]", content)) < 2:
+            return as_text(content)
+        if role not in self._takes_parts:
+            self._takes_parts[role] = self._template.takes_parts(role)
+        return content if self._takes_parts[role] else as_text(content)
 
     def _rendered(
         self, prompt: Conversation, messages: Sequence[Mapping[str, Any]], place: str
@@ -211,7 +222,7 @@ class Prompts:
         tools = prompt.tools
         try:
             offered = (tools.offered() if tools else None) or None
-            return self._template.rendered(messages, tools=offered, **further)
+            return self._written(messages, tools=offered, **further)
         except jinja2.TemplateError as error:
             raise _refusal(f"cannot be rendered: {error}", place) from error
         except TemplateLimitError as error:
@@ -222,8 +233,21 @@ class Prompts:
                 of_item=False,
                 code="template_failed",
             ) from error
-        except (TemplateDataError, LookupError, TypeError, ValueError) as error:
+        except TemplateDataError as error:
+            raise _refusal(f"do not fit the model's chat template: {error}.", place) from error
+        except (LookupError, TypeError, ValueError) as error:
             raise _refusal("do not fit the model's chat template.", place) from error
+
+    def _written(self, messages: Sequence[Mapping[str, Any]], **further: Any) -> str:
+        """Renders messages. Raises what `ChatTemplate.rendered` does."""
+        messages = earlier_calls.named(messages, self._template.source)
+        try:
+            return self._template.rendered(messages, **further)
+        except (jinja2.TemplateError, TemplateDataError):
+            readable = earlier_calls.readable(messages)
+            if readable is None:
+                raise
+        return self._template.rendered(readable, **further)
 
     def _unseen(self) -> Iterable[int]:
         """Special tokens, but for those that have a meaning for whoever reads the answer."""

@@ -8,6 +8,7 @@ import jinja2
 from stoker.chat.prompts.rendering import Renderer, TemplateDataError
 
 _PROBE = "probe"
+_PROBE_TEXT = "a text of a part"
 _GREETING = ({"role": "user", "content": "Hello"},)
 
 
@@ -65,11 +66,11 @@ class ChatTemplate:
         if self.source:
             self._tried(_GREETING)
 
-    def takes_parts(self) -> bool:
-        """Whether it takes contents that are lists of parts, told by a trial."""
-        found = self._tried([{"role": "user", "content": [{"type": "text", "text": _PROBE}]}])
+    def takes_parts(self, role: str = "user") -> bool:
+        """Tries whether a message of this role may have a list of parts as its content."""
+        written = self._tried(_with_parts(role))
         # A template that knows texts only writes the list down as Python would.
-        return found is not None and _PROBE in found and "'type'" not in found
+        return written is not None and _PROBE_TEXT in written and "'type'" not in written
 
     def _tried(self, messages: Sequence[Mapping[str, Any]]) -> str | None:
         """None where it refuses them."""
@@ -77,3 +78,17 @@ class ChatTemplate:
             return self.rendered(messages, begins_answer=False)
         except (jinja2.TemplateError, TemplateDataError):
             return None
+
+
+def _with_parts(role: str) -> list[dict[str, Any]]:
+    """Returns a conversation whose last message has this role, and parts."""
+    asked: dict[str, Any] = {"role": "user", "content": "Hello"}
+    function: dict[str, Any] = {"name": _PROBE, "arguments": {}}
+    call: dict[str, Any] = {"id": "call00001", "type": "function", "function": function}
+    before: dict[str, list[dict[str, Any]]] = {
+        "assistant": [asked],
+        "tool": [asked, {"role": "assistant", "content": "", "tool_calls": [call]}],
+    }
+    parts = [{"type": "text", "text": _PROBE_TEXT}]
+    after = [asked] if role == "system" else []
+    return [*before.get(role, []), {"role": role, "content": parts}, *after]
