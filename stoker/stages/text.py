@@ -5,11 +5,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from stoker.stages.base import InputError, Sample, Stages
+from stoker.stages.positions import most_positions
 
 if TYPE_CHECKING:
     import torch
 
 
+MAX_TOKENS = 1 << 20
+"""The most tokens that any model takes. A tokenizer without a length says 10 ** 30, which is more
+than tokenizers themselves can be given.
+"""
 _PROBED_WORDS = 1000
 
 
@@ -34,6 +39,13 @@ class TextStages(Stages):
                 "token_type_ids": self.tokenizer.pad_token_type_id,
             }
             self.padding = {name: values.get(name, 0) for name in self.tokenizer.model_input_names}
+        self._most_positions: int | None = None
+
+    def attach(self, model: Any) -> None:
+        super().attach(model)
+        self._most_positions = most_positions(model)
+        # Pipelines of transformers hand this number to tokenizers.
+        self.tokenizer.model_max_length = min(self.tokenizer.model_max_length, MAX_TOKENS)
 
     def length(self, sample: Sample) -> int:
         return sample.features["input_ids"].shape[1]
@@ -44,13 +56,8 @@ class TextStages(Stages):
 
     def max_tokens(self) -> int:
         """Most tokens that the model takes, special ones included."""
-        limits = [self.tokenizer.model_max_length]
-        positions = getattr(self.config, "max_position_embeddings", None)
-        if isinstance(positions, int) and positions > 0:
-            # RoBERTa and its kin count positions from the padding index on.
-            offset = _position_offset(self.config)
-            limits.append(positions - offset)
-        return int(min(limits))
+        most = int(min(self.tokenizer.model_max_length, MAX_TOKENS))
+        return most if self._most_positions is None else min(most, self._most_positions)
 
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
         truncation, field = bool(parameters.get("truncation")), parameters.get("field", "inputs")
@@ -158,18 +165,3 @@ class TextStages(Stages):
             if read >= length:
                 break
         return found if 2 * len(found) > read else []
-
-
-def _position_offset(config: Any) -> int:
-    families = {
-        "roberta",
-        "xlm-roberta",
-        "camembert",
-        "xlm-roberta-xl",
-        "mpnet",
-        "longformer",
-        "layoutlmv3",
-    }
-    if getattr(config, "model_type", "") not in families:
-        return 0
-    return (getattr(config, "pad_token_id", None) or 0) + 1

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from stoker.stages import specimens
 from stoker.stages.base import InputError, Sample
 from stoker.stages.pipelines import ImageStages, load_image_processor
+from stoker.stages.positions import most_positions
 from stoker.stages.text import TextStages
 
 if TYPE_CHECKING:
@@ -46,8 +47,8 @@ class TextTowerStages(TextStages):
 
     def attach(self, model: Any) -> None:
         super().attach(model)
-        # What `max_tokens` reads stands in the text tower's part.
         self.config = model.config.get_text_config()
+        self._most_positions = most_positions(model, self.config)
         self.siglip = "siglip" in model.config.model_type
         if self.siglip:
             self.padding = {}

@@ -221,7 +221,8 @@ class SeenLayoutStages(LayoutStages):
         count = max(1, min(length, self.max_tokens()) - 6)
         words = specimens.words(number, count) if number else ["a"] * count
         given = {"question": "a", "word_boxes": [[word, [0, 0, 10, 10]] for word in words]}
-        (sample, *_) = (self.sample(one) for one in self._pipe.preprocess(given, doc_stride=0))
+        chunks = self._pipe.preprocess(given, max_seq_len=self.max_tokens(), doc_stride=0)
+        (sample, *_) = (self.sample(chunk) for chunk in chunks)
         sample.features |= self._pixels(specimens.picture(number))
         return sample
 

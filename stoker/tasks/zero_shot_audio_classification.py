@@ -54,11 +54,6 @@ class ZeroShotAudioClassificationStages(TextTowerStages, AudioStages):
         super().attach(model)
         self._scale = float(model.logit_scale_a.detach().float().exp())
 
-    def max_tokens(self) -> int:
-        # The text tower is a RoBERTa, which counts positions from the padding index on.
-        positions = self.config.max_position_embeddings - self.config.pad_token_id - 1
-        return min(super().max_tokens(), positions)
-
     def texts(self, parameters: Mapping[str, Any]) -> list[str]:
         template: str = parameters["hypothesis_template"]
         return [template.replace(PLACEHOLDER, label) for label in parameters["candidate_labels"]]

@@ -1,5 +1,6 @@
 """LayoutLMv3, against its own processor and the model called directly."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -183,3 +184,17 @@ def test_probe(case: Any) -> None:
 def test_pushed_without_a_pipeline(tmp_path: Path) -> None:
     layoutlmv3(tmp_path)
     assert inspect(FolderFiles(tmp_path), None, PIPELINES).pipeline == PIPELINE
+
+
+def test_a_tokenizer_without_a_length(tmp_path: Path) -> None:
+    """transformers gives it one that no tokenizer takes."""
+    layoutlmv3(tmp_path)
+    path = tmp_path / "tokenizer_config.json"
+    settings = json.loads(path.read_text())
+    path.write_text(json.dumps({k: v for k, v in settings.items() if k != "model_max_length"}))
+    local = Local(PIPELINE, tmp_path)
+    try:
+        assert local.stages.probe(21)
+        assert local.ask({"image": MEDIA[0], "question": "a", "word_boxes": page("the name is a")})
+    finally:
+        local.close()
