@@ -13,7 +13,7 @@ from stoker.stages.text import TextStages
 if TYPE_CHECKING:
     import torch
 
-Part = Literal["first", "second"]
+Part = Literal["first", "second", "longest"]
 _MAX_LABELS = 2
 
 
@@ -33,8 +33,8 @@ class PairStages(TextStages):
         """Two texts as one sequence of the model.
 
         Args:
-            cut: the part that is shortened where both together are longer than the model takes;
-                None: refuse them.
+            cut: the part that is shortened if both together are longer than the model takes;
+                `longest`: token by token whichever is longer; None: refuse them.
             cuttable: what the client calls the part that can be cut.
             field: the request's field that an error names, of an item.
             most: the second part is cut to so many tokens in any case.
@@ -54,7 +54,9 @@ class PairStages(TextStages):
                     f"takes at most {limit}. Shorten it, or send 'truncation': true to cut it.",
                     field=field,
                 )
-            if len(self._tokens(first if cut == "first" else second)) <= whole - limit:
+            cut_tokens = 0 if cut == "second" else len(self._tokens(first))
+            cut_tokens += 0 if cut == "first" else len(self._tokens(second))
+            if cut_tokens <= whole - limit:
                 raise InputError(
                     f"The model takes at most {limit} tokens, and what the {cuttable} is read "
                     f"with leaves none for it: shorten that.",
@@ -67,8 +69,9 @@ class PairStages(TextStages):
         return self.tokenizer(text, add_special_tokens=False)["input_ids"]
 
     def _cut(self, first: str, second: str, part: Part, length: int) -> Any:
+        strategy = "longest_first" if part == "longest" else f"only_{part}"
         return self.tokenizer(
-            first, second, return_tensors="pt", truncation=f"only_{part}", max_length=length
+            first, second, return_tensors="pt", truncation=strategy, max_length=length
         )
 
 

@@ -29,7 +29,9 @@ Targets = Annotated[
 class FillMaskRequest(TaskRequest):
     inputs: TextInputs
     targets: Targets | None = Field(
-        default=None, description="Score only these words; each must be one token of the model."
+        default=None,
+        description="Score only these words. Of a word that is not one token of the model, the "
+        "first of its tokens is scored, as `token_str` shows.",
     )
     top_k: TopK = 5
     truncation: Truncation = False
@@ -74,21 +76,22 @@ class FillMaskStages(SparseStages, TextPipelineStages):
     def pipeline_parameters(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         given = super().pipeline_parameters(parameters)
         if "targets" in given:
-            given["targets"] = self._targets(given["targets"])
-        return given
+            self._refuse_blank(given["targets"])
+        # Beyond its vocabulary, the pipeline would fail.
+        return given | {"top_k": min(given["top_k"], self.config.vocab_size)}
 
-    def _targets(self, targets: str | list[str]) -> list[str]:
-        """Targets that are one token each: the pipeline would score another word silently."""
-        targets = [targets] if isinstance(targets, str) else targets
+    def _refuse_blank(self, targets: str | list[str]) -> None:
+        """Refuse a target without a token, which the pipeline leaves out."""
+        listed = [targets] if isinstance(targets, str) else targets
         vocabulary = self.tokenizer.get_vocab()
-        for index, target in enumerate(targets):
-            if target not in vocabulary:
-                raise InputError(
-                    f"The target '{target}' is not one token of this model.",
-                    field=f"targets[{index}]",
-                    of_item=False,
-                )
-        return targets
+        for index, target in enumerate(listed):
+            if target in vocabulary or self.tokenizer(target, add_special_tokens=False).input_ids:
+                continue
+            raise InputError(
+                f"The target {target!r} has no token of this model: name a word.",
+                field="targets" if isinstance(targets, str) else f"targets[{index}]",
+                of_item=False,
+            )
 
 
 TASK = Task(

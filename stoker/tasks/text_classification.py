@@ -1,16 +1,61 @@
 """Text classification: the labels of a text, such as its sentiment."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Annotated, Any, NotRequired, cast
 
-from pydantic import Field
+from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from typing_extensions import TypedDict
 
 from stoker.stages.base import Sample
-from stoker.stages.pairs import RelevanceStages
+from stoker.stages.pairs import Part, RelevanceStages
 from stoker.stages.pipelines import TextPipelineStages
 from stoker.tasks.architectures import PAGES
 from stoker.tasks.base import Task, TaskRequest
-from stoker.tasks.inputs import FunctionToApply, Label, TextInputs, TopK, Truncation
+from stoker.tasks.inputs import (
+    MANY,
+    ONE,
+    SEVERAL,
+    FunctionToApply,
+    Label,
+    TopK,
+    Truncation,
+    one_or_many,
+)
+
+
+class TextPair(TypedDict):
+    __pydantic_config__ = ConfigDict(extra="forbid")  # pyright: ignore[reportGeneralTypeIssues]
+
+    text: str
+    text_pair: NotRequired[str]
+
+
+def _kind(item: Any) -> str:
+    return "<pair>" if isinstance(item, dict) else "<text>"
+
+
+def _paired(item: Any) -> Any:
+    """A list of two texts as a pair, which is how Text Embeddings Inference takes one."""
+    if isinstance(item, list) and len(cast("list[Any]", item)) == 2:
+        first, second = cast("list[Any]", item)
+        return {"text": first, "text_pair": second}
+    return cast("Any", item)
+
+
+Text = Annotated[
+    Annotated[str, Tag("<text>")] | Annotated[TextPair, Tag("<pair>")], Discriminator(_kind)
+]
+ListedText = Annotated[
+    Text, BeforeValidator(_paired, json_schema_input_type=str | TextPair | tuple[str, str])
+]
+TextInputs = Annotated[
+    Annotated[Text, Tag(ONE)] | Annotated[list[ListedText], SEVERAL, Tag(MANY)],
+    Discriminator(one_or_many),
+    Field(
+        description="A text, or a pair of texts as an object with `text` and `text_pair`, or a "
+        "list of both: one result each, in order. In a list, two texts in a list are a pair, too."
+    ),
+]
 
 
 class TextClassificationRequest(TaskRequest):
@@ -23,7 +68,9 @@ class TextClassificationRequest(TaskRequest):
 
 
 class TextClassificationStages(RelevanceStages, TextPipelineStages):
-    """Items of the rerank endpoint are objects with `query` and `document`."""
+    """Items are texts, pairs of texts, and of the rerank endpoint objects with `query` and
+    `document`.
+    """
 
     pipeline = "TextClassificationPipeline"
     auto_class = "AutoModelForSequenceClassification"
@@ -31,7 +78,14 @@ class TextClassificationStages(RelevanceStages, TextPipelineStages):
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
         if not isinstance(item, dict):
             return super().preprocess(item, parameters)
-        sample = self.relevance_sample(cast("dict[str, Any]", item), parameters)
+        given = cast("dict[str, Any]", item)
+        if "text_pair" in given:
+            cut: Part | None = "longest" if parameters.get("truncation") else None
+            texts = given["text"], given["text_pair"]
+            return [self.pair(*texts, cut=cut, cuttable="text", field="inputs")]
+        if "text" in given:
+            return super().preprocess(given["text"], parameters)
+        sample = self.relevance_sample(given, parameters)
         sample.extras["is_pair"] = True
         return [sample]
 

@@ -8,7 +8,9 @@ from tools.stand_ins.word_pieces import word_pieces
 TEXT = "the a model team keeps hot my name is Clara and I live in Berkeley California"
 
 
-def tiny_bert(path: Path, head: str = "ForTokenClassification", positions: int = 128) -> Path:
+def tiny_bert(
+    path: Path, head: str = "ForTokenClassification", positions: int = 128, labels: int = 3
+) -> Path:
     """Save a BERT of some thousand parameters, with its tokenizer, as save_pretrained does."""
     import transformers
 
@@ -20,7 +22,7 @@ def tiny_bert(path: Path, head: str = "ForTokenClassification", positions: int =
         num_attention_heads=2,
         intermediate_size=64,
         max_position_embeddings=positions,
-        num_labels=3,
+        num_labels=labels,
     )
     transformers.set_seed(0)
     getattr(transformers, f"Bert{head}")(config).eval().save_pretrained(path)

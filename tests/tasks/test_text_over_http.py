@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.compare import equal
 from tests.support.deploying import deploy
-from tests.support.models import tiny_bert
+from tests.support.models import tiny_bert, word_tokenizer
 from tests.support.server import Server
 
 TEXTS = [
@@ -34,7 +34,9 @@ def case(request: pytest.FixtureRequest, server: Server, tmp_path_factory: Any):
     import transformers
 
     pipeline, head, path = request.param
-    folder: Path = tiny_bert(tmp_path_factory.mktemp("models") / pipeline, head)
+    # With two labels, a classifier ranks documents, too.
+    labels = 2 if pipeline == "text-classification" else 3
+    folder: Path = tiny_bert(tmp_path_factory.mktemp("models") / pipeline, head, labels=labels)
     client = server.account()
     deploy(client, folder, pipeline)
     server.wait_ready()
@@ -89,6 +91,10 @@ PARAMETERS = [
     ("fill-mask", {"top_k": 1}),
     ("fill-mask", {"targets": "team"}),
     ("fill-mask", {"targets": ["team", "model", "hot"], "top_k": 2}),
+    # Of these, the model knows the first in another form, and the second by its first letter.
+    ("fill-mask", {"targets": ["Team", "zzzz"]}),
+    ("fill-mask", {"targets": "Clara"}),
+    ("fill-mask", {"targets": ["\u2603"]}),
 ]
 
 
@@ -173,8 +179,82 @@ class TestFillMask:
         assert answer.status_code == 400
         assert "[MASK]" in answer.json()["error"]["message"]
 
-    def test_unknown_target(self, fill_mask: httpx.Client) -> None:
-        body = {"inputs": "a [MASK]", "targets": ["team", "zzzz"]}
+    def test_several_masks_and_targets(self, case: Any, fill_mask: httpx.Client) -> None:
+        body = {"inputs": "the [MASK] keeps a [MASK]", "targets": ["hot", "Team", "teams"]}
+        answer = fill_mask.post("/v1/fill-mask", json=body).json()
+        equal(answer, case[3](body["inputs"], targets=body["targets"]))
+
+    def test_a_target_without_a_token(self, fill_mask: httpx.Client) -> None:
+        body = {"inputs": "a [MASK]", "targets": ["team", " "]}
         answer = fill_mask.post("/v1/fill-mask", json=body)
         assert answer.status_code == 400
         assert answer.json()["error"]["param"] == "targets[1]"
+
+    def test_more_results_than_words(self, fill_mask: httpx.Client) -> None:
+        body = {"inputs": "a [MASK]", "top_k": 1000}
+        answer = fill_mask.post("/v1/fill-mask", json=body).raise_for_status().json()
+        assert len(answer) == len(word_tokenizer())
+
+
+class TestPairs:
+    @pytest.fixture
+    def classifier(self, case: Any) -> httpx.Client:
+        if case[0] != "text-classification":
+            pytest.skip("for text-classification only")
+        return case[1]
+
+    PATH = "/v1/classifications/text"
+    FIRST, SECOND = TEXTS[0], TEXTS[1]
+    PAIR = {"text": FIRST, "text_pair": SECOND}
+
+    @pytest.mark.parametrize(
+        "given",
+        [
+            PAIR,
+            [PAIR],
+            [PAIR, {"text": SECOND, "text_pair": FIRST}],
+            {"text": FIRST},
+            [FIRST, PAIR],
+        ],
+        ids=["one", "a list of one", "a list", "without the second", "mixed"],
+    )
+    def test_as_the_pipeline(self, case: Any, classifier: httpx.Client, given: Any) -> None:
+        answer = classifier.post(self.PATH, json={"inputs": given}).raise_for_status().json()
+        pipe = case[3]
+        listed = given if isinstance(given, list) else [given]
+        expected = [pipe(one, top_k=None) for one in listed]
+        equal(answer, expected if isinstance(given, list) else expected[0])
+
+    def test_as_lists_of_two(self, case: Any, classifier: httpx.Client) -> None:
+        body = {"inputs": [[self.FIRST, self.SECOND], self.FIRST], "top_k": 1}
+        answer = classifier.post(self.PATH, json=body).raise_for_status().json()
+        equal(answer, [case[3](one, top_k=1) for one in (self.PAIR, self.FIRST)])
+        body = {"inputs": [self.FIRST, self.SECOND], "top_k": 1}
+        answer = classifier.post(self.PATH, json=body).raise_for_status().json()
+        equal(answer, [case[3](one, top_k=1) for one in (self.FIRST, self.SECOND)])
+
+    def test_too_long(self, case: Any, classifier: httpx.Client) -> None:
+        pair = {"text": "hot " * 90, "text_pair": "team " * 60}
+        refused = classifier.post(self.PATH, json={"inputs": ["a", pair]})
+        assert refused.status_code == 400
+        assert refused.json()["error"]["param"] == "inputs[1]"
+        assert "153 tokens; this model takes at most 128" in refused.json()["error"]["message"]
+        body = {"inputs": pair, "truncation": True}
+        answer = classifier.post(self.PATH, json=body).raise_for_status().json()
+        equal(answer, case[3](pair, top_k=None, truncation=True, max_length=128))
+
+    @pytest.mark.parametrize(
+        ("given", "param"),
+        [
+            ({"text_pair": "a"}, "inputs.text"),
+            ({"text": "a", "text_pair": 5}, "inputs.text_pair"),
+            ({"text": "a", "pair": "b"}, "inputs.pair"),
+            ([["a", "b", "c"]], "inputs[0]"),
+            ([["a", 5]], "inputs[0].text_pair"),
+        ],
+        ids=str,
+    )
+    def test_refusals(self, classifier: httpx.Client, given: Any, param: str) -> None:
+        refused = classifier.post(self.PATH, json={"inputs": given})
+        assert refused.status_code == 400
+        assert refused.json()["error"]["param"] == param
