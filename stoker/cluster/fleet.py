@@ -2,13 +2,11 @@
 
 import asyncio
 import contextlib
-import fcntl
 import json
 import os
 import time
 from collections.abc import Sequence
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, Protocol
 
 import httpx
@@ -21,6 +19,8 @@ from stoker.cluster.postgres import Postgres, free_port
 from stoker.database_urls import without_password
 from stoker.server.bootstrap import FILE as OPERATOR_KEY
 from stoker.server.bootstrap import write_private
+from stoker.store.folder_lock import FILE as LOCK
+from stoker.store.folder_lock import lock
 
 STATE = "cluster.json"
 READY_S = 300.0
@@ -44,7 +44,9 @@ class Teller(Protocol):
 
 class Fleet:
     def __init__(self, plan: Plan, teller: Teller) -> None:
-        """Raises `CliError` where there is no PostgreSQL, or another fleet runs in the folder."""
+        """Raises `CliError` if there is no PostgreSQL, `FolderInUseError` if another process runs
+        in the folder.
+        """
         self._plan = plan
         self._teller = teller
         self._path = plan.folder / STATE
@@ -72,7 +74,8 @@ class Fleet:
             self._database = Postgres(folder, log, plan.connections)
         plan.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         plan.log("").parent.mkdir(exist_ok=True, mode=0o700)
-        self._lock = _lock(plan.folder)
+        hint = "Stop it, or choose another folder with --data-dir."
+        self._lock = lock(plan.folder / LOCK, f"The fleet's folder {plan.folder}", hint)
         self._path.unlink(missing_ok=True)
 
     async def start(self) -> None:
@@ -232,14 +235,3 @@ async def _why_not_ready(client: httpx.AsyncClient, base_url: str) -> str | None
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
-def _lock(folder: Path) -> int:
-    """Held as long as this process lives. Raises `CliError` where another one holds it."""
-    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise CliError(f"Another fleet runs in {folder}.") from None
-    return descriptor

@@ -38,6 +38,7 @@ from stoker.server.serve import loop_factory, serving_metrics
 from stoker.server.services import STEP_S
 from stoker.store.blobs import open_blobs
 from stoker.store.db import Database
+from stoker.store.folder_lock import locked
 from stoker.store.secret import ServerSecret
 from stoker.store.tables.deployments import Deployment
 from stoker.store.waiting import repeated
@@ -56,11 +57,15 @@ NODE_ID, STATE = "node-id", "node.json"
 
 
 def run(settings: Settings) -> None:
-    """Run replicas for the servers of the same PostgreSQL, until SIGTERM or SIGINT."""
-    logs.configure(settings.log_level, settings.log_format)
-    sandbox.keep_to_itself()
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_Host(settings).run())
+    """Run replicas for the servers of the same PostgreSQL, until SIGTERM or SIGINT.
+
+    Raises `FolderInUseError` if another process runs on the data folder.
+    """
+    with locked(settings.data_dir, settings.database_url):
+        logs.configure(settings.log_level, settings.log_format)
+        sandbox.keep_to_itself()
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            runner.run(_Host(settings).run())
 
 
 class _Host:

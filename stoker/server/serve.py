@@ -21,6 +21,7 @@ from stoker.server.edge.kernel import raise_open_files
 from stoker.server.edge.limits import EdgeLimits
 from stoker.server.edge.protocol import Connection
 from stoker.server.services import Services
+from stoker.store.folder_lock import locked
 from stoker.telemetry.endpoints import Told, standalone
 from stoker.web.context import Platform
 
@@ -32,11 +33,15 @@ async def _nothing(_platform: Platform, _base_url: str) -> None:
 
 
 def run(settings: Settings, started: Started = _nothing) -> None:
-    """Serve until SIGTERM or SIGINT. `started` runs once requests are answered."""
-    logs.configure(settings.log_level, settings.log_format)
-    sandbox.keep_to_itself()
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_serve(settings, started))
+    """Serve until SIGTERM or SIGINT. `started` runs once requests are answered.
+
+    Raises `FolderInUseError` if another server runs on the data folder.
+    """
+    with locked(settings.data_dir, settings.database_url):
+        logs.configure(settings.log_level, settings.log_format)
+        sandbox.keep_to_itself()
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            runner.run(_serve(settings, started))
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -160,8 +160,9 @@ def test_what_the_guide_shows(cluster: Cluster, tmp_path: Path) -> None:
 def test_another_one_in_its_folder_is_refused(cluster: Cluster) -> None:
     done = refused(cluster.data_dir)
     assert (done.returncode, done.stdout) == (1, "")
-    assert "Another fleet runs in" in done.stderr
-    assert cluster.said()["pid"] == (cluster.process and cluster.process.pid)
+    pid = cluster.said()["pid"]
+    assert f"is in use by process {pid}." in done.stderr
+    assert pid == (cluster.process and cluster.process.pid)
 
 
 def test_nothing_outlives_it_and_the_next_goes_on(cluster: Cluster, used: Used) -> None:

@@ -1,0 +1,110 @@
+"""A lock on a data folder, so that two servers never write to the same one.
+
+The kernel holds it (`flock`) and releases it however the process ends: a file that is left over
+locks nothing.
+"""
+
+import contextlib
+import errno
+import fcntl
+import json
+import logging
+import os
+import socket
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import make_url
+
+log = logging.getLogger(__name__)
+
+FILE = "lock"
+_UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+_LONGEST = 1024
+"""Bytes of the file that are read."""
+
+
+class FolderInUseError(OSError):
+    """Another process holds the lock; the message names it."""
+
+
+@contextlib.contextmanager
+def locked(folder: Path, database_url: str | None) -> Generator[None]:
+    """Hold a data folder, and an SQLite database that lies elsewhere.
+
+    Raises `FolderInUseError`, and `OSError` if the folder cannot be written.
+    """
+    data_dir = folder.resolve()
+    hint = "Stop it, or choose another folder with --data-dir or STOKER_DATA_DIR."
+    descriptors = [lock(data_dir / FILE, f"The data folder {data_dir}", hint)]
+    try:
+        if database := _sqlite_file(database_url):
+            hint = "Stop it, or choose another database with STOKER_DATABASE_URL."
+            path = database.with_name(f"{database.name}.{FILE}")
+            descriptors.append(lock(path, f"The database {database}", hint))
+        yield
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def lock(path: Path, what: str, hint: str) -> int:
+    """Lock a file and write this process' id into it. Closing the descriptor releases the lock.
+
+    Args:
+        what: begins the message of the error, such as `The data folder /x`.
+        hint: ends it.
+
+    Raises `FolderInUseError`.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    while True:
+        # Programs that are started do not inherit it.
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = _holder(os.pread(descriptor, _LONGEST, 0))
+            os.close(descriptor)
+            raise FolderInUseError(f"{what} is in use by {holder}. {hint}") from None
+        except OSError as error:
+            if error.errno not in _UNSUPPORTED:
+                os.close(descriptor)
+                raise
+            log.warning(
+                "the file system has no locks: a second server on the folder is not refused",
+                extra={"path": str(path)},
+            )
+        if _is_at(descriptor, path):
+            break
+        # The file was removed between the two calls.
+        os.close(descriptor)
+    os.ftruncate(descriptor, 0)
+    own = {"pid": os.getpid(), "host": socket.gethostname()}
+    os.pwrite(descriptor, json.dumps(own).encode() + b"\n", 0)
+    return descriptor
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _holder(content: bytes) -> str:
+    """Names the process that wrote this, and its machine or container if that is another one."""
+    try:
+        found: Any = json.loads(content)
+        pid, host = int(found["pid"]), str(found["host"])
+    except (ValueError, TypeError, KeyError):
+        return "another process"
+    return f"process {pid}" if host == socket.gethostname() else f"process {pid} on {host}"
+
+
+def _sqlite_file(database_url: str | None) -> Path | None:
+    url = make_url(database_url) if database_url else None
+    if url is None or url.get_backend_name() != "sqlite" or url.database in (None, "", ":memory:"):
+        return None
+    return Path(str(url.database)).resolve()
