@@ -105,9 +105,9 @@ class InvalidAPIKeyError(StokerError):
     status = 401
     type = "InvalidAPIKeyError"
     code = "invalid_api_key"
-    # One message for every cause: which one it was is nobody's business.
+    # One message for these three: it does not tell whether there ever was such a key.
     default_message = (
-        "Invalid API key: it is missing, unknown, expired, revoked or not meant for this. "
+        "Invalid API key: it is unknown, has expired or was revoked. "
         "Send a valid one as 'Authorization: Bearer sk-…'."
     )
 

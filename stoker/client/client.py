@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from stoker.client.errors import (
+    ACCOUNT_HEADER,
     ApiError,
     ApiProblem,
     BrokenConnectionError,
@@ -125,7 +126,7 @@ class Client:
         self.base_url = base_url.rstrip("/")
         self._http = httpx.Client(
             headers=({"authorization": f"Bearer {api_key}"} if api_key else {})
-            | ({"x-stoker-account": account} if account else {}),
+            | ({ACCOUNT_HEADER: account} if account else {}),
             # Reading the certificates takes 70 ms, which an http address has no use for.
             verify=base_url.startswith("https:"),
             limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 # The bytes were changed on their way.
 DIGEST_MISMATCH = "digest_mismatch"
+ACCOUNT_HEADER = "x-stoker-account"
 
 
 class CliError(Exception):
@@ -50,7 +51,8 @@ class ApiProblem:
 
 class ApiError(CliError):
     def __init__(self, problem: ApiProblem) -> None:
-        super().__init__(problem.message, hint=_hint(problem))
+        message = problem.message.replace(f"in the header {ACCOUNT_HEADER}", "with --account")
+        super().__init__(message, hint=_hint(problem))
         self.problem = problem
 
     @property
@@ -74,4 +76,9 @@ class ApiError(CliError):
 def _hint(problem: ApiProblem) -> str | None:
     if problem.code == "model_loading":
         return "Repeat the call in a moment, or wait longer for the model with --wait SECONDS."
+    if problem.param in (ACCOUNT_HEADER, "account_id"):
+        return (
+            "Give it before the command, as in 'stoker --account ID models', or set STOKER_ACCOUNT."
+            " 'stoker accounts list' shows the ids."
+        )
     return None

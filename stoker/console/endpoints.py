@@ -15,6 +15,7 @@ from stoker.keys.sessions import (
     check_csrf,
     cookie_of,
     refuse_other_sites,
+    signed_out,
 )
 from stoker.web.context import WriteSession, part_of
 from stoker.web.http import require_json
@@ -44,11 +45,20 @@ async def _signed_in(
     """
     token = cookie_of(request)
     if token is None:
-        raise InvalidAPIKeyError
+        raise signed_out()
     found = await part_of(request, ConsoleContext).sessions.check(token)
     check_csrf(request, token)
     return found
 
+
+_BAD_KEY = (
+    "This key does not sign you in: it is unknown, has expired or was revoked. Paste all of it, "
+    "from 'sk-' to its end."
+)
+_BAD_LINK = (
+    "This link does not sign you in: it was used before, or is older than a minute. Open another "
+    "with 'stoker open', or paste a key."
+)
 
 SignedIn = Annotated[BrowserSession, Depends(_signed_in)]
 
@@ -65,7 +75,7 @@ async def create_session(
         found = await context.sessions.check(token)
     except InvalidAPIKeyError:
         context.attempts.failed(address)
-        raise
+        raise InvalidAPIKeyError(_BAD_LINK if body.key is None else _BAD_KEY) from None
     context.attempts.succeeded(address)
     seconds = int(context.settings.console_session_h * 3600)
     _set_cookie(request, response, context, token, seconds)

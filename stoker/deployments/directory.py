@@ -162,5 +162,8 @@ class Directory:
                 param="model",
             )
         if caller.scope is Scope.DEPLOYMENT and entry.deployment_id not in caller.deployment_ids:
-            raise InvalidAPIKeyError
+            raise InvalidAPIKeyError(
+                "The API key is valid, but its scope is 'deployment' and it does not cover "
+                f"'{model[:128]}'. GET /v1/models lists the models that it covers."
+            )
         return entry

@@ -25,7 +25,7 @@ from stoker.errors import (
     ModelLoadingError,
     NotFoundError,
 )
-from stoker.keys.auth import Caller, authenticate
+from stoker.keys.auth import ModelCaller, on_behalf
 from stoker.media.collect import Request as MediaRequest
 from stoker.runtime.interface import KEEP_ALIVE, Call
 from stoker.tasks.registry import endpoints
@@ -133,7 +133,7 @@ class Calling:
     def __init__(
         self,
         request: Request,
-        caller: Caller,
+        caller: ModelCaller,
         calls: CallsDep,
         prefer: Prefer = None,
     ) -> None:
@@ -304,7 +304,7 @@ class CallRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         async def call(request: Request) -> Response:
-            caller = await authenticate(request)
+            caller = await on_behalf(request)
             prefer = ",".join(request.headers.getlist("prefer"))
             calling = Calling(request, caller, part_of(request, Calls), prefer)
             response: Response = await self.endpoint(calling)

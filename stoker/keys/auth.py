@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from fastapi import Depends, Header, Request, Response, Security
@@ -11,12 +11,12 @@ from fastapi.security import HTTPBearer
 
 from stoker.errors import InvalidAPIKeyError, InvalidRequestError, NotFoundError, RateLimitError
 from stoker.keys import repository
-from stoker.keys.keyring import Keyring
+from stoker.keys.keyring import PREFIX, Keyring
 from stoker.keys.limits import RateLimits
 from stoker.keys.sessions import Sessions, check_csrf, cookie_of
-from stoker.web.context import PlatformDep, part_of
+from stoker.web.context import Platform, PlatformDep, part_of
 from stoker.web.http import add_headers, require_json
-from stoker.web.principal import Principal, Scope, caller_of, know_caller
+from stoker.web.principal import Principal, Scope, caller_of, know_caller, work_for
 
 # Declared for the OpenAPI document only: the header is read by `authenticate` itself, because
 # FastAPI's own answer to a missing one is not in our shape.
@@ -28,8 +28,9 @@ async def authenticate(
 ) -> Principal:
     """The caller, by a key or by the cookie of a browser that was signed in with one.
 
-    Raises `InvalidAPIKeyError` for every kind of bad key alike, `RateLimitError` where its key has
-    had its share, and `ForbiddenError` where another site's page uses the cookie.
+    Raises `InvalidAPIKeyError`, the same for keys that are unknown, expired or revoked,
+    `RateLimitError` where its key has had its share, and `ForbiddenError` where another site's page
+    uses the cookie.
     """
     known = caller_of(request)
     if known is None:
@@ -37,7 +38,7 @@ async def authenticate(
             known = (await part_of(request, Sessions).check(token)).principal
             check_csrf(request, token)
         else:
-            known = await part_of(request, Keyring).check(bearer_token(request))
+            known = await _checked(request)
         know_caller(request, known)
         if known.limits:
             await part_of(request, RateLimits).ready(known)
@@ -53,6 +54,34 @@ async def authenticate_again(request: Request) -> None:
         await part_of(request, Sessions).check(token)
     else:
         await part_of(request, Keyring).check(bearer_token(request))
+
+
+async def _checked(request: Request) -> Principal:
+    token = bearer_token(request)
+    try:
+        # Also without a token: the answer takes as long.
+        return await part_of(request, Keyring).check(token)
+    except InvalidAPIKeyError:
+        raise InvalidAPIKeyError(_why_refused(request, token)) from None
+
+
+def _why_refused(request: Request, token: str) -> str | None:
+    """What is wrong with the request itself; None if its key has to be looked up to know."""
+    if token:
+        is_ours = token.startswith(f"{PREFIX}-")
+        return None if is_ours else f"Invalid API key: keys of this server begin with '{PREFIX}-'."
+    if "authorization" in request.headers:
+        return "The header Authorization has no API key: send it as 'Authorization: Bearer sk-…'."
+    return "There is no API key: send one as 'Authorization: Bearer sk-…'."
+
+
+def lacks_scope(caller: Principal, *needed: Scope) -> InvalidAPIKeyError:
+    """The error for a key that is good, but may not do this."""
+    wanted = " or ".join(f"'{scope}'" for scope in needed)
+    return InvalidAPIKeyError(
+        f"The API key is valid, but its scope is '{caller.scope}': this needs a key of scope "
+        f"{wanted}."
+    )
 
 
 def bearer_token(request: Request) -> str:
@@ -96,14 +125,18 @@ Caller = Annotated[Principal, Depends(authenticate)]
 
 async def _manager(caller: Caller) -> Principal:
     if caller.scope is Scope.DEPLOYMENT:
-        raise InvalidAPIKeyError
+        raise lacks_scope(caller, Scope.ACCOUNT, Scope.OPERATOR)
     return caller
 
 
+Manager = Annotated[Principal, Depends(_manager)]
+
+
 ACCOUNT_HEADER = "x-stoker-account"
+_LONGEST_ID = 64
 ActingFor = Annotated[
     str | None,
-    Header(description="With an operator key: the account to act for.", max_length=64),
+    Header(description="With an operator key: the account to act for.", max_length=_LONGEST_ID),
 ]
 
 
@@ -113,18 +146,49 @@ async def _account(
     if caller.scope is Scope.ACCOUNT and caller.account_id:
         return caller.account_id
     if caller.scope is Scope.OPERATOR:
-        if not x_stoker_account:
-            raise InvalidRequestError(
-                "An operator key acts for an account: name it in the header x-stoker-account.",
-                param="x-stoker-account",
-            )
-        async with platform.database.reading() as session:
-            if not await repository.account_exists(session, x_stoker_account):
-                raise NotFoundError(
-                    "Account not found", code="account_not_found", param="x-stoker-account"
-                )
-        return x_stoker_account
-    raise InvalidAPIKeyError
+        return await _named_account(platform, x_stoker_account)
+    raise lacks_scope(caller, Scope.ACCOUNT)
+
+
+async def _named_account(platform: Platform, account_id: str | None) -> str:
+    """The account that an operator's request names. Raises `InvalidRequestError` if it names none,
+    `NotFoundError` if there is no such account.
+    """
+    if not account_id:
+        raise InvalidRequestError(
+            "This is an operator's key, which belongs to no account. Name the account to act for "
+            f"in the header {ACCOUNT_HEADER}.",
+            param=ACCOUNT_HEADER,
+        )
+    # No id is longer.
+    async with platform.database.reading() as session:
+        if not await repository.account_exists(session, account_id[:_LONGEST_ID]):
+            raise NotFoundError("Account not found", code="account_not_found", param=ACCOUNT_HEADER)
+    return account_id
+
+
+async def on_behalf(request: Request) -> Principal:
+    """The caller of a model. An operator's key acts as a key of the account that it names: models
+    are looked up there, and that account is billed.
+
+    Raises what `authenticate` does, `InvalidRequestError` and `NotFoundError`.
+    """
+    caller = await authenticate(request)
+    if caller.scope is not Scope.OPERATOR:
+        return caller
+    named = request.headers.get(ACCOUNT_HEADER)
+    account_id = await _named_account(part_of(request, Platform), named)
+    acting = replace(caller, scope=Scope.ACCOUNT, account_id=account_id)
+    work_for(acting)
+    return acting
+
+
+async def _manages(
+    caller: Manager, platform: PlatformDep, x_stoker_account: ActingFor = None
+) -> Principal:
+    if caller.scope is not Scope.OPERATOR or x_stoker_account is None:
+        return caller
+    return replace(caller, account_id=await _named_account(platform, x_stoker_account))
 
 
 @dataclass(frozen=True)
@@ -147,13 +211,15 @@ async def reach_of(
 
 async def _operator(caller: Caller) -> Principal:
     if caller.scope is not Scope.OPERATOR:
-        raise InvalidAPIKeyError
+        raise lacks_scope(caller, Scope.OPERATOR)
     return caller
 
 
 AccountId = Annotated[str, Depends(_account)]
 
 
-Manager = Annotated[Principal, Depends(_manager)]
+KeyManager = Annotated[Principal, Depends(_manages)]
+"""Who manages keys. An operator that names an account has its `account_id`, and sees its keys."""
+ModelCaller = Annotated[Principal, Depends(on_behalf)]
 Within = Annotated[Reach, Depends(reach_of)]
 Operator = Annotated[Principal, Depends(_operator)]

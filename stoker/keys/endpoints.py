@@ -4,7 +4,7 @@ from fastapi import APIRouter, Response
 
 from stoker.errors import ConflictError, NotFoundError, responses
 from stoker.keys import repository, service
-from stoker.keys.auth import KeyedRoute, Manager
+from stoker.keys.auth import KeyedRoute, KeyManager
 from stoker.keys.keyring import Keyring
 from stoker.keys.schemas import Key, KeyCreate, KeyRotate, KeyWithSecret
 from stoker.keys.sessions import Sessions
@@ -32,7 +32,7 @@ def _with_secret(key: ApiKey, secret: str) -> KeyWithSecret:
 )
 async def create_key(
     body: KeyCreate,
-    caller: Manager,
+    caller: KeyManager,
     session: WriteSession,
     platform: PlatformDep,
     idempotent: Idempotent,
@@ -46,14 +46,14 @@ async def create_key(
 
 
 @router.get("", responses=responses())
-async def list_keys(caller: Manager, session: ReadSession, paging: Paging) -> ListResponse[Key]:
+async def list_keys(caller: KeyManager, session: ReadSession, paging: Paging) -> ListResponse[Key]:
     """List the account's keys."""
     page = await repository.page(session, service.visible_account(caller), paging)
     return page.response(Key.model_validate)
 
 
 @router.get("/{key_id}", responses=responses(NotFoundError))
-async def get_key(key_id: str, caller: Manager, session: ReadSession) -> Key:
+async def get_key(key_id: str, caller: KeyManager, session: ReadSession) -> Key:
     """Get a key, without its secret."""
     return Key.model_validate(await service.get(session, caller, key_id))
 
@@ -61,7 +61,7 @@ async def get_key(key_id: str, caller: Manager, session: ReadSession) -> Key:
 @router.delete("/{key_id}", responses=responses(NotFoundError))
 async def revoke_key(
     key_id: str,
-    caller: Manager,
+    caller: KeyManager,
     session: WriteSession,
     keyring: KeyringDep,
     sessions: SessionsDep,
@@ -74,7 +74,7 @@ async def revoke_key(
 @router.post("/{key_id}/rotate", responses=responses(NotFoundError))
 async def rotate_key(
     key_id: str,
-    caller: Manager,
+    caller: KeyManager,
     session: WriteSession,
     keyring: KeyringDep,
     body: KeyRotate | None = None,

@@ -110,17 +110,16 @@ async def rotate(
 
 def visible_account(caller: Principal) -> str | None:
     """The account whose keys the caller may see; None: all of them."""
-    if caller.scope is Scope.DEPLOYMENT:
-        raise InvalidAPIKeyError
     return caller.account_id
 
 
 async def _account_for(session: Session, caller: Principal, request: KeyCreate) -> str | None:
-    if caller.scope is Scope.DEPLOYMENT:
-        raise InvalidAPIKeyError
     if caller.scope is Scope.ACCOUNT:
         if request.scope is Scope.OPERATOR:
-            raise InvalidAPIKeyError
+            raise InvalidAPIKeyError(
+                "The API key is valid, but its scope is 'account': only a key of scope 'operator' "
+                "makes keys of scope 'operator'."
+            )
         if request.account_id not in (None, caller.account_id):
             raise NotFoundError("Account not found", code="account_not_found", param="account_id")
         return caller.account_id
@@ -128,11 +127,19 @@ async def _account_for(session: Session, caller: Principal, request: KeyCreate) 
         if request.account_id is not None:
             raise InvalidRequestError("An operator key has no account.", param="account_id")
         return None
-    if request.account_id is None:
-        raise InvalidRequestError("'account_id' is required.", param="account_id")
-    if not await repository.account_exists(session, request.account_id):
+    account_id = request.account_id or caller.account_id
+    if account_id is None:
+        raise InvalidRequestError(
+            "'account_id' is required: the account that the key belongs to.", param="account_id"
+        )
+    if caller.account_id not in (None, account_id):
+        raise InvalidRequestError(
+            "'account_id' is another account than the one that the request acts for: leave it out.",
+            param="account_id",
+        )
+    if not await repository.account_exists(session, account_id):
         raise NotFoundError("Account not found", code="account_not_found", param="account_id")
-    return request.account_id
+    return account_id
 
 
 async def _check_deployments(session: Session, account_id: str | None, ids: list[str]) -> None:

@@ -63,7 +63,7 @@ class Sessions:
     async def check(self, token: str) -> BrowserSession:
         """The session of a cookie. Raises `InvalidAPIKeyError` where it is none, or has ended."""
         if not token.isascii() or not 0 < len(token) <= _MAX_TOKEN:
-            raise InvalidAPIKeyError
+            raise signed_out()
         return await self.check_digest(digest(token))
 
     async def check_digest(self, token_sha256: bytes) -> BrowserSession:
@@ -72,9 +72,13 @@ class Sessions:
         if entry is None or self._clock() - entry.checked >= self._ttl_s:
             entry = await self._looked_up(token_sha256)
         if entry is None or db.now() >= entry.row.expires_at:
-            raise InvalidAPIKeyError
+            raise signed_out()
         row = entry.row
-        return BrowserSession(row, await self._keyring.admitted(row.public_id, row.secret_sha256))
+        try:
+            principal = await self._keyring.admitted(row.public_id, row.secret_sha256)
+        except InvalidAPIKeyError:
+            raise signed_out() from None
+        return BrowserSession(row, principal)
 
     def forget(self, token_sha256: bytes) -> None:
         self._entries.pop(token_sha256, None)
@@ -90,6 +94,11 @@ class Sessions:
             self._entries.clear()
         entry = self._entries[token_sha256] = _Entry(row, began)
         return entry
+
+
+def signed_out() -> InvalidAPIKeyError:
+    """The error for a browser without a session, whose key may have ended, too."""
+    return InvalidAPIKeyError("This browser is not signed in, or no longer: sign in again.")
 
 
 def digest(token: str) -> bytes:

@@ -7,8 +7,8 @@ from pydantic import BaseModel, Field
 
 from stoker.deployments.context import ContextDep, DeploymentContext
 from stoker.deployments.directory import Entry
-from stoker.errors import ModelNotFoundError, responses
-from stoker.keys.auth import Caller
+from stoker.errors import ModelNotFoundError, NotFoundError, responses
+from stoker.keys.auth import ModelCaller
 from stoker.runtime.observed import Status
 from stoker.runtime.specification import Readiness
 from stoker.tasks.registry import endpoints
@@ -45,14 +45,14 @@ def _model(context: DeploymentContext, entry: Entry) -> Model:
     )
 
 
-@router.get("", responses=responses())
-async def list_models(caller: Caller, context: ContextDep) -> ModelList:
+@router.get("", responses=responses(NotFoundError))
+async def list_models(caller: ModelCaller, context: ContextDep) -> ModelList:
     """List the models that the key may call."""
     entries = context.directory.visible(caller)
     return ModelList(data=[_model(context, entry) for entry in entries])
 
 
 @router.get("/{model:path}", responses=responses(ModelNotFoundError))
-async def get_model(model: str, caller: Caller, context: ContextDep) -> Model:
+async def get_model(model: str, caller: ModelCaller, context: ContextDep) -> Model:
     """Get one model. Its id may contain slashes."""
     return _model(context, context.directory.resolve(caller, model))

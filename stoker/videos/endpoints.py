@@ -15,7 +15,7 @@ from stoker.files.service import discard
 from stoker.inference import bodies
 from stoker.inference.call import Calling, CallsDep
 from stoker.inference.convention import Convention
-from stoker.keys.auth import Caller, KeyedRoute, Within
+from stoker.keys.auth import KeyedRoute, ModelCaller, Within
 from stoker.store import db
 from stoker.tasks.registry import VIDEO
 from stoker.videos import repository, service, shapes
@@ -46,7 +46,11 @@ CREATE = Convention(
     responses=responses(*CALLING, UnsupportedMediaTypeError),
 )
 async def create_video(
-    request: Request, caller: Caller, calls: CallsDep, context: ContextDep, idempotent: Idempotent
+    request: Request,
+    caller: ModelCaller,
+    calls: CallsDep,
+    context: ContextDep,
+    idempotent: Idempotent,
 ) -> Response:
     """Have a video made: a job that is durable from this answer on."""
     calling = Calling(request, caller, calls)

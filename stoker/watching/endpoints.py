@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 import stoker
 from stoker.deployments import service as deployments
-from stoker.errors import InvalidAPIKeyError, InvalidRequestError, NotFoundError, responses
+from stoker.errors import InvalidRequestError, NotFoundError, responses
 from stoker.inference.convention import EVENTS, Streamed, streamed
 from stoker.keys.auth import AccountId, ActingFor, Caller, KeyedRoute, Manager, Operator
 from stoker.keys.auth import authenticate_again as again
@@ -163,8 +163,6 @@ async def get_machine(
 ) -> schemas.Machine:
     """The machine, its engines and its replicas: of all accounts for operators, else the own."""
     account_id = caller.account_id or x_stoker_account
-    if caller.scope is not Scope.OPERATOR and account_id is None:
-        raise InvalidAPIKeyError
     reach = Reach(None if account_id is None else frozenset({account_id}))
     return await machine.machine(context.settings, context.runtime, context.directory, reach)
 

@@ -36,4 +36,9 @@ def caller_of(request: Request) -> Principal | None:
 def know_caller(request: Request, caller: Principal) -> None:
     """Note who has sent a request: its task is theirs from now on."""
     request.state.caller = caller
+    work_for(caller)
+
+
+def work_for(caller: Principal) -> None:
+    """Have the work of this task count as its account's, where accounts take turns."""
     PARTY.set(Party(caller.account_id or "", caller.public_id))

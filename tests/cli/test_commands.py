@@ -272,6 +272,25 @@ class TestFromPushToCall:
         assert checks["API key"] == "valid, scope deployment"
         assert checks["models"] == "1"
 
+    def test_an_operator_acts_for_the_account(self, server: Server, deployed: Cli) -> None:
+        """It lists and calls the account's models and makes keys for them. Without an account it is
+        told how to name it here.
+        """
+        operator = Cli(server.base_url, server.operator_key)
+        [key] = deployed.json("keys", "list")[:1]
+        acting = ("--account", key["account_id"])
+        assert [one["id"] for one in operator.json(*acting, "models")] == ["team/tagger"]
+        assert operator.json(*acting, "call", "team/tagger", "clara")
+        made = operator.json(*acting, "keys", "create", "--deployment", "team/tagger")
+        assert made["account_id"] == key["account_id"]
+        assert Cli(server.base_url, made["key"]).json("call", "team/tagger", "clara")
+        for command in (("models",), ("call", "team/tagger", "clara"), ("deployments", "list")):
+            done = operator.run(*command)
+            assert done.returncode == 1
+            assert "--account" in done.stderr and "x-stoker-account" not in done.stderr.replace(
+                "param: x-stoker-account", ""
+            )
+
     def test_artifact_in_use_is_not_deleted(self, deployed: Cli) -> None:
         [artifact] = deployed.json("artifacts", "list")
         done = deployed.run("artifacts", "delete", artifact["id"], "--yes")
