@@ -135,8 +135,9 @@ LANGUAGE_HEAD = """\
 
 They follow OpenAI's conventions: see [the guide](guide.md#openais-clients). For text, kinds are the
 `model_type` of config.json; the encoders among them (bert, roberta and their like) write only with
-`is_decoder`. For images, kinds are architectures. Each answers as `generate` of transformers does,
-alone and among others; what would not is refused at the push, with the reason.
+`is_decoder`. For images, kinds are architectures. Logits are those of transformers, alone and in a
+batch; a kind for which they are not is refused at the push, with the reason. The guide lists
+[what of `generate` and generation_config.json](guide.md#what-a-models-files-say) applies.
 """
 MEDIA_HEAD = """\
 ## Media

@@ -3,13 +3,13 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import transformers
 
 from stoker.engines import completeness
-from stoker.llm import gguf_checkpoint
+from stoker.llm import generation_fields, gguf_checkpoint
 from stoker.llm.model_types import VISION
 
 TEXT = "AutoModelForCausalLM"
@@ -73,10 +73,26 @@ def load_tokenizer(folder: Path) -> Any:
     return library.AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
 
 
-def load_generation_config(folder: Path) -> Mapping[str, Any]:
-    """generation_config.json, over what a GGUF file says of itself; empty without either."""
-    name = gguf_checkpoint.gguf_file(folder)
-    of_file: Mapping[str, Any] = gguf_checkpoint.generation_config(folder, name) if name else {}
-    path = folder / "generation_config.json"
-    own: Mapping[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-    return {**of_file, **own}
+def load_generation_config(folder: Path) -> tuple[Mapping[str, Any], str]:
+    """The fields that say how to generate, and the name of the file that they are from.
+
+    As transformers reads them: those of generation_config.json; without that file, those of
+    config.json. What a GGUF file says of itself holds where generation_config.json leaves it open.
+    """
+    own = _read_object(folder / generation_fields.FILE)
+    if name := gguf_checkpoint.gguf_file(folder):
+        of_file = gguf_checkpoint.generation_config(folder, name)
+        return {**of_file, **(own or {})}, name if own is None else generation_fields.FILE
+    if own is not None:
+        return own, generation_fields.FILE
+    config = _read_object(folder / generation_fields.CONFIG) or {}
+    return generation_fields.of_config(config), generation_fields.CONFIG
+
+
+def _read_object(path: Path) -> Mapping[str, Any] | None:
+    """None: there is no such file, or it holds no JSON object."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return cast("Mapping[str, Any]", found) if isinstance(found, dict) else None

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import torch
 
     from stoker.adapters.applying import Adapter
+    from stoker.llm.logit_rules import LogitRules
     from stoker.llm.matcher import Matcher
 
 Features = Mapping[str, "torch.Tensor"]
@@ -72,6 +73,8 @@ class Submission:
     """The API key that asked for it: those of different ones take turns."""
     adapter: "Adapter | None" = None
     """What is to be added to the model for it."""
+    rules: "LogitRules | None" = None
+    """Those of the model's own generation_config.json; only our scheduler applies them."""
 
 
 class LanguageModel(Protocol):

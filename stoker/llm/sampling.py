@@ -17,6 +17,7 @@ from stoker.llm.interface import Logprob
 from stoker.wire.generation_request import Sampling
 
 if TYPE_CHECKING:
+    from stoker.llm.logit_rules import LogitRules
     from stoker.llm.matcher import Matcher
 
 NOTHING = "The model gave no token that could be drawn."
@@ -36,13 +37,21 @@ class Draws:
         ends: frozenset[int],
         vocabulary: int,
         matcher: "Matcher | None" = None,
+        *,
+        rules: "LogitRules | None" = None,
     ) -> None:
+        """
+        Args:
+            rules: those of the model's own generation_config.json; None: it has none.
+        """
         self.sampling = sampling
         self.matcher = matcher
         self._random = random.Random(sampling.seed)  # noqa: S311 - draws tokens, no secrets
         self._generated: Counter[int] = Counter()
         self._ends = sorted(token for token in ends if token < vocabulary)
-        self._seen = set(prompt) if (sampling.repetition_penalty or 1.0) != 1.0 else None
+        self._rules = rules.begin(prompt, sampling, self._ends) if rules else None
+        is_penalized = (sampling.repetition_penalty or 1.0) != 1.0 and not self._rules
+        self._seen = set(prompt) if is_penalized else None
         self._bias = (
             (
                 torch.tensor(list(sampling.logit_bias)),
@@ -64,12 +73,13 @@ class Draws:
         return (
             self.greedy
             and self.matcher is None
+            and self._rules is None
             and one.logprobs is None
             and self._bias is None
             and self._seen is None
             and not one.frequency_penalty
             and not one.presence_penalty
-            and self._count >= one.min_tokens
+            and self._count >= (one.min_tokens or 0)
         )
 
     def uniform(self) -> float:
@@ -80,11 +90,13 @@ class Draws:
         self._generated[token] += 1
         if self._seen is not None:
             self._seen.add(token)
+        if self._rules:
+            self._rules.count(token)
 
     def shaped(self, logits: torch.Tensor) -> torch.Tensor:
         """The logits (vocabulary,) after everything that changes single tokens; a copy."""
         sampling = self.sampling
-        row = logits.clone()
+        row = self._rules.shaped(logits.clone()) if self._rules else logits.clone()
         if self._seen:
             # As in https://arxiv.org/abs/1909.05858, section 4.1.
             seen = torch.tensor(sorted(self._seen))
@@ -97,11 +109,15 @@ class Draws:
             row[tokens] -= sampling.frequency_penalty * counts + sampling.presence_penalty
         if self._bias:
             row[self._bias[0]] += self._bias[1]
-        if self._count < sampling.min_tokens:
+        if not self._rules and self._count < (sampling.min_tokens or 0):
             row[self._ends] = -torch.inf
         if self.matcher is not None:
             self.matcher.mask(row)
         return row
+
+    def truncated(self, row: torch.Tensor) -> torch.Tensor | None:
+        """What the model's rules leave to draw from; None: the request's options decide."""
+        return self._rules.truncated(row) if self._rules and self._rules.draws else None
 
 
 Drawn = tuple[int, Logprob | None]
@@ -151,6 +167,8 @@ def _drawn(logits: torch.Tensor, one: Draws) -> tuple[int, Logprob | None]:
 
 def _sampled(row: torch.Tensor, one: Draws) -> int:
     sampling = one.sampling
+    if (left := one.truncated(row)) is not None:
+        return _inverse(torch.softmax(left, dim=-1), one.uniform())
     temperature = max(sampling.temperature or 1.0, _COLDEST)
     probabilities = torch.softmax((row - row.max()) / temperature, dim=-1)
     top_k, top_p, min_p = sampling.top_k or 0, sampling.top_p or 1.0, sampling.min_p or 0.0

@@ -118,7 +118,12 @@ class Scheduler:
         if not sampling.ignore_eos:
             ends |= self._ends
         draws = Draws(
-            sampling, submission.prompt, ends, self._runner.vocabulary, submission.matcher
+            sampling,
+            submission.prompt,
+            ends,
+            self._runner.vocabulary,
+            matcher=submission.matcher,
+            rules=submission.rules,
         )
         one = Running(submission, draws, ends, list(submission.prompt), self._runner)
         if self._speculation:

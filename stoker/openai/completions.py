@@ -61,7 +61,8 @@ class CompletionRequest(GenerationRequest):
         default=None,
         ge=0,
         le=MAX_TOKENS,
-        description=f"Default: {DEFAULT_TOKENS}; 0 with `echo` and `logprobs` only scores prompts.",
+        description=f"Default: the model's `max_new_tokens`, else {DEFAULT_TOKENS}; 0 with `echo` "
+        "and `logprobs` only scores prompts.",
     )
     echo: bool = Field(
         default=False,
@@ -85,7 +86,8 @@ class CompletionRequest(GenerationRequest):
             api="completions",
             prompts=list(self.prompt),
             sampling=self.sampling(
-                max_tokens=DEFAULT_TOKENS if self.max_tokens is None else self.max_tokens,
+                max_tokens=self.max_tokens,
+                default_tokens=DEFAULT_TOKENS,
                 logprobs=self.logprobs,
                 prompt_logprobs=self.logprobs if self.echo else None,
             ),

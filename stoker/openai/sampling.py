@@ -100,7 +100,12 @@ class GenerationRequest(ModelRequest):
         default=None, ge=1, le=wire.MAX_CHOICES, description="Answers to each prompt; default: 1."
     )
     max_tokens: int | None = Field(default=None, ge=1, le=MAX_TOKENS)
-    min_tokens: int = Field(default=0, ge=0, le=MAX_TOKENS, description="Fewest tokens to draw.")
+    min_tokens: int | None = Field(
+        default=None,
+        ge=0,
+        le=MAX_TOKENS,
+        description="Fewest tokens to draw; default: the model's own.",
+    )
     temperature: float | None = Field(
         default=None, ge=0, le=2, description="0: the likeliest token; default: the model's own."
     )
@@ -164,11 +169,13 @@ class GenerationRequest(ModelRequest):
         self,
         *,
         max_tokens: int | None,
+        default_tokens: int | None = None,
         logprobs: int | None,
         prompt_logprobs: int | None = None,
     ) -> Sampling:
         return Sampling(
             max_tokens=max_tokens,
+            default_tokens=default_tokens,
             min_tokens=self.min_tokens,
             temperature=self.temperature,
             top_p=self.top_p,

@@ -9,6 +9,7 @@ from stoker.engines import catalogue
 from stoker.engines.interface import Progress
 from stoker.llm.checkpoint import load_tokenizer
 from stoker.llm.engines.interface import LanguageEngine
+from stoker.llm.scheduler import Scheduler
 from stoker.replica.language_worker import LanguageWorker
 from stoker.replica.passes import Passes
 from stoker.stages.kinds import ModelKind
@@ -44,4 +45,8 @@ def load_language_model(
     adapters = getattr(engine, "adapters", None)
     worker = LanguageWorker(model, prompts, send, flight, prepare, passes=passes, adapters=adapters)
     worker.sharing = engine.sharing
+    own = prompts.defaults
+    # Engines with a loop of their own do not know of the rules.
+    unruled = () if isinstance(model, Scheduler) else own.unruled
+    worker.notices = [*own.notices, *unruled]
     return worker

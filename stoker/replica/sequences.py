@@ -84,6 +84,7 @@ class Sequences:
                 media=prepared.media,
                 key=request.key,
                 adapter=request.adapter,
+                rules=self._prompts.defaults.rules,
             )
             first = choice.sequence if first is None else first
 
@@ -102,7 +103,7 @@ class Sequences:
             index,
             self._last,
             Detokenizer(self._prompts.tokenizer.backend_tokenizer, self._prompts.hidden),
-            Stops(generation.sampling.stop),
+            Stops(generation.sampling.stop or self._prompts.defaults.stop),
             reader,
             self._forms.bytes_of,
         )

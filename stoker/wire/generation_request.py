@@ -23,8 +23,11 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How tokens are drawn. None: what the model's generation_config.json says."""
 
     max_tokens: int | None = None
-    """Most tokens of the answer; None: as many as the context has room for. 0: none at all."""
-    min_tokens: int = 0
+    """Most tokens of the answer. 0: none at all."""
+    default_tokens: int | None = None
+    """The same if neither `max_tokens` nor the model's files say; None: what the context has room
+    for."""
+    min_tokens: int | None = None
     """The model cannot end its answer before it has so many."""
     temperature: float | None = None
     """0: the likeliest token."""

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from stoker.chat.prompts.prompts import Defaults, Prepared, Prompts
+from stoker.chat.prompts.prompts import Prepared, Prompts
 from stoker.stages.base import InputError
 from stoker.wire.generation_request import Conversation, Generation, Prompt, Sampling, Tools
 from tests.llm.support import CHATML, HERMES, tokenizer
@@ -197,60 +197,6 @@ class TestLimited:
     def test_tokens_that_there_are_not(self, token: int, prompts: Prompts) -> None:
         assert self.refused(prompts, 5, logit_bias={token: 1.0}).field == "logit_bias"
         assert self.refused(prompts, 5, stop_token_ids=[1, token]).field == "stop_token_ids"
-
-
-class TestDefaults:
-    def read(self, path: Path, **config: Any) -> Defaults:
-        return Defaults.read(folder(path, **config), tokenizer())
-
-    def test_without_a_file(self, tmp_path: Path) -> None:
-        end = tokenizer().eos_token_id
-        assert self.read(tmp_path) == Defaults(
-            temperature=1.0,
-            top_p=1.0,
-            top_k=0,
-            min_p=0.0,
-            repetition_penalty=1.0,
-            ends=frozenset([end]),
-        )
-
-    def test_the_models_own(self, tmp_path: Path) -> None:
-        found = self.read(
-            tmp_path,
-            do_sample=True,
-            temperature=0.7,
-            top_p=0.8,
-            top_k=20,
-            min_p=0.05,
-            repetition_penalty=1.05,
-            eos_token_id=[3, 4],
-        )
-        assert found == Defaults(
-            temperature=0.7,
-            top_p=0.8,
-            top_k=20,
-            min_p=0.05,
-            repetition_penalty=1.05,
-            ends=frozenset([3, 4]),
-        )
-
-    def test_greedy(self, tmp_path: Path) -> None:
-        assert self.read(tmp_path, do_sample=False, temperature=0.7).temperature == 0.0
-
-    @pytest.mark.parametrize(("given", "ends"), [(7, {7}), ([7, 9], {7, 9}), (None, set[int]())])
-    def test_ends(self, given: Any, ends: set[int], tmp_path: Path) -> None:
-        assert self.read(tmp_path, eos_token_id=given).ends == ends
-
-    def test_nulls_are_no_values(self, tmp_path: Path) -> None:
-        found = self.read(tmp_path, temperature=None, top_k=None, top_p=None)
-        assert (found.temperature, found.top_k, found.top_p) == (1.0, 0, 1.0)
-
-    def test_fill_what_was_left_open(self, tmp_path: Path) -> None:
-        found = self.read(tmp_path, temperature=0.7, top_k=20, top_p=0.8)
-        filled = found.filled(Sampling(temperature=0.0, top_p=0.5, seed=3))
-        assert filled == Sampling(
-            temperature=0.0, top_p=0.5, top_k=20, min_p=0.0, repetition_penalty=1.0, seed=3
-        )
 
 
 class TestHidden:

@@ -13,7 +13,8 @@ from stoker.chat.prompts.pictures import ImagePrompts
 from stoker.chat.prompts.rendering import Renderer, TemplateDataError, TemplateLimitError
 from stoker.chat.prompts.templates import ChatTemplate
 from stoker.chat.prompts.truncation import Messages, shortened
-from stoker.llm.checkpoint import load_generation_config, load_tokenizer
+from stoker.llm.checkpoint import load_tokenizer
+from stoker.llm.generation_defaults import Defaults
 from stoker.llm.interface import Features
 from stoker.media.media_limits import MediaLimits
 from stoker.stages.base import ContextLengthError, InputError
@@ -29,42 +30,6 @@ class Prepared:
     """Its end, which may have begun the answer."""
     media: Features | None = None
     """Of its images."""
-
-
-@dataclass(frozen=True)
-class Defaults:
-    """What the model's generation_config.json, or its GGUF file, says of drawing tokens."""
-
-    temperature: float
-    top_p: float
-    top_k: int
-    min_p: float
-    repetition_penalty: float
-    ends: frozenset[int]
-
-    @classmethod
-    def read(cls, folder: Path, tokenizer: Any) -> "Defaults":
-        own = load_generation_config(folder)
-        ends = own.get("eos_token_id", tokenizer.eos_token_id)
-        found = cast("list[int | None]", ends if isinstance(ends, list) else [ends])
-        greedy = own.get("do_sample") is False
-        return cls(
-            temperature=0.0 if greedy else _number(own, "temperature", 1.0),
-            top_p=_number(own, "top_p", 1.0),
-            top_k=int(_number(own, "top_k", 0)),
-            min_p=_number(own, "min_p", 0.0),
-            repetition_penalty=_number(own, "repetition_penalty", 1.0),
-            ends=frozenset(token for token in found if token is not None),
-        )
-
-    def filled(self, given: Sampling) -> Sampling:
-        """A request's wishes, with the model's own where it left them open."""
-        changes: dict[str, Any] = {
-            name: getattr(self, name)
-            for name in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
-            if getattr(given, name) is None
-        }
-        return msgspec.structs.replace(given, **changes)
 
 
 class Prompts:
@@ -90,7 +55,6 @@ class Prompts:
             TemplateLimitError: the chat template takes too much.
         """
         self.tokenizer = tokenizer or load_tokenizer(folder)
-        self.defaults = Defaults.read(folder, self.tokenizer)
         self._template = ChatTemplate(self.tokenizer, renderer)
         self._takes_parts: dict[str, bool] = {}
         """Roles of messages, once they were tried."""
@@ -98,6 +62,13 @@ class Prompts:
             ImagePrompts(folder, self.tokenizer, self._template, images) if images else None
         )
         self._template.check()
+        self.defaults = Defaults.read(
+            folder,
+            self.tokenizer,
+            ends=self._template.ends_of_turn(),
+            max_length=max_length,
+            vocabulary=vocabulary,
+        )
         self._max_length = max_length
         self._vocabulary = vocabulary
         self.hidden = frozenset(self._unseen())
@@ -154,8 +125,11 @@ class Prompts:
             )
         self._known(sampling.logit_bias, "logit_bias")
         self._known(sampling.stop_token_ids, "stop_token_ids")
-        filled = self.defaults.filled(sampling)
-        return msgspec.structs.replace(filled, max_tokens=most - size if wished is None else wished)
+        filled = self.defaults.filled(sampling, size)
+        if wished is None:
+            own = self.defaults.max_new_tokens or sampling.default_tokens
+            wished = min(most - size, own or most)
+        return msgspec.structs.replace(filled, max_tokens=wished)
 
     def _known(self, tokens: Iterable[int], place: str) -> None:
         """Raise `InputError` for a token that the model does not have."""
@@ -261,11 +235,6 @@ _EFFORT, _VERBOSITY = "reasoning_effort", "verbosity"
 _ROOM = 8
 """The part of the context that is left to an answer without a limit, where turns are left out."""
 _MARKS = ("tool_call", "TOOL_CALLS", "think", "THINK", "python_tag")
-
-
-def _number(own: Mapping[str, Any], name: str, default: float) -> float:
-    value = own.get(name)
-    return float(value) if isinstance(value, int | float) else default
 
 
 def _refusal(what: str, field: str) -> InputError:

@@ -9,6 +9,7 @@ from stoker.chat.prompts.rendering import Renderer, TemplateDataError
 
 _PROBE = "probe"
 _PROBE_TEXT = "a text of a part"
+_PROBE_PART = {"type": "text", "text": _PROBE_TEXT}
 _GREETING = ({"role": "user", "content": "Hello"},)
 
 
@@ -72,6 +73,21 @@ class ChatTemplate:
         # A template that knows texts only writes the list down as Python would.
         return written is not None and _PROBE_TEXT in written and "'type'" not in written
 
+    def ends_of_turn(self) -> list[int]:
+        """The token that stands right behind an answer, told by a trial; empty: there is none."""
+        if not self.source:
+            return []
+        behind = ""
+        for answer in (_PROBE_TEXT, [_PROBE_PART]):
+            found = self._tried([*_GREETING, {"role": "assistant", "content": answer}]) or ""
+            if _PROBE_TEXT in found:
+                behind = found.rpartition(_PROBE_TEXT)[2].lstrip()
+                break
+        added: Mapping[int, Any] = self._tokenizer.added_tokens_decoder
+        texts = {token: one.content.strip() for token, one in added.items()}
+        closing = [token for token, text in texts.items() if text and behind.startswith(text)]
+        return sorted(closing, key=lambda token: -len(texts[token]))[:1]
+
     def _tried(self, messages: Sequence[Mapping[str, Any]]) -> str | None:
         """None where it refuses them."""
         try:
@@ -89,6 +105,5 @@ def _with_parts(role: str) -> list[dict[str, Any]]:
         "assistant": [asked],
         "tool": [asked, {"role": "assistant", "content": "", "tool_calls": [call]}],
     }
-    parts = [{"type": "text", "text": _PROBE_TEXT}]
     after = [asked] if role == "system" else []
-    return [*before.get(role, []), {"role": role, "content": parts}, *after]
+    return [*before.get(role, []), {"role": role, "content": [_PROBE_PART]}, *after]

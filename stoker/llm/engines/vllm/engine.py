@@ -74,7 +74,7 @@ class ChildEngine:
         most = max(1, wanted.max_tokens or 0)
         params = self._params.SamplingParams(
             max_tokens=most,
-            min_tokens=min(wanted.min_tokens, most),
+            min_tokens=min(wanted.min_tokens or 0, most),
             temperature=_or(wanted.temperature, 1.0),
             top_p=_or(wanted.top_p, 1.0),
             top_k=_or(wanted.top_k, 0),

@@ -1,0 +1,220 @@
+"""What a model's generation_config.json does to logits, by transformers' own processors.
+
+The order is that of `generate`: biases and penalties, what is forbidden and forced, and for tokens
+that are drawn what truncates the distribution. Only models whose files ask for one of these pay.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from transformers import WatermarkingConfig
+from transformers.generation import logits_process
+
+from stoker.wire.generation_request import Sampling
+
+_library: Any = logits_process
+_Decay = _library.ExponentialDecayLengthPenalty
+_EncoderPenalty = _library.EncoderRepetitionPenaltyLogitsProcessor
+_Epsilon, _Eta = _library.EpsilonLogitsWarper, _library.EtaLogitsWarper
+_ForcedBegin = _library.ForcedBOSTokenLogitsProcessor
+_ForcedEnd = _library.ForcedEOSTokenLogitsProcessor
+_MinNewTokens = _library.MinNewTokensLengthLogitsProcessor
+_MinP, _TopP, _TopK = (
+    _library.MinPLogitsWarper,
+    _library.TopPLogitsWarper,
+    _library.TopKLogitsWarper,
+)
+_NoBadWords = _library.NoBadWordsLogitsProcessor
+_NoEncoderRepeat = _library.EncoderNoRepeatNGramLogitsProcessor
+_NoRepeat = _library.NoRepeatNGramLogitsProcessor
+_Penalty = _library.RepetitionPenaltyLogitsProcessor
+_RemoveInvalid = _library.InfNanRemoveLogitsProcessor
+_SequenceBias = _library.SequenceBiasLogitsProcessor
+_Suppress = _library.SuppressTokensLogitsProcessor
+_SuppressFirst = _library.SuppressTokensAtBeginLogitsProcessor
+_Temperature, _TopH = _library.TemperatureLogitsWarper, _library.TopHLogitsWarper
+_Typical = _library.TypicalLogitsWarper
+
+Processor = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""Takes tokens (1, length) and logits (1, vocabulary); returns logits."""
+
+_SHAPING = (
+    *("sequence_bias", "encoder_repetition_penalty", "no_repeat_ngram_size"),
+    *("encoder_no_repeat_ngram_size", "bad_words_ids", "forced_bos_token_id"),
+    *("forced_eos_token_id", "remove_invalid_values", "exponential_decay_length_penalty"),
+    *("suppress_tokens", "begin_suppress_tokens", "watermarking_config"),
+)
+_DRAWING = ("top_h", "typical_p", "epsilon_cutoff", "eta_cutoff", "watermarking_config")
+_OFF: Mapping[str, Any] = {
+    "encoder_repetition_penalty": 1.0,
+    "typical_p": 1.0,
+    "epsilon_cutoff": 0.0,
+    "eta_cutoff": 0.0,
+    "no_repeat_ngram_size": 0,
+    "encoder_no_repeat_ngram_size": 0,
+    "remove_invalid_values": False,
+}
+_COLDEST = 1e-6
+
+
+class SequenceRules:
+    """The rules for one sequence."""
+
+    def __init__(
+        self, prompt: Sequence[int], shaping: Sequence[Processor], drawing: Sequence[Processor]
+    ) -> None:
+        """
+        Args:
+            shaping: for every token.
+            drawing: for tokens that are drawn at random; empty: what requests ask for suffices.
+        """
+        self._tokens = list(prompt)
+        self._shaping = shaping
+        self._drawing = drawing
+
+    def count(self, token: int) -> None:
+        """Adds a token that was drawn."""
+        self._tokens.append(token)
+
+    @property
+    def draws(self) -> bool:
+        """Whether `truncated` is to be used."""
+        return bool(self._drawing)
+
+    def shaped(self, row: torch.Tensor) -> torch.Tensor:
+        """Logits (vocabulary,) after everything but the truncation for drawing."""
+        return self._after(self._shaping, row)
+
+    def truncated(self, row: torch.Tensor) -> torch.Tensor:
+        """Logits to draw from: temperature included, -inf for what may not be drawn."""
+        return self._after(self._drawing, row)
+
+    def _after(self, processors: Sequence[Processor], row: torch.Tensor) -> torch.Tensor:
+        tokens, scores = torch.tensor([self._tokens]), row[None]
+        for process in processors:
+            scores = process(tokens, scores)
+        return scores[0]
+
+
+class LogitRules:
+    """The rules of one model."""
+
+    def __init__(self, fields: Mapping[str, Any], vocabulary: int) -> None:
+        """
+        Args:
+            fields: values of `generation_fields.FIELDS`.
+            vocabulary: width of the logits.
+
+        Raises:
+            ValueError: for a watermark that transformers does not know.
+        """
+        used = {
+            name: fields[name]
+            for name in {*_SHAPING, *_DRAWING}
+            if name in fields and fields[name] != _OFF.get(name)
+        }
+        self._fields = used
+        self._vocabulary = vocabulary
+        self._biases = _within(used.get("sequence_bias", {}), vocabulary)
+        self._bad = _within(dict.fromkeys(map(tuple, used.get("bad_words_ids", ()))), vocabulary)
+        self._watermark = self._watermarking(used.get("watermarking_config"))
+
+    def __bool__(self) -> bool:
+        return bool(self._fields)
+
+    @property
+    def names(self) -> list[str]:
+        """The fields that have an effect."""
+        return sorted(self._fields)
+
+    def begin(
+        self, prompt: Sequence[int], sampling: Sampling, ends: Sequence[int]
+    ) -> SequenceRules:
+        """The rules for a sequence.
+
+        Args:
+            sampling: how it is drawn, without open choices.
+            ends: tokens that end it, all of them in the vocabulary.
+        """
+        watermark = self._watermark
+        shaping = self._shapers(prompt, sampling, ends)
+        drawing: list[Processor] = []
+        if not sampling.temperature:
+            shaping += [watermark] if watermark else []
+        elif not self._fields.keys().isdisjoint(_DRAWING):
+            drawing = self._warpers(sampling)
+            drawing += [watermark] if watermark else []
+        return SequenceRules(prompt, shaping, drawing)
+
+    def _shapers(
+        self, prompt: Sequence[int], sampling: Sampling, ends: Sequence[int]
+    ) -> list[Processor]:
+        fields, start, given = self._fields, len(prompt), torch.tensor([list(prompt)])
+        ending = torch.tensor(list(ends), dtype=torch.long)
+        bad = [list(words) for words in self._bad if words not in {(end,) for end in ends}]
+        first, last = self._known("forced_bos_token_id"), self._known("forced_eos_token_id")
+        begin = start if start > 1 or not first else start + 1
+        most = start + (sampling.max_tokens or 0)
+        return _made(
+            (_SequenceBias, self._biases),
+            (lambda one: _EncoderPenalty(one, given), fields.get("encoder_repetition_penalty")),
+            (_Penalty, _unless(1.0, sampling.repetition_penalty)),
+            (_NoRepeat, fields.get("no_repeat_ngram_size")),
+            (lambda one: _NoEncoderRepeat(one, given), fields.get("encoder_no_repeat_ngram_size")),
+            (_NoBadWords, bad),
+            (lambda one: _MinNewTokens(start, one, ending), sampling.min_tokens),
+            (lambda one: _ForcedBegin(one[0]), first),
+            (lambda one: _ForcedEnd(most, one), last),
+            (lambda _: _RemoveInvalid(), fields.get("remove_invalid_values")),
+            (
+                lambda one: _Decay(one, ending, start),
+                fields.get("exponential_decay_length_penalty") if ends else None,
+            ),
+            (_Suppress, fields.get("suppress_tokens")),
+            (lambda one: _SuppressFirst(one, begin), fields.get("begin_suppress_tokens")),
+        )
+
+    def _warpers(self, sampling: Sampling) -> list[Processor]:
+        fields = self._fields
+        return _made(
+            (_Temperature, _unless(1.0, max(sampling.temperature or 1.0, _COLDEST))),
+            (_TopH, fields.get("top_h")),
+            (_TopK, sampling.top_k),
+            (_TopP, _unless(1.0, sampling.top_p)),
+            (_MinP, sampling.min_p),
+            (_Typical, fields.get("typical_p")),
+            (_Epsilon, fields.get("epsilon_cutoff")),
+            (_Eta, fields.get("eta_cutoff")),
+        )
+
+    def _known(self, name: str) -> list[int]:
+        return [token for token in self._fields.get(name, ()) if token < self._vocabulary]
+
+    def _watermarking(self, given: dict[str, Any] | None) -> Processor | None:
+        """Adds the watermark; all sequences share it. None: there is none."""
+        if given is None:
+            return None
+        kind: Any = WatermarkingConfig
+        try:
+            config: Any = kind(**given)
+            config.validate()
+            return config.construct_processor(self._vocabulary, "cpu")
+        except (TypeError, ValueError) as error:
+            raise ValueError(str(error)) from error
+
+
+def _made(*wanted: tuple[Callable[[Any], Processor], Any]) -> list[Processor]:
+    """The processors whose value is set."""
+    return [make(value) for make, value in wanted if value]
+
+
+def _unless(off: float, value: float | None) -> float | None:
+    return None if value == off else value
+
+
+def _within(
+    sequences: Mapping[tuple[int, ...], Any], vocabulary: int
+) -> dict[tuple[int, ...], Any]:
+    """Those that may occur: all of their tokens are in the vocabulary."""
+    return {one: value for one, value in sequences.items() if max(one) < vocabulary}

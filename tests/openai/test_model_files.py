@@ -1,0 +1,95 @@
+"""What a language model's own files say, through the server and on both engines."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import torch
+import transformers
+
+from stoker.chat.answers.detokenizing import Detokenizer
+from stoker.chat.prompts.prompts import Prompts
+from stoker.llm.checkpoint import load_model
+from tests.artifacts.support import eventually
+from tests.llm.support import VOCABULARY, tiny_llama, tokenizer
+from tests.openai.conftest import ENGINES, wait_for_engine
+from tests.support.deploying import deploy, deployment
+from tests.support.server import Server
+
+library: Any = transformers
+
+TOKENS = 12
+PROMPT = [5, 6, 7, 8, 5, 6]
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> Iterator[httpx.Client]:
+    server.wait_ready()
+    with server.account("files") as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose generation_config.json has fields that are honoured, and others."""
+    path = tiny_llama(tmp_path_factory.mktemp("files"))
+    first, second = generated(path, PROMPT)[:2]
+    own = {
+        "do_sample": False,
+        "suppress_tokens": [first],
+        "bad_words_ids": [[second]],
+        "no_repeat_ngram_size": 2,
+        "max_new_tokens": TOKENS,
+        "num_beams": 4,
+    }
+    (path / "generation_config.json").write_text(json.dumps(own))
+    return path
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def model(request: pytest.FixtureRequest, client: httpx.Client, folder: Path) -> str:
+    """The model id, which is the name of its engine."""
+    engine: str = request.param
+    made = deploy(client, folder, engine, engine=engine, readiness="hot", dtype="float32")
+    wait_for_engine(client, made["id"], engine)
+    return engine
+
+
+def generated(path: Path, prompt: list[int]) -> list[int]:
+    made = load_model(path)
+    made.generation_config.update(num_beams=1)
+    with torch.inference_mode():
+        ids = torch.tensor([prompt])
+        options = {"attention_mask": torch.ones_like(ids), "pad_token_id": 0}
+        found = made.generate(ids, **options, max_new_tokens=TOKENS)
+    return found[0, len(prompt) :].tolist()
+
+
+class TestGenerationConfig:
+    def test_is_honoured_as_by_generate(
+        self, client: httpx.Client, model: str, folder: Path
+    ) -> None:
+        answer = client.post("/v1/completions", json={"model": model, "prompt": PROMPT}).json()
+        hidden = Prompts(folder, max_length=320, vocabulary=VOCABULARY).hidden
+        reader = Detokenizer(tokenizer().backend_tokenizer, hidden)
+        expected = reader.add(generated(folder, PROMPT)) + reader.finish()
+        assert answer["choices"][0]["text"] == expected
+        assert answer["usage"]["completion_tokens"] == TOKENS
+        assert answer["choices"][0]["finish_reason"] == "length"
+
+    def test_requests_have_the_last_word(self, client: httpx.Client, model: str) -> None:
+        body = {"model": model, "prompt": PROMPT, "max_tokens": 5}
+        assert client.post("/v1/completions", json=body).json()["usage"]["completion_tokens"] == 5
+
+    def test_what_is_not_honoured_is_a_notice_of_the_deployment(
+        self, client: httpx.Client, model: str
+    ) -> None:
+        rows = client.get("/v1/deployments").json()["data"]
+        (identifier,) = [one["id"] for one in rows if one["model"] == model]
+        assert eventually(lambda: bool(deployment(client, identifier)["notices"]))
+        notices = deployment(client, identifier)["notices"]
+        codes = {one["code"]: one["message"] for one in notices}
+        assert '"num_beams": 4 of generation_config.json' in codes["generation_field"]
