@@ -96,11 +96,10 @@ class Findings:
         return True
 
     def _read(self, source: str) -> dict[str, Any]:
-        try:
-            found = json.loads(self._path(source).read_text())
-        except (OSError, ValueError):
-            found = {}
-        return found | self._unwritten.get(source, {})
+        kept: dict[str, Any] = {}
+        with contextlib.suppress(OSError, ValueError):
+            kept = json.loads(self._path(source).read_text())
+        return kept | self._unwritten.get(source, {})
 
     def _path(self, source: str) -> Path:
         return self._folder / f"batch-{hashlib.sha256(source.encode()).hexdigest()[:32]}.json"
