@@ -124,6 +124,10 @@ FORMS: dict[str, bytes] = {
     "a space before the colon": b"content-length : 44\r\n\r\n",
     "identity": b"transfer-encoding: identity\r\ncontent-length: 0\r\n\r\n",
     "an unknown coding": b"transfer-encoding: xchunked\r\n\r\n",
+    "a coding before chunked": b"transfer-encoding: gzip, chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+    "codings in two headers": b"transfer-encoding: gzip\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+    "chunked twice": b"transfer-encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
+    "two hosts": b"host: other\r\ncontent-length: 0\r\n\r\n",
     "a size beyond 64 bits": b"transfer-encoding: chunked\r\n\r\n10000000000000002\r\n{}\r\n",
 }
 
@@ -133,6 +137,19 @@ class TestSmuggling:
     def test_smuggled_request_gets_no_answer_of_its_own(self, hasty: Server, form: str) -> None:
         (found,) = ask(hasty, POST + FORMS[form] + SMUGGLED)
         assert found.status in (400, 401)
+
+    @pytest.mark.parametrize(
+        "form", ["two hosts", "a coding before chunked", "codings in two headers"]
+    )
+    def test_what_proxies_read_otherwise_is_refused(self, gateway: Server, form: str) -> None:
+        found = ask(gateway, POST + FORMS[form])
+        check(found, 400, "InvalidRequestError", "invalid_request")
+
+    def test_a_host_is_needed(self, gateway: Server) -> None:
+        found = ask(gateway, b"GET /health HTTP/1.1\r\n" + END)
+        check(found, 400, "InvalidRequestError", "invalid_request")
+        (old,) = ask(gateway, b"GET /health HTTP/1.0\r\n\r\n")
+        assert old.status == 200
 
     def test_what_is_no_http(self, gateway: Server) -> None:
         found = ask(gateway, b"\x16\x03\x01 hello\r\n\r\n")

@@ -168,6 +168,7 @@ class Connection(HttpToolsProtocol):
                 "(header Upgrade) cannot have a body. Speak HTTP/1.1."
             )
             raise _RefusedError(InvalidRequestError(message, param="upgrade"), Ended.INVALID)
+        self._check_headers()
         self._fruitless = 0
         super().on_headers_complete()
         self._is_receiving = True
@@ -275,6 +276,21 @@ class Connection(HttpToolsProtocol):
     def _enter(self, phase: _Phase) -> None:
         self._phase = phase
         self._since = self.loop.time()
+
+    def _check_headers(self) -> None:
+        """Refuses headers that a proxy before this server might read in another way.
+
+        One Host (RFC 9112, section 3.2), and no transfer coding but chunked (section 6.1).
+        """
+        hosts = sum(name == b"host" for name, _ in self.headers)
+        if hosts != 1:
+            message = f"A request has exactly one Host header; this one has {hosts}."
+            raise _RefusedError(InvalidRequestError(message, param="host"), Ended.INVALID)
+        codings = [value for name, value in self.headers if name == b"transfer-encoding"]
+        if codings and [coding.strip().lower() for coding in codings] != [b"chunked"]:
+            message = "The only Transfer-Encoding that this server reads is 'chunked', once."
+            error = InvalidRequestError(message, param="transfer-encoding")
+            raise _RefusedError(error, Ended.INVALID)
 
     def _has_body(self) -> bool:
         return any(
