@@ -21,6 +21,7 @@ from stoker.server.bootstrap import FILE as OPERATOR_KEY
 from stoker.server.bootstrap import write_private
 from stoker.store.folder_lock import FILE as LOCK
 from stoker.store.folder_lock import lock
+from stoker.temporary_folder import TemporaryFolder
 
 STATE = "cluster.json"
 READY_S = 300.0
@@ -54,7 +55,7 @@ class Fleet:
         self._nodes: list[Member] = []
         self._rays: list[Member] = []
         """Ray's head, its part of each node, and who places leases."""
-        self._folders: list[ray.Folder] = []
+        self._folders: list[TemporaryFolder] = []
         self._ray_port = 0
         self._is_written = False
         if plan.has_ray:
@@ -152,7 +153,7 @@ class Fleet:
     async def _start_ray(self, url: str) -> None:
         self._teller.progress("Starting Ray …")
         plan, self._ray_port = self._plan, free_port()
-        self._folders = [ray.Folder() for _ in range(plan.nodes + 1)]
+        self._folders = [ray.new_folder() for _ in range(plan.nodes + 1)]
         paths = [one.path for one in self._folders]
         token = await ray.shared_token(plan.settings, url, plan.folder)
         programs = plan.ray_programs(url, token, self._ray_port, paths)

@@ -13,6 +13,7 @@ from stoker.cluster.plan import ours
 from stoker.config import Settings
 from stoker.runtime.machine_memory import budget_bytes
 from stoker.server.node import node_id
+from stoker.temporary_folder import TemporaryFolder
 
 _END_S = 40.0
 """How long the end of a process takes at most, beside what work in flight is given."""
@@ -35,7 +36,7 @@ class Machine:
         host = settings.ray_node_ip or "127.0.0.1"
         address = f"{host}:{ray.option(self.start, '--port') or port}"
 
-        def programs(token: str, folder: ray.Folder) -> list[Program]:
+        def programs(token: str, folder: TemporaryFolder) -> list[Program]:
             env = ray.environment(token)
             head = ray.head(port, folder.path, env, start=self.start, host=settings.ray_node_ip)
             return [head, ray.placer(address, settings.data_dir.resolve() / "placer", env)]
@@ -53,7 +54,7 @@ class Machine:
         settings, data_dir = self.settings, self.settings.data_dir.resolve()
         memory = budget_bytes(settings.memory_budget_mib)
 
-        def programs(token: str, folder: ray.Folder) -> list[Program]:
+        def programs(token: str, folder: TemporaryFolder) -> list[Program]:
             own = ray.raylet(
                 "ray",
                 address,
@@ -73,7 +74,7 @@ class Machine:
 
     def _run(
         self,
-        programs: Callable[[str, ray.Folder], list[Program]],
+        programs: Callable[[str, TemporaryFolder], list[Program]],
         tell: Callable[[str], None],
     ) -> None:
         ray.check_installed()
@@ -83,7 +84,7 @@ class Machine:
 
     async def _serve(
         self,
-        programs: Callable[[str, ray.Folder], list[Program]],
+        programs: Callable[[str, TemporaryFolder], list[Program]],
         tell: Callable[[str], None],
     ) -> None:
         settings, loop, asked = self.settings, asyncio.get_running_loop(), asyncio.Event()
@@ -91,7 +92,7 @@ class Machine:
             loop.add_signal_handler(number, asked.set)
         url, data_dir = settings.resolved_database_url, settings.data_dir.resolve()
         data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        token, folder = await ray.shared_token(settings, url, data_dir), ray.Folder()
+        token, folder = await ray.shared_token(settings, url, data_dir), ray.new_folder()
         members = [Member(one, None, tell) for one in programs(token, folder)]
         starting = asyncio.create_task(_start(members))
         ending = asyncio.create_task(asked.wait())

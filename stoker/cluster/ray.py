@@ -5,12 +5,8 @@ head is lost, and what is loaded is to go on answering.
 """
 
 import asyncio
-import contextlib
-import fcntl
 import os
 import shlex
-import shutil
-import stat
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -23,6 +19,7 @@ from stoker.config import Settings
 from stoker.runtime.ray.groups import LABEL
 from stoker.store.db import Database
 from stoker.store.secret import ServerSecret
+from stoker.temporary_folder import TemporaryFolder
 
 _TOKEN = "RAY_AUTH_TOKEN"  # noqa: S105 - the name of a variable
 _OBJECTS_BYTES = 80 << 20
@@ -30,7 +27,7 @@ _OBJECTS_BYTES = 80 << 20
 _THEIR_FOLDER = "/tmp/ray"  # noqa: S108 - Ray's own default
 HEAD_S = 120.0
 _LOOK_S = 0.1
-_PREFIX, _NEW_S = "stoker-ray-", 60.0
+_PREFIX = "stoker-ray-"
 _SOCKETS_BYTES = 40
 """How long the path of Ray's folder may be: its sockets lie 62 bytes deeper, and the kernel takes
 107."""
@@ -58,47 +55,12 @@ async def shared_token(settings: Settings, database_url: str, data_dir: Path) ->
         await database.close()
 
 
-class Folder:
-    """For the files of one Ray on this machine: its logs and sockets. Those that others have left
-    behind, as they were killed, go with the next one.
-    """
-
-    def __init__(self) -> None:
-        base = Path(tempfile.gettempdir())
-        if len(bytes(base)) > _SOCKETS_BYTES - len(f"/{_PREFIX}12345678"):
-            base = Path("/tmp")  # noqa: S108 - what is made in it is ours alone
-        _remove_left(base)
-        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
-        self._lock = _locked(self.path)
-
-    def remove(self) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
-        if self._lock is not None:
-            os.close(self._lock)
-
-
-def _remove_left(base: Path) -> None:
-    for path in base.glob(f"{_PREFIX}*"):
-        with contextlib.suppress(OSError):
-            found = path.lstat()
-            # One that is new may not be locked yet.
-            is_old = time.time() - found.st_mtime > _NEW_S
-            if is_old and found.st_uid == os.geteuid() and stat.S_ISDIR(found.st_mode):
-                lock = _locked(path)
-                if lock is not None:
-                    shutil.rmtree(path, ignore_errors=True)
-                    os.close(lock)
-
-
-def _locked(path: Path) -> int | None:
-    """A descriptor by which a folder is this process's, until it ends; None: it is another's."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        return None
-    return descriptor
+def new_folder() -> TemporaryFolder:
+    """Creates a folder for the logs and sockets of one Ray on this machine."""
+    base = Path(tempfile.gettempdir())
+    if len(bytes(base)) > _SOCKETS_BYTES - len(f"/{_PREFIX}12345678"):
+        base = Path("/tmp")  # noqa: S108 - the folder in it is ours alone
+    return TemporaryFolder(_PREFIX, base)
 
 
 def environment(token: str, env: Mapping[str, str] = os.environ) -> dict[str, str]:

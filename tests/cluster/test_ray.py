@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
@@ -12,7 +11,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from stoker.cluster.ray import Folder
 from tests.agents.support import PARIS
 from tests.cluster.support import Cluster, left
 from tests.cluster.test_up import NAMES, Used, ask, sdks
@@ -67,33 +65,3 @@ def test_a_killed_head_is_back_and_all_of_it_ends(fleet: Cluster) -> None:
     fleet.stop()
     assert left(processes, 20) == []
     assert not (used & folders())
-
-
-def test_a_folder_that_was_left_behind_goes_with_the_next_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    # A short path: a long one is not used.
-    base = Path(tempfile.mkdtemp(prefix="f", dir="/tmp"))
-    monkeypatch.setattr(tempfile, "tempdir", str(base))
-    try:
-        at_work = Folder()
-        left_behind, new, file = (base / f"stoker-ray-{name}" for name in ("left", "new", "file"))
-        elsewhere = base / "elsewhere"
-        for one in (left_behind, new, elsewhere):
-            one.mkdir()
-        (left_behind / "log").write_text("x")
-        (elsewhere / "kept").write_text("x")
-        file.write_text("x")
-        link = base / "stoker-ray-link"
-        link.symlink_to(elsewhere)
-        for one in (at_work.path, left_behind, file, elsewhere):
-            os.utime(one, (0, 0))
-        os.utime(link, (0, 0), follow_symlinks=False)
-        following = Folder()
-        assert not left_behind.exists()
-        assert all(one.exists() for one in (at_work.path, new, file, link, elsewhere / "kept"))
-        at_work.remove()
-        following.remove()
-        assert {one.name for one in base.iterdir()} == {new.name, file.name, link.name, "elsewhere"}
-    finally:
-        shutil.rmtree(base)

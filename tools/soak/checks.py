@@ -25,6 +25,7 @@ HISTORY = frozenset(
         "holdings",
         "idempotency_records",
         "prices",
+        "revisions",
         "transfers",
         "usage_counts",
     }

@@ -6,15 +6,16 @@ import os
 import random
 import secrets
 import shutil
-import tempfile
 from pathlib import Path
 
 from stoker.config import Settings
 from stoker.sandbox import identity, landlock
+from stoker.temporary_folder import TemporaryFolder
 from stoker.wire.protocol import Cell
 
 log = logging.getLogger(__name__)
 
+_PREFIX = "stoker-run-"
 _SOCKET, _SECRET, _FLIGHT = "socket", "secret", "flight"
 
 
@@ -31,7 +32,8 @@ class Cells:
 
     def open(self) -> None:
         # A short path of its own: the kernel takes at most 107 bytes of a socket's path.
-        self._root = Path(tempfile.mkdtemp(prefix="stoker-"))
+        self._temporary = TemporaryFolder(_PREFIX)
+        self._root = self._temporary.path
         if os.geteuid() == 0:
             # Each user finds its own folder below, and may not list it.
             self._root.chmod(0o711)
@@ -43,7 +45,7 @@ class Cells:
             )
 
     def close(self) -> None:
-        shutil.rmtree(self._root, ignore_errors=True)
+        self._temporary.remove()
 
     def make(self, name: str) -> Cell:
         """Begin one; `remove` ends it."""

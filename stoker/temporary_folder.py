@@ -1,0 +1,58 @@
+"""A temporary folder of one process. The next process removes those of killed processes."""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+import time
+from pathlib import Path
+
+NEW_S = 60.0
+"""Seconds in which a folder may not be locked yet by the process that has created it."""
+
+
+class TemporaryFolder:
+    """Locked by the kernel until its process ends, however that ends."""
+
+    def __init__(self, prefix: str, base: Path | None = None) -> None:
+        """Creates the folder, mode 0700, and removes abandoned folders of the same prefix and user.
+
+        Args:
+            prefix: of the folder's name. No other kind of folder may begin with it.
+            base: where it is created; by default, the system's folder for temporary files.
+        """
+        base = base or Path(tempfile.gettempdir())
+        _remove_abandoned(base, prefix)
+        self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=base))
+        self._lock = _locked(self.path)
+
+    def remove(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def _remove_abandoned(base: Path, prefix: str) -> None:
+    for path in base.glob(f"{prefix}*"):
+        with contextlib.suppress(OSError):
+            status = path.lstat()
+            is_old = time.time() - status.st_mtime > NEW_S
+            if is_old and status.st_uid == os.geteuid() and stat.S_ISDIR(status.st_mode):
+                lock = _locked(path)
+                if lock is not None:
+                    shutil.rmtree(path, ignore_errors=True)
+                    os.close(lock)
+
+
+def _locked(path: Path) -> int | None:
+    """Returns a descriptor that holds a folder's lock, or None if another process holds it."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
