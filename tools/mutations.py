@@ -307,7 +307,15 @@ MUTATIONS: tuple[Mutation, ...] = (
         file="stoker/turns.py",
         old="min(self._greed * free, max(1, self._places - 1))",
         new="self._greed * free",
-        tests=("tests/jobs/test_turns.py",),
+        tests=("tests/jobs/test_turns.py::TestAllot::test_of_few_places_one_is_left",),
+    ),
+    Mutation(
+        case=31,
+        breaks="answers of any size are read where they are",
+        file="stoker/asking/comparer.py",
+        old="            if pair.size <= SMALL_BYTES:\n",
+        new="            if pair.size <= MOST_BYTES:\n",
+        tests=("tests/asking/test_comparer.py::test_a_large_answer_is_read_elsewhere",),
     ),
 )
 

@@ -176,6 +176,11 @@ CASES: dict[int, Case] = {
         "of few places one stays free, too; an import or trial gives its place back to an account "
         "that waits",
     ),
+    31: Case(
+        "answers that take long to read",
+        "an answer of 41 MB that made another account wait for 2.6 s",
+        "what the gateway reads of an answer is bounded; more is read in a process, or not at all",
+    ),
 }
 
 

@@ -23,6 +23,8 @@ from stoker.tasks.registry import GENERATING
 from stoker.web.principal import Principal, Scope
 
 _LOOK_AGAIN_S = 1.0
+MOST_PART_BYTES = 4 << 20
+"""Of a part of a replica's stream, which has some tokens: parsing it holds the event loop."""
 """How often a run that waits for its key's share looks whether the key is there still."""
 
 OnText = Callable[[bool, str], None]
@@ -121,7 +123,9 @@ async def ask(
 
 
 def _chunks(part: bytes) -> Iterator[dict[str, Any]]:
-    """The chunks in a part of a stream. Parts hold whole events."""
+    """The chunks in a part of a stream. Parts hold whole events. Raises `InferenceError`."""
+    if len(part) > MOST_PART_BYTES:
+        raise InferenceError("A part of the model's answer is too large.", code="inference_failed")
     for event in part.split(b"\n\n"):
         if event.startswith(b"data: ") and event != b"data: [DONE]":
             yield orjson.loads(event[6:])

@@ -42,6 +42,8 @@ class Comparison:
     """Whether each top label is equal."""
     texts: list[bool] = field(default_factory=list[bool])
     """Whether each text is equal."""
+    unread: int = 0
+    """Answers that were too large to be read: of these the digests were compared."""
 
     @property
     def measure(self) -> Measure:
@@ -60,8 +62,30 @@ class Comparison:
     def differs(self) -> bool:
         return not (self.agreement >= BOUNDS[self.measure] and math.isfinite(self.difference))
 
+    @property
+    def caution(self) -> str:
+        """Says how many answers were compared as a whole only; empty if none was."""
+        what = "answer was" if self.unread == 1 else "answers were"
+        return (
+            f"{self.unread} {what} too large to be compared number by number: only the digest "
+            "was compared."
+            if self.unread
+            else ""
+        )
+
+    def merge(self, other: "Comparison") -> None:
+        """Adds what another comparison has found."""
+        self._widen(other.difference)
+        self.cosines += other.cosines
+        self.labels += other.labels
+        self.texts += other.texts
+        self.unread += other.unread
+
     def in_words(self) -> str:
         """What is not as it should be, of a `differs`."""
+        return f"{self._what_differs()} {self.caution}".strip()
+
+    def _what_differs(self) -> str:
         if not math.isfinite(self.difference):
             return "Some of its numbers are none."
         if self.measure == "cosine":
@@ -92,7 +116,9 @@ class Comparison:
             self.texts.append(ours == theirs)
 
     def _number(self, ours: float, theirs: float) -> None:
-        distance = abs(ours - theirs)
+        self._widen(abs(ours - theirs))
+
+    def _widen(self, distance: float) -> None:
         # A NaN is never the larger one.
         self.difference = distance if math.isnan(distance) else max(self.difference, distance)
 

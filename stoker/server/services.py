@@ -13,6 +13,7 @@ from stoker.agents.work import Working
 from stoker.artifacts import service as artifacts
 from stoker.artifacts.imports.context import ImportContext
 from stoker.artifacts.imports.work import Importing
+from stoker.asking.comparer import Comparer
 from stoker.checks.context import CheckContext
 from stoker.checks.judges import Judges
 from stoker.config import MIB, Settings
@@ -195,8 +196,10 @@ def build_services(settings: Settings) -> Services:
         ),
     )
     keyring = Keyring(database, settings.key_cache_s)
+    comparer = Comparer()
     mirrors = Mirrors(
         runtime,
+        comparer,
         database,
         platform.secret,
         wait_s=settings.wait_max_s,
@@ -269,6 +272,7 @@ def build_services(settings: Settings) -> Services:
         trials=TrialContext(
             **vars(platform),
             calls=calls,
+            comparer=comparer,
             # One at a time: they would measure each other.
             jobs=Runner(database, lease_s=settings.job_lease_s, at_once=1, share=lambda _: 1),
         ),
@@ -402,6 +406,7 @@ async def _end(services: Services) -> None:
         bounded("media", platform.media.close(), STEP_S),
         bounded("hub", services.imports.hub.close(), STEP_S),
         bounded("inspections", platform.inspectors.close(), STEP_S),
+        bounded("comparisons", services.trials.comparer.close(), STEP_S),
         bounded("checks", services.checks.judges.close(), STEP_S),
         bounded("copies of models", services.deployments.folders.copies.close(), STEP_S),
         bounded("last use of keys", services.keyring.flush_last_used(), STEP_S),

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+from stoker.asking.comparer import Comparer
 from stoker.asking.comparison import Comparison
 from stoker.asking.examples import SHAPES
 from stoker.asking.inside import Inside
@@ -297,15 +298,18 @@ def steady_rate(ended: Sequence[tuple[float, int]], callers: int) -> float:
     return sum(inputs for _, inputs in counted) / max(seconds, 1e-9)
 
 
-def compared(row: Row, reference: Sequence[bytes], answers: Sequence[bytes]) -> Row:
+async def compared(
+    comparer: Comparer, account: str, row: Row, reference: Sequence[bytes], answers: Sequence[bytes]
+) -> Row:
     """The row, with what its answers are beside the reference's."""
     comparison = Comparison()
     for pair in zip(reference, answers, strict=True):
-        comparison.add(*pair)
+        comparison.merge(await comparer.compare(account, *pair))
     values: dict[str, Any] = {
         "difference": comparison.difference,
         "agreement": comparison.agreement,
         "measure": comparison.measure,
+        "reason": comparison.caution or row.reason,
     }
     if comparison.differs:
         values |= {"status": RowStatus.DIFFERS, "reason": comparison.in_words()}

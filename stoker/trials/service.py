@@ -1,6 +1,5 @@
 """Trials: jobs that measure a deployment's model on each engine and in each precision."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -131,7 +130,9 @@ class Measuring:
             found, answers = await self._measured(deployment, subject, way, spec)
             if answers is not None:
                 reference = answers if reference is None else reference
-                found = await asyncio.to_thread(measuring.compared, found, reference, answers)
+                found = await measuring.compared(
+                    self._context.comparer, row.account_id, found, reference, answers
+                )
             rows[way] = found.model_dump(mode="json")
             on_progress((number + 1) / len(ways))
             await self._keep(row, [rows[one] for one, _ in ways if one in rows])

@@ -12,11 +12,12 @@ from typing import Any
 
 import msgspec
 
-from stoker.asking.comparison import Comparison
+from stoker.asking.comparer import SMALL_BYTES, Comparer
 from stoker.asking.streams import folded
 from stoker.deployments.directory import Entry
 from stoker.errors import StokerError
 from stoker.ids import Prefix, new_id
+from stoker.inference.call import LONGEST_COPIED
 from stoker.runtime.interface import Call, Runtime
 from stoker.store.db import Database
 from stoker.store.secret import ServerSecret
@@ -55,6 +56,7 @@ class Mirrors:
     def __init__(
         self,
         runtime: Runtime,
+        comparer: Comparer,
         database: Database,
         secret: ServerSecret,
         *,
@@ -68,6 +70,7 @@ class Mirrors:
             draw: 0 to 99, as chance has it.
         """
         self._runtime = runtime
+        self._comparer = comparer
         self._database = database
         self._secret = secret
         self._wait_s = wait_s
@@ -162,7 +165,12 @@ class Mirrors:
             self._of(copy.pair).tally.failed += 1
             return
         seconds = time.perf_counter() - began
-        comparison, example = await asyncio.to_thread(_compared, copy, answer)
+        comparison = await self._comparer.compare(
+            copy.account_id, copy.answer, answer, is_streamed=copy.is_streamed
+        )
+        example = None
+        if copy.is_shown and comparison.differs:
+            example = await asyncio.to_thread(_example, copy, answer)
         found = self._of(copy.pair)
         found.tally.live.add(copy.seconds)
         found.tally.mirror.add(seconds)
@@ -176,7 +184,13 @@ class Mirrors:
             return await self._runtime.call(*asked, wait_s=wait_s, timeout_s=timeout_s)
         stream = self._runtime.stream(*asked, wait_s=wait_s, timeout_s=timeout_s, keep_alive=b"")
         async with aclosing(stream) as parts:
-            return b"".join([part async for part in parts])
+            content = bytearray()
+            async for part in parts:
+                content += part
+                if len(content) > LONGEST_COPIED:
+                    # It differs: what the live version streamed is shorter.
+                    break
+            return bytes(content)
 
     async def _is_quiet(self, version_id: str) -> bool:
         deadline = time.monotonic() + GIVE_WAY_S
@@ -198,17 +212,13 @@ class Mirrors:
         return self._found[pair][1]
 
 
-def _compared(copy: _Copy, answer: bytes) -> tuple[Comparison, Example | None]:
+def _example(copy: _Copy, answer: bytes) -> Example:
     live = copy.answer
-    if copy.is_streamed:
+    if copy.is_streamed and len(live) + len(answer) <= SMALL_BYTES:
         live, answer = folded(live), folded(answer)
-    comparison = Comparison()
-    comparison.add(live, answer)
-    if not (copy.is_shown and comparison.differs):
-        return comparison, None
     request = msgspec.to_builtins(copy.call, builtin_types=(bytes, bytearray), enc_hook=_in_words)
     asked = json.dumps(request, default=_in_words)
-    return comparison, Example(
+    return Example(
         at=round(time.time(), 3),
         request=asked[:SHOWN],
         live=live[: 4 * SHOWN].decode(errors="replace")[:SHOWN],

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from stoker.asking.comparer import Comparer
 from stoker.asking.comparison import Comparison
 from stoker.deployments.directory import Entry, Share
 from stoker.errors import CapacityError
@@ -88,7 +89,13 @@ class Making:
 
     def __call__(self, runtime: Any, draw: int = 0) -> Mirrors:
         return Mirrors(
-            runtime, self.database, self.secret, wait_s=1, timeout_s=1, draw=lambda: draw
+            runtime,
+            Comparer(),
+            self.database,
+            self.secret,
+            wait_s=1,
+            timeout_s=1,
+            draw=lambda: draw,
         )
 
 

@@ -284,7 +284,7 @@ def _made(folder: Path) -> dict[str, Any] | None:
     """The verdict of a conversion: `forms`, or the `reason` that there are none."""
     try:
         return json.loads(read_bounded(folder / VERDICT))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
 
 

@@ -16,8 +16,8 @@ from stoker.wire.protocol import Execution, Precision, TrialVerdict
 
 log = logging.getLogger(__name__)
 
-_MOST_BYTES = 16 << 20
-"""Of a verdict, which is a page long."""
+_MOST_BYTES = 256 << 10
+"""Of a verdict, which is a page long. Parsing it holds the event loop."""
 
 _decode = msgspec.json.Decoder(TrialVerdict).decode
 

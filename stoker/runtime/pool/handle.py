@@ -45,6 +45,8 @@ from stoker.wire.protocol import (
 
 log = logging.getLogger(__name__)
 
+_MOST_HEAD_BYTES = 4 << 20
+"""Of a message without its content. Decoding it holds the event loop."""
 _decode = msgspec.msgpack.Decoder(FromReplica).decode
 
 KEEP_ALIVE_S = 10.0
@@ -275,7 +277,7 @@ class ReplicaHandle:
         self.flight.remove()
 
     def _receive(self, frames: list[bytes]) -> None:
-        message: FromReplica = _decode(frames[0])
+        message = _head_of(frames)
         self.vitals.message_received()
         match message:
             case Parts():
@@ -371,3 +373,10 @@ class ReplicaHandle:
 
 def _is_proved(seconds: float, answers: int) -> bool:
     return answers >= PROVED_ANSWERS or (answers > 0 and seconds >= PROVED_S)
+
+
+def _head_of(frames: list[bytes]) -> FromReplica:
+    """Raises `ValueError` for a head that is too large."""
+    if len(frames[0]) > _MOST_HEAD_BYTES:
+        raise ValueError(f"a replica's message has a head of {len(frames[0])} bytes")
+    return _decode(frames[0])
