@@ -39,6 +39,7 @@ from stoker.videos.endpoints import router as videos
 from stoker.watching.endpoints import router as watching
 from stoker.web.context import install
 from stoker.web.cors import CrossOrigin
+from stoker.web.head import HeadRequests
 from stoker.web.http import AllowedHosts, LastResort, RequestContext, install_error_handlers
 
 ROUTERS: tuple[APIRouter, ...] = (
@@ -138,4 +139,5 @@ def _middleware(services: Services) -> list[Middleware]:
     if "*" not in settings.allowed_hosts:
         found.append(Middleware(AllowedHosts, allowed_hosts=settings.allowed_hosts))
     found.append(Middleware(DirectCalls, routers=ROUTERS))
+    found.append(Middleware(HeadRequests))
     return found

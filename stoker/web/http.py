@@ -372,7 +372,8 @@ def _methods(app: FastAPI, path: str) -> set[str]:
     if not hasattr(app.state, _METHODS):
         setattr(app.state, _METHODS, [_served(route) for route in iter_route_contexts(app.routes)])
     table: list[tuple[re.Pattern[str], set[str]]] = getattr(app.state, _METHODS)
-    return {method for pattern, methods in table if pattern.match(path) for method in methods}
+    found = {method for pattern, methods in table if pattern.match(path) for method in methods}
+    return found | {"HEAD"} if "GET" in found else found
 
 
 def _served(route: RouteContext) -> tuple[re.Pattern[str], set[str]]:

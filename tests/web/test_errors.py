@@ -252,7 +252,7 @@ class TestMethodNotAllowed:
         assert response.headers["allow"] == "POST"
         response = client.put("/v1/api-keys")
         check_error(response, 405, "MethodNotAllowedError", "method_not_allowed")
-        assert response.headers["allow"] == "GET, POST"
+        assert response.headers["allow"] == "GET, HEAD, POST"
         assert client.put("/docs/static/x").headers["allow"] == "GET, HEAD"
 
     async def test_names_all_methods_of_every_path(self):
@@ -264,6 +264,8 @@ class TestMethodNotAllowed:
         paths["/v1/model-artifacts/x/uploads/x/files/x/parts/1"] |= {"HEAD"}
         paths["/v1/agent/openapi.json"] |= paths["/v1/agent/x"]
         paths["/console/session"] |= paths["/console/x"]
+        for methods in paths.values():
+            methods.update({"HEAD"} & {one.replace("GET", "HEAD") for one in methods})
         transport = httpx.ASGITransport(app=app())
         async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
             for path, methods in paths.items():

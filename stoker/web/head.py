@@ -1,0 +1,54 @@
+"""`HEAD` wherever there is `GET`: the same status and headers, and no body (RFC 9110, 9.3.2)."""
+
+import contextlib
+
+from starlette.routing import BaseRoute, Match
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+
+class HeadRequests:
+    """Has the route of `GET` answer `HEAD`, unless a route of its own does.
+
+    The work for a body that comes in parts, such as a file or a stream of events, ends at the first
+    part.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "HEAD" or not _is_for_get(scope):
+            await self.app(scope, receive, send)
+            return
+
+        # A copy: the server around the app goes by the method that was sent, and so does the log.
+        inner = {**scope, "method": "GET"}
+
+        async def send_head(message: Message) -> None:
+            if message["type"] != "http.response.body":
+                # What was added, such as headers of limits and the route.
+                scope.update({name: value for name, value in inner.items() if name != "method"})
+                await send(message)
+                return
+            has_more = message.get("more_body", False)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            if has_more:
+                raise _AnsweredError
+
+        with contextlib.suppress(_AnsweredError):
+            await self.app(inner, receive, send_head)
+
+
+class _AnsweredError(Exception):
+    """The head is sent: nothing else is wanted."""
+
+
+def _is_for_get(scope: Scope) -> bool:
+    """Returns whether the first route that takes either method takes `GET` alone."""
+    routes: list[BaseRoute] = scope["app"].routes
+    for route in routes:
+        if route.matches(scope)[0] is Match.FULL:
+            return False
+        if route.matches({**scope, "method": "GET"})[0] is Match.FULL:
+            return True
+    return False
