@@ -3,8 +3,10 @@
 transformers makes up what they lack: it draws random numbers, and such a model answers nonsense.
 """
 
+import contextlib
+import logging
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Generator
 from typing import Any
 
 _SHOWN = 3
@@ -12,10 +14,23 @@ _TRAINING = re.compile(r"(^|\.)(masked_spec_embed|mask_token)$")
 """What stands for hidden inputs while a model is trained: many are published without."""
 _POOLER = re.compile(r"(^|\.)pooler\.")
 """Of a model without a head, whoever wants its pooler looks whether that is stored."""
+_KEYS = (
+    (re.compile(r"(word_embeddings|embed_tokens|shared|wte|lm_head)\."), "vocab_size"),
+    (re.compile(r"(position_embeddings|embed_positions|wpe)\."), "max_position_embeddings"),
+    (re.compile(r"(^|\.)(classifier|score|classification_head|qa_outputs)\."), "id2label"),
+)
+"""Names of tensors → the key of config.json that most often decides their shape."""
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_REPORTED = ("above report", "loading state_dict")
+"""Words of transformers' errors on weights that do not fit. It writes the cause into its log."""
 
 
 class MissingWeightsError(ValueError):
     """The files lack weights of the model."""
+
+
+class UnfitWeightsError(ValueError):
+    """The files have weights that the model of their configuration cannot take."""
 
 
 def loaded(kind: Any, *given: Any, **options: Any) -> Any:
@@ -25,10 +40,44 @@ def loaded(kind: Any, *given: Any, **options: Any) -> Any:
 
     Raises:
         MissingWeightsError: it is not; the message names some of what is missing.
+        UnfitWeightsError: weights have other shapes than the configuration says, or cannot be
+            converted; the message names some of them.
     """
-    model, found = kind.from_pretrained(*given, output_loading_info=True, **options)
+    with _reports() as reports:
+        try:
+            model, found = kind.from_pretrained(
+                *given, output_loading_info=True, ignore_mismatched_sizes=True, **options
+            )
+        except RuntimeError as error:
+            if not any(words in str(error) for words in _REPORTED):
+                raise
+            said = " ".join([*reports, str(error)])
+            raise UnfitWeightsError(f"the weights do not fit the model: {said}") from error
+    check_shapes(model, found.get("mismatched_keys") or ())
     check(model, found["missing_keys"])
     return model
+
+
+def check_shapes(model: Any, mismatched: Collection[tuple[str, Any, Any]]) -> None:
+    """Raise `UnfitWeightsError` if there are weights of other shapes than the model's.
+
+    Args:
+        mismatched: each one's name, its shape in the files, and the one by the configuration.
+    """
+    if not mismatched:
+        return
+    listed = sorted(mismatched, key=lambda one: one[0])
+    shown = "; ".join(
+        f"{name} has the shape {list(stored)} in the files and {list(wanted)} by config.json"
+        for name, stored, wanted in listed[:_SHOWN]
+    )
+    more = f" (and {len(listed) - _SHOWN} more)" if len(listed) > _SHOWN else ""
+    key = next((key for name, *_ in listed for known, key in _KEYS if known.search(name)), None)
+    advice = f"Correct '{key}' in config.json, or upload" if key else "Upload"
+    raise UnfitWeightsError(
+        f"config.json describes another {type(model).__name__} than the weights are of: "
+        f"{shown}{more}. {advice} the config.json that these weights were saved with"
+    )
 
 
 def check(model: Any, missing: Collection[str]) -> None:
@@ -50,3 +99,24 @@ def check(model: Any, missing: Collection[str]) -> None:
             f"the files lack {len(lacking)} of the weights that {type(model).__name__} has by its "
             f"configuration: {shown}{more}. Save the model with all its weights"
         )
+
+
+@contextlib.contextmanager
+def _reports() -> Generator[list[str]]:
+    """The reports on loading that transformers logs within the block, each in one line."""
+    reports: list[str] = []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            message = record.getMessage()
+            if "LOAD REPORT" in message:
+                # Its first line names the folder, a path of this machine.
+                _, _, report = _COLOURS.sub("", message).partition("\n")
+                reports.append(" ".join(report.split()))
+
+    handler, logger = Handler(logging.WARNING), logging.getLogger("transformers")
+    logger.addHandler(handler)
+    try:
+        yield reports
+    finally:
+        logger.removeHandler(handler)

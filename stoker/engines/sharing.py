@@ -42,6 +42,7 @@ def find(engine: TorchEngine, stages: Stages) -> Sharing:
 
     Raises `UnfitError`.
     """
+    stages.check(lambda sample: _alone(engine, sample))
     found = _found(engine, stages)
     if found is Sharing.PADDED or engine.dtype == torch.float32 or not _is_small(engine):
         return found
@@ -59,6 +60,7 @@ def _found(engine: TorchEngine, stages: Stages) -> Sharing:
     samples = [one for one in map(stages.probe, lengths) if one is not None]
     stages.sharing = Sharing.ALONE
     alone = [_alone(engine, one) for one in samples]
+    _refuse_without_numbers(engine, samples, alone)
     for sharing in (Sharing.PADDED, Sharing.SAME_LENGTH):
         stages.sharing = sharing
         worst = max(
@@ -86,6 +88,31 @@ def _alone(engine: TorchEngine, sample: Sample) -> Output:
             f"{name} {tuple(value.shape)}" for name, value in sample.features.items()
         )
         raise UnfitError(f"the model fails on an input of the shape {shapes}: {error}") from error
+
+
+def _refuse_without_numbers(
+    engine: TorchEngine, samples: Sequence[Sample], outputs: Sequence[Output]
+) -> None:
+    """Raise `UnfitError` if every probe has a NaN in what the model made of it."""
+    lacking = [_without_numbers(*pair) for pair in zip(samples, outputs, strict=True)]
+    if lacking and all(lacking):
+        raise UnfitError(
+            f"the model gives no numbers (NaN) in {', '.join(lacking[0])}, computed in "
+            f"{str(engine.dtype).removeprefix('torch.')}. Its weights hold NaN or infinity, or are "
+            "too large for this dtype: save it with sound weights, or deploy it with 'dtype': "
+            "'float32'"
+        )
+
+
+def _without_numbers(sample: Sample, output: Output) -> list[str]:
+    """The names of the model's outputs that hold a NaN."""
+    given = {*sample.features, *sample.extras}
+    floats = (
+        (name, value)
+        for name, value in output.items()
+        if name not in given and torch.is_tensor(value) and value.is_floating_point()
+    )
+    return [name for name, value in floats if bool(value.isnan().any())]
 
 
 def _pairs(

@@ -26,6 +26,7 @@ class FailureCode(StrEnum):
     MISSING_CONFIG = "missing_config"
     MISSING_INDEX = "missing_index"
     MISSING_PACKAGE = "missing_package"
+    MISSING_PROCESSOR = "missing_processor"
     MISSING_SHARD = "missing_shard"
     MISSING_TOKENIZER = "missing_tokenizer"
     MISSING_WEIGHTS = "missing_weights"

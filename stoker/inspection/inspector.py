@@ -35,9 +35,11 @@ from stoker.inspection.packages import (
     refuse_components,
     refuse_missing_packages,
 )
+from stoker.inspection.processors import refuse_missing_processor
 from stoker.inspection.recognise import FileKind
 from stoker.inspection.safetensors import Header, read_header
 from stoker.inspection.sentence import refuse_unfit_modules, refuse_unfit_reranker
+from stoker.inspection.shapes import refuse_other_shapes
 from stoker.inspection.unserved import refuse_drawn_questions, refuse_other_senses
 from stoker.inspection.weights import MODULES, TRANSFORMERS, Weights, find_weights
 from stoker.llm.model_types import TEXT_GENERATION
@@ -139,7 +141,10 @@ def inspect(
     refuse_missing_tokenizer(found, file_set, documents, config.architecture)
     refuse_unspeakable(config.architecture, file_set, documents)
     refuse_claims(documents, headers.values())
+    loaded = [header for path, header in headers.items() if "/" not in path]
+    refuse_other_shapes(found, config.architecture, documents, loaded)
     warnings = refuse_missing_packages(found, file_set, documents)
+    refuse_missing_processor(found, config.architecture, file_set, documents)
     warnings += tuple(f"{path} is not loaded: there are safetensors." for path in gguf_paths)
     return _of_weights(
         weights, found, config.architecture, config.model_type, engine="torch", warnings=warnings

@@ -79,6 +79,11 @@ def is_installed(package: str) -> bool:
     return True
 
 
+def is_seeing(pipeline: str) -> bool:
+    """Whether a pipeline's models are given images."""
+    return any(word in pipeline for word in _SEEING)
+
+
 def refuse_missing_packages(
     pipeline: str, files: FileSet, documents: Mapping[str, Json]
 ) -> tuple[str, ...]:
@@ -96,7 +101,7 @@ def refuse_missing_packages(
     """
     config = _object(documents.get(CONFIG))
     _refuse_missing(_of_model(config))
-    if any(word in pipeline for word in _SEEING):
+    if is_seeing(pipeline):
         _refuse_missing(_of_images(config, documents))
     if pipeline in TEXT_PIPELINES | SPEECH_PIPELINES:
         settings = _object(documents.get(TOKENIZER_CONFIG))

@@ -8,6 +8,7 @@
 """
 
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -21,9 +22,12 @@ Place = Callable[[InputError | None], str | None]
 
 _REASON_CHARACTERS = 600
 _LASTING = (ImportError, AttributeError, LookupError, NotImplementedError, TypeError, ValueError)
-"""What a load fails with again, however long one waits: a package is missing, a class or a value
-does not fit. Files that cannot be read, memory and devices may be there the next time.
+"""Errors that a load fails with again, however long it waits: a package is missing, a class or a
+value does not fit. Files that cannot be read, memory and devices may be there the next time.
 """
+_LASTING_WORDS = ("Can't load", "does not appear to have a file named", "no file named")
+"""Words of the errors by which transformers says that a model's folder lacks a file."""
+_PATH = re.compile(r"(?:(?<=[\s'\"(=])|^)(?:[a-z]+:/)?/[^\s'\"),;]+")
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,11 @@ ENCODE_RESULT = Step("a result could not be encoded", "The result could not be e
 PREPARE_PROMPT = Step(
     "a prompt could not be prepared", "The prompt could not be prepared.", reads_input=True
 )
+NO_NUMBERS = Step(
+    "an answer holds no numbers",
+    "The model's answer for this input is not a number (NaN or infinity). Its weights may be "
+    "damaged, or its 'dtype' too narrow: deploy it with 'dtype': 'float32'.",
+)
 WRITE_ANSWER = Step("an answer could not be written", "The answer was unreadable.")
 
 
@@ -65,21 +74,42 @@ def model_failure(request_id: int, message: str, param: str | None = None) -> Fa
     return Failure(request_id, "inference_failed", message, param)
 
 
-def load_failure(error: Exception) -> LoadFailed:
-    """What is said of a model that cannot be loaded, and whether trying again may help."""
+def load_failure(error: Exception, folder: str = "") -> LoadFailed:
+    """What is said of a model that cannot be loaded, and whether trying again may help.
+
+    Args:
+        folder: of the model: the message names its files by their paths below.
+    """
     out_of_memory = _is_out_of_memory(error)
-    is_lasting = not out_of_memory and isinstance(error, _LASTING)
-    return LoadFailed(_reason(error), out_of_memory, is_lasting)
+    return LoadFailed(
+        _reason(error, folder), out_of_memory, not out_of_memory and _is_lasting(error)
+    )
 
 
-def _reason(error: Exception) -> str:
-    """An error in one line, without paths of this machine; a long one ends with a word."""
-    words = ["…" if "/" in word else word for word in str(error).split()]
-    line = " ".join(words)
+def _is_lasting(error: Exception) -> bool:
+    # For a missing file, transformers raises an OSError without a number of the system's.
+    lacks_file = isinstance(error, OSError) and any(word in str(error) for word in _LASTING_WORDS)
+    return isinstance(error, _LASTING) or lacks_file
+
+
+def _reason(error: Exception, folder: str) -> str:
+    """An error in one line, without folders of this machine; a long one ends with a word."""
+    line = _PATH.sub(lambda found: _shown(found[0], folder), " ".join(str(error).split()))
     if len(line) > _REASON_CHARACTERS:
         line = line[:_REASON_CHARACTERS].rpartition(" ")[0] + " …"
     line = f"{type(error).__name__}: {line}" if line else f"{type(error).__name__}"
     return line if line.endswith((".", "!", "?", "…")) else f"{line}."
+
+
+def _shown(path: str, folder: str) -> str:
+    """A file of the model by its path in its folder, any other one by its name alone."""
+    bare, folder = path.rstrip(".:"), folder.rstrip("/")
+    rest = path[len(bare) :]
+    if folder and bare.rstrip("/") == folder:
+        return f"the model's folder{rest}"
+    if folder and bare.startswith(f"{folder}/"):
+        return bare[len(folder) + 1 :] + rest
+    return f"…/{bare.rstrip('/').rpartition('/')[2]}{rest}"
 
 
 def _is_out_of_memory(error: Exception) -> bool:

@@ -84,7 +84,7 @@ def _serve(spec: ReplicaSpec, link: Link, passes: Passes) -> int:
         worker = _load(spec, link, passes)
     except Exception as error:
         log.exception("the model could not be loaded")
-        link.send_now(load_failure(error))
+        link.send_now(load_failure(error, spec.model_dir))
         return 0
     worker.start()
     seconds = time.perf_counter() - started

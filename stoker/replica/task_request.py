@@ -1,8 +1,9 @@
 """A request for a task while it is worked on: items, their samples, and what came of them."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -13,8 +14,14 @@ from stoker.wire.protocol import Work
 
 _REPORTED_EVERY = 0.005
 """Progress is reported in steps of at least this share of the work."""
+_CHECKED = (Mapping, list, tuple, float)
+"""Results that `_check_numbers` looks into, as it does into arrays."""
 _WRITTEN: Mapping[str, Any] = {}
 """Takes the place of an output that is not needed any more."""
+
+
+class NoNumbersError(ValueError):
+    """A result holds a NaN or an infinity."""
 
 
 @dataclass(eq=False)
@@ -95,9 +102,38 @@ class TaskRequest:
         return task.input_field if self.work.single else task.place(task.input_field, item)
 
     def encoded(self) -> bytes:
-        """The answer, once each item has its result."""
+        """The answer, once each item has its result. Raises `NoNumbersError`."""
+        # Checked before they may become base64, and after it if they are computed at the end only.
+        _check_numbers(self.results)
         result = WORKS[self.work.task].finish(self.work, self.results)
-        return result if isinstance(result, bytes) else msgspec.json.encode(result, enc_hook=_plain)
+        if isinstance(result, bytes):
+            return result
+        if not all(isinstance(one, _CHECKED) or hasattr(one, "dtype") for one in self.results):
+            _check_numbers(result)
+        return msgspec.json.encode(result, enc_hook=_plain)
+
+
+def _check_numbers(value: Any) -> None:
+    """Raise `NoNumbersError` if a NaN or an infinity is in a result: JSON would have null there."""
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise NoNumbersError
+    elif isinstance(value, Mapping):
+        for one in cast("Mapping[Any, Any]", value).values():
+            _check_numbers(one)
+    elif isinstance(value, list | tuple):
+        listed = cast("Sequence[Any]", value)
+        if len(listed) > 1 and set(map(type, listed)) == {float}:
+            # Their sum is finite only if all of them are.
+            _check_numbers(float(sum(listed)))
+        else:
+            for one in listed:
+                _check_numbers(one)
+    elif "float" in str(getattr(value, "dtype", "")):
+        import numpy
+
+        if not numpy.isfinite(value).all():
+            raise NoNumbersError
 
 
 def _plain(value: Any) -> Any:

@@ -21,7 +21,7 @@ from stoker.replica.open_requests import OpenRequests
 from stoker.replica.passes import Passes
 from stoker.replica.queue_thread import QueueThread
 from stoker.replica.replies import Replies
-from stoker.replica.task_request import TaskRequest
+from stoker.replica.task_request import NoNumbersError, TaskRequest
 from stoker.stages.base import InputError, Sample, Stages, StreamWriter
 from stoker.wire.flight import FlightRecord
 from stoker.wire.notices import Notice
@@ -222,6 +222,9 @@ class Worker:
             return
         try:
             content = request.encoded()
+        except NoNumbersError as error:
+            self._fail(request, 0, failures.NO_NUMBERS, error)
+            return
         except Exception as error:
             self._fail(request, 0, failures.ENCODE_RESULT, error)
             return

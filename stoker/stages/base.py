@@ -233,6 +233,14 @@ class Stages(ABC):
         """
         return None
 
+    def check(self, forward: Callable[[Sample], Mapping[str, Any]]) -> None:
+        """Raise `ValueError` if a model that runs cannot serve its task, once after it was loaded.
+
+        Args:
+            forward: runs the model on one sample.
+        """
+        return
+
     def length(self, sample: Sample) -> int:
         """Length of the dimension that a batch pads, in tokens; 0 where there is none."""
         lengths = [v.shape[1] for name, v in sample.features.items() if name in self.padding]

@@ -92,6 +92,18 @@ class TextTowerStages(TextStages):
         sample.extras["embeddings"] = self._embeddings
         return [*missing, sample]
 
+    def check(self, forward: Callable[[Sample], Mapping[str, Any]]) -> None:
+        """Refuse towers whose vectors cannot be compared, as they have different widths."""
+        item = self.probe(1)
+        outputs = [forward(self._text_sample("a"))] + ([forward(item)] if item else [])
+        widths = [one["embedding"].shape[-1] for one in outputs if "embedding" in one]
+        if len(set(widths)) > 1:
+            raise ValueError(
+                f"its texts become vectors of {widths[0]} numbers and its other inputs vectors of "
+                f"{widths[1]}, which cannot be compared: 'projection_dim' and the sizes of the "
+                "parts in config.json do not fit each other"
+            )
+
     def _missing(self, parameters: Mapping[str, Any]) -> list[Sample]:
         """Samples of the texts that neither an earlier item brings along nor is kept."""
         # Items of a request share the object, and are prepared one after another.

@@ -44,7 +44,7 @@ def test_h5_far_more_than_there_is_is_refused(claims: dict[str, Any], words: str
     [
         {"num_hidden_layers": 2, "vocab_size": 1000, "hidden_size": 32, "intermediate_size": 64},
         {"num_hidden_layers": 96, "num_hidden_groups": 1},
-        {"vocab_size": 30000, "hidden_size": 4096, "embedding_size": 128},
+        {"vocab_size": 1000, "hidden_size": 4096, "embedding_size": 32},
         {"vision_config": {"num_hidden_layers": 32}},
         {"max_position_embeddings": 10485760},
         {"num_hidden_layers": "twelve", "vocab_size": None, "hidden_size": True},

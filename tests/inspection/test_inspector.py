@@ -109,6 +109,7 @@ class TestInspect:
 
     def test_images_need_no_tokenizer(self) -> None:
         files = model(config_json=config("ViTForImageClassification"), tokenizer_json=None)
+        files["preprocessor_config.json"] = dumps({"image_processor_type": "ViTImageProcessor"})
         assert inspect(MemoryFiles(files), None, PIPELINES).pipeline == "image-classification"
 
     def test_errors_of_the_reader_pass_through(self) -> None:
@@ -243,6 +244,7 @@ REFUSED: dict[FailureCode, Callable[[], dict[str, bytes]]] = {
         "model-00001-of-00002.safetensors": weights(),
     },
     FailureCode.MISSING_PACKAGE: lambda: model(config_json=config(model_type="timm_wrapper")),
+    FailureCode.MISSING_PROCESSOR: lambda: model(config_json=config("ViTForImageClassification")),
     FailureCode.MISSING_SHARD: lambda: {
         **model(model_safetensors=None),
         "model.safetensors.index.json": dumps({"weight_map": {"a": "x.safetensors"}}),

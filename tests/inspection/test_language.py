@@ -16,7 +16,8 @@ def inspected(
     model_type: str, architecture: str = "XForCausalLM", pipeline: str | None = None, **more: Any
 ) -> Inspection:
     config = {"architectures": [architecture], "model_type": model_type, **more}
-    return inspect(MemoryFiles(model(config_json=dumps(config))), pipeline, PIPELINES)
+    files = {**model(config_json=dumps(config)), "preprocessor_config.json": dumps({})}
+    return inspect(MemoryFiles(files), pipeline, PIPELINES)
 
 
 def refused(*args: Any, **more: Any) -> InspectionError:

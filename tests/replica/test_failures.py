@@ -64,7 +64,7 @@ class TestLoadFailure:
                 ),
             ),
             (ValueError("no such head"), LoadFailed("ValueError: no such head.", lasting=True)),
-            (OSError("cannot read /data/model"), LoadFailed("OSError: cannot read …")),
+            (OSError("cannot read /data/model"), LoadFailed("OSError: cannot read …/model.")),
         ],
     )
     def test_says_whether_waiting_helps(self, error: Exception, expected: LoadFailed) -> None:

@@ -84,7 +84,7 @@ def metaclip_2(folder: Path) -> None:
     words.save_pretrained(folder)
 
 
-def align(folder: Path) -> None:
+def align(folder: Path, projection: int = 24) -> None:
     """Its images are seen by a convolutional network."""
     words = word_tokenizer()
     text = {**TOWER, "vocab_size": len(words), "max_position_embeddings": 128}
@@ -103,7 +103,7 @@ def align(folder: Path) -> None:
     config = transformers.AlignConfig(
         text_config=text,
         vision_config=vision,
-        projection_dim=24,
+        projection_dim=projection,
         temperature_init_value=0.2,
         initializer_range=0.3,
     )

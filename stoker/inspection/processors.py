@@ -1,0 +1,48 @@
+"""Whether a model that sees or hears has the settings of its preprocessing."""
+
+from collections.abc import Mapping
+
+from stoker.inspection.documents import Json
+from stoker.inspection.failure import FailureCode, InspectionError
+from stoker.inspection.files import FileSet
+from stoker.inspection.packages import PREPROCESSOR_CONFIG, PROCESSOR_CONFIG, is_seeing
+
+VIDEO_CONFIG = "video_preprocessor_config.json"
+_VIDEO = "video-classification"
+_HEARING = frozenset(
+    {"audio-classification", "automatic-speech-recognition", "zero-shot-audio-classification"}
+)
+_WITHOUT = frozenset(
+    {"LayoutLMForQuestionAnswering", "TimmWrapperForImageClassification", "TimmWrapperModel"}
+)
+"""Architectures that read no pixels, or whose preprocessing config.json describes."""
+
+
+def refuse_missing_processor(
+    pipeline: str, architecture: str, files: FileSet, documents: Mapping[str, Json]
+) -> None:
+    """Refuse a model whose images or recordings nothing says how to prepare.
+
+    The settings are preprocessor_config.json, or are part of processor_config.json.
+
+    Raises:
+        InspectionError: `MISSING_PROCESSOR`.
+    """
+    if pipeline in _HEARING:
+        kinds, part = "recordings", "feature_extractor"
+    elif is_seeing(pipeline) and architecture not in _WITHOUT:
+        kinds, part = "images", "image_processor"
+    else:
+        return
+    settings = documents.get(PROCESSOR_CONFIG)
+    nested = settings if isinstance(settings, dict) else {}
+    if PREPROCESSOR_CONFIG in files or part in nested:
+        return
+    if pipeline == _VIDEO and (VIDEO_CONFIG in files or "video_processor" in nested):
+        return
+    raise InspectionError(
+        FailureCode.MISSING_PROCESSOR,
+        f"{PREPROCESSOR_CONFIG} is missing, which says how {kinds} are prepared for the model. "
+        f"Upload that of the original model, or {PROCESSOR_CONFIG} if that has '{part}'.",
+        PREPROCESSOR_CONFIG,
+    )

@@ -1,0 +1,128 @@
+"""Whether the weights have the shapes that config.json says.
+
+transformers refuses a tensor of another shape when it loads a model. Checked here is what is the
+same for all architectures: the rows of the table of tokens, and the labels of a classifier. A
+replica checks the rest as it loads.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from stoker.inspection.config import CONFIG
+from stoker.inspection.documents import Json
+from stoker.inspection.failure import FailureCode, InspectionError
+from stoker.inspection.safetensors import Header, Tensor
+
+_FLOATS = frozenset({"F64", "F32", "F16", "BF16"})
+"""Other numbers are quantized: several of them may share an element."""
+_TOKEN_TABLES = ("word_embeddings.weight", "embed_tokens.weight", "shared.weight", "wte.weight")
+_CLASSIFIERS = frozenset(
+    {
+        "classifier.weight",
+        "classifier.out_proj.weight",
+        "classification_head.out_proj.weight",
+        "score.weight",
+    }
+)
+"""Last layers whose rows are the labels."""
+_CLASSIFYING = frozenset(
+    {
+        "audio-classification",
+        "image-classification",
+        "text-classification",
+        "text-ranking",
+        "token-classification",
+        "video-classification",
+        "zero-shot-classification",
+    }
+)
+_CLASSES = (
+    "ForAudioClassification",
+    "ForImageClassification",
+    "ForSequenceClassification",
+    "ForTokenClassification",
+    "ForVideoClassification",
+)
+
+
+def refuse_other_shapes(
+    pipeline: str, architecture: str, documents: Mapping[str, Json], headers: Iterable[Header]
+) -> None:
+    """Refuse weights that contradict the vocabulary or the labels of config.json.
+
+    Args:
+        headers: of the safetensors files in the top folder.
+
+    Raises:
+        InspectionError: `BAD_CONFIG`, with the tensor's name and both shapes.
+    """
+    config = documents.get(CONFIG)
+    if not isinstance(config, dict) or config.get("quantization_config"):
+        return
+    tensors = {
+        name: tensor
+        for header in headers
+        for name, tensor in header.tensors.items()
+        if tensor.dtype in _FLOATS and len(tensor.shape) > 1
+    }
+    _refuse_tokens(config, tensors)
+    if pipeline in _CLASSIFYING and architecture.endswith(_CLASSES):
+        _refuse_labels(config, tensors)
+
+
+def _refuse_tokens(config: Mapping[str, Json], tensors: Mapping[str, Tensor]) -> None:
+    size = config.get("vocab_size")
+    # The parts of a composite model have vocabularies of their own.
+    has_several = "src_vocab_size" in config or any("vocab_size" in part for part in _parts(config))
+    if type(size) is not int or has_several:
+        return
+    tables = {name: one for name, one in tensors.items() if _is_token_table(name)}
+    if not tables or any(table.shape[0] == size for table in tables.values()):
+        return
+    name, table = min(tables.items())
+    raise _refusal(
+        name,
+        table,
+        rows=size,
+        key=f"'vocab_size': {size}",
+        advice=f"Correct vocab_size to {table.shape[0]}",
+    )
+
+
+def _is_token_table(name: str) -> bool:
+    return any(name == one or name.endswith(f".{one}") for one in _TOKEN_TABLES)
+
+
+def _refuse_labels(config: Mapping[str, Json], tensors: Mapping[str, Tensor]) -> None:
+    names, count = config.get("id2label"), config.get("num_labels")
+    if isinstance(names, dict):
+        # transformers counts these, whatever num_labels says.
+        count, key = len(names), f"{len(names)} labels in 'id2label'"
+    else:
+        key = f"'num_labels': {count}"
+    if type(count) is not int:
+        return
+    for name in sorted(_CLASSIFIERS & tensors.keys()):
+        tensor = tensors[name]
+        if tensor.shape[0] != count:
+            raise _refusal(
+                name,
+                tensor,
+                rows=count,
+                key=key,
+                advice=f"Name {tensor.shape[0]} labels in id2label and label2id",
+            )
+
+
+def _parts(config: Mapping[str, Json]) -> Iterator[Mapping[str, Json]]:
+    return (part for part in config.values() if isinstance(part, dict))
+
+
+def _refusal(name: str, tensor: Tensor, *, rows: int, key: str, advice: str) -> InspectionError:
+    expected = [rows, *tensor.shape[1:]]
+    return InspectionError(
+        FailureCode.BAD_CONFIG,
+        f"{CONFIG} has {key}, for which {name} needs the shape {expected}; the weight files have "
+        f"{list(tensor.shape)}. {advice}, or upload the config.json that these weights were saved "
+        "with.",
+        CONFIG,
+    )

@@ -1,0 +1,156 @@
+"""Models that load and cannot answer: what is said of them, and that it is no answer with null."""
+
+import json
+import math
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+
+from stoker.engines import sharing
+from stoker.engines.completeness import UnfitWeightsError
+from stoker.engines.torch import TorchEngine
+from stoker.replica.failures import load_failure
+from stoker.tasks.registry import STAGES
+from tests.support.local import Local, RefusedError
+from tests.support.models import tiny_bert, tiny_vit
+from tests.tasks.test_zero_shot_image_classification import align
+
+
+def configured(folder: Path, **changes: Any) -> Path:
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    return folder
+
+
+def damaged(folder: Path, name: str, value: float) -> Path:
+    """A model one of whose weights is no number."""
+    path = folder / "model.safetensors"
+    tensors = safetensors.torch.load_file(path)
+    tensors[name].view(-1)[0] = value
+    safetensors.torch.save_file(tensors, path, metadata={"format": "pt"})
+    return folder
+
+
+def shared(pipeline: str, folder: Path) -> Any:
+    """What a replica does when it loads a model for the first time."""
+    stages = STAGES[pipeline](folder)
+    engine = TorchEngine("cpu", "float32", threads=1)
+    stages.attach(engine.load(folder, stages, lambda *_: None))
+    return sharing.find(engine, stages)
+
+
+class TestShapes:
+    @pytest.mark.parametrize(
+        ("changes", "words"),
+        [
+            (
+                {"id2label": {"0": "a", "1": "b"}, "label2id": {"a": 0, "b": 1}},
+                r"classifier\.weight has the shape \[3, 32\] .* \[2, 32\].*'id2label'",
+            ),
+            (
+                {"vocab_size": 77},
+                r"word_embeddings\.weight has the shape \[\d+, 32\] .* \[77, 32\].*'vocab_size'",
+            ),
+            (
+                {"max_position_embeddings": 64},
+                r"position_embeddings\.weight .*128, 32.*64, 32.*'max_position_embeddings'",
+            ),
+            ({"intermediate_size": 48}, r"intermediate\.dense\.bias .*64.*48.*and \d+ more"),
+        ],
+    )
+    def test_are_named_and_not_tried_again(
+        self, tmp_path: Path, changes: dict[str, Any], words: str
+    ) -> None:
+        folder = configured(tiny_bert(tmp_path, "ForSequenceClassification"), **changes)
+        with pytest.raises(UnfitWeightsError, match=words) as caught:
+            shared("text-classification", folder)
+        failed = load_failure(caught.value, str(folder))
+        assert failed.lasting
+        assert "report" not in failed.message
+        assert str(folder) not in failed.message
+
+
+class TestMissingFiles:
+    def test_of_a_processor(self, tmp_path: Path) -> None:
+        tiny_vit(tmp_path)
+        (tmp_path / "preprocessor_config.json").unlink()
+        with pytest.raises(OSError, match="image processor") as caught:
+            shared("image-classification", tmp_path)
+        failed = load_failure(caught.value, str(tmp_path))
+        assert failed.lasting
+        assert "the model's folder" in failed.message
+        assert str(tmp_path) not in failed.message
+
+    def test_paths(self) -> None:
+        folder = "/srv/data/models/x"
+        error = PermissionError(13, "Permission denied", "/opt/env/lib/timm/models.py")
+        assert load_failure(error, folder).message.endswith("denied: '…/models.py'.")
+        error = OSError(f"cannot read {folder}/sub/model.safetensors: 5 and/or 6")
+        assert load_failure(error, folder).message == (
+            "OSError: cannot read sub/model.safetensors: 5 and/or 6."
+        )
+        error = OSError("load it from 'https://hub.example/models', see file:///etc/passwd")
+        assert load_failure(error, folder).message == (
+            "OSError: load it from '…/models', see …/passwd."
+        )
+
+
+class TestNoNumbers:
+    NAMES = {
+        "text-classification": "classifier.bias",
+        "token-classification": "bert.encoder.layer.0.output.dense.bias",
+        "feature-extraction": "encoder.layer.1.output.dense.bias",
+        "fill-mask": "cls.predictions.transform.dense.bias",
+    }
+    HEADS = {
+        "text-classification": "ForSequenceClassification",
+        "token-classification": "ForTokenClassification",
+        "feature-extraction": "Model",
+        "fill-mask": "ForMaskedLM",
+    }
+
+    @pytest.mark.parametrize("value", [math.nan, math.inf])
+    @pytest.mark.parametrize("pipeline", NAMES)
+    def test_of_weights(self, tmp_path: Path, pipeline: str, value: float) -> None:
+        folder = tiny_bert(tmp_path, self.HEADS[pipeline])
+        assert shared(pipeline, folder)
+        damaged(folder, self.NAMES[pipeline], value)
+        body = {"inputs": "the [MASK]"}
+        # A replica that measured it before does not try it again.
+        refused = pytest.raises(RefusedError, match=r"not a number \(NaN or infinity\)")
+        with closing(Local(pipeline, folder)) as local, refused as caught:
+            local.ask(body)
+        assert caught.value.failure.code == "inference_failed"
+        if math.isnan(value) or pipeline != "text-classification":
+            with pytest.raises(sharing.UnfitError, match=r"no numbers \(NaN\)") as unfit:
+                shared(pipeline, folder)
+            assert load_failure(unfit.value).lasting
+
+    def test_of_embeddings_as_base64(self, tmp_path: Path) -> None:
+        folder = damaged(
+            tiny_bert(tmp_path, "Model"), "encoder.layer.1.output.dense.bias", math.nan
+        )
+        with closing(Local("feature-extraction", folder)) as local:
+            for task, body in (
+                ("embeddings", {"input": "a", "encoding_format": "base64"}),
+                ("rerank", {"query": "a", "documents": ["b"]}),
+                ("similarity", {"source_sentence": "a", "sentences": ["b"]}),
+            ):
+                with pytest.raises(RefusedError, match="not a number"):
+                    local.ask(body, task)
+
+    def test_an_answer_of_numbers_passes(self, tmp_path: Path) -> None:
+        with closing(Local("feature-extraction", tiny_bert(tmp_path, "Model"))) as local:
+            assert local.ask({"input": ["a", "b"], "encoding_format": "base64"}, "embeddings")
+
+
+def test_towers_of_different_widths(tmp_path: Path) -> None:
+    """transformers builds such a model, and fails on the first image."""
+    align(tmp_path, projection=32)
+    with pytest.raises(ValueError, match=r"vectors of 32 numbers .* vectors of 24,"):
+        shared("zero-shot-image-classification", tmp_path)
+    align(tmp_path, projection=24)
+    assert shared("zero-shot-image-classification", tmp_path)
