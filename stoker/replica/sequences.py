@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from stoker.chat.answers.choices import Choice, TextRequest
 from stoker.chat.answers.detokenizing import Detokenizer, Stops
+from stoker.chat.answers.dialect import AnyReader
 from stoker.chat.answers.echo import Echo, placed
-from stoker.chat.answers.reading import Dialect, Reader
 from stoker.chat.forms.forms import Forms
 from stoker.chat.prompts.prompts import Prepared, Prompts
 from stoker.llm.interface import Submission
@@ -26,7 +26,7 @@ class Sequences:
             vocabulary: width of the model's logits.
         """
         self._prompts = prompts
-        self._dialect = Dialect(prompts.tokenizer)
+        self._dialect = prompts.dialect
         self._forms = Forms(prompts, self._dialect, vocabulary)
         self._choices: dict[int, Choice] = {}
         self._last = 0
@@ -69,7 +69,7 @@ class Sequences:
         generation = request.generation
         sampling = self._prompts.limited(prepared, generation, generation.place(place))
         after = self._dialect.end_of_reasoning(prepared.text)
-        form = self._forms.form(generation, after)
+        form = self._forms.form(generation, after, self._dialect.ends(prepared.text))
         echo = self._echo(generation, prompt, prepared)
         first: int | None = None
         for number in range(generation.n):
@@ -92,7 +92,7 @@ class Sequences:
         self, request: TextRequest, index: int, prompt: Prompt, prepared: Prepared
     ) -> Choice:
         generation = request.generation
-        reader: Reader | None = None
+        reader: AnyReader | None = None
         if isinstance(prompt, Conversation):
             tools, either = generation.tools, generation.guide is not None
             offered = tools.offered() if tools else []

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from stoker.chat.answers.answer_events import Event, Text, TokenLogprob
-from stoker.chat.answers.call_formats import FORMATS, format_of
-from stoker.chat.answers.reading import Dialect, Reader
+from stoker.chat.answers.dialect import AnyReader, Dialect
 from tests.llm.support import CHATML, TEMPLATES, THINKING, Joined, joined, tokenizer
 
 TOOLS: list[dict[str, Any]] = [
@@ -32,7 +31,7 @@ def dialect(template: str) -> Dialect:
     return _dialects[template]
 
 
-def reader(form: str, prompt: str = "", tools: Sequence[dict[str, Any]] = TOOLS) -> Reader:
+def reader(form: str, prompt: str = "", tools: Sequence[dict[str, Any]] = TOOLS) -> AnyReader:
     found = dialect(TEMPLATES.get(form, form)).reader(prompt, tools=tools)
     assert found is not None
     return found
@@ -306,11 +305,6 @@ MALFORMED: dict[str, tuple[str, str, str]] = {
     "deep": ("hermes", f"<tool_call>{'[' * 50_000}</tool_call>", "[" * 50_000),
     "a long number": ("hermes", f"<tool_call>{'9' * 5000}</tool_call>", "9" * 5000),
     "mistral": ("mistral", "[TOOL_CALLS] nothing", "nothing"),
-    "mistral's second": (
-        "mistral",
-        '[TOOL_CALLS] [{"name": "get_time", "arguments": {}}, 5]',
-        '[{"name": "get_time", "arguments": {}}, 5]',
-    ),
     "llama, text after": (
         "llama3",
         '{"name": "get_time", "other": {}} and so on',
@@ -444,9 +438,7 @@ class TestCutOff:
     def test_of_a_list(self) -> None:
         text = '[TOOL_CALLS] [{"name": "get_weather", "arguments": {"ci'
         for seed in range(8):
-            answer = read("mistral", text, seed)
-            assert answer.calls == []
-            assert answer.text.endswith('[{"name": "get_weather", "arguments": {"ci')
+            assert read("mistral", text, seed).plain == ("", "", [("get_weather", '{"ci')])
 
 
 class TestReasoning:
@@ -574,22 +566,6 @@ class TestOwnTemplate:
         assert answer.calls == []
         for word in text.replace("<<", " ").replace(">>", " ").split():
             assert word in answer.text
-
-
-class TestFormatOf:
-    @pytest.mark.parametrize("form", FORMATS, ids=lambda one: one.name)
-    def test_found_in_its_chat_template(self, form: Any) -> None:
-        assert format_of(TEMPLATES[form.name]) is form
-
-    def test_of_a_template_without_calls(self) -> None:
-        assert format_of(CHATML) is None
-
-    def test_of_several_templates_the_one_for_tools(self) -> None:
-        both = tokenizer(None)
-        both.chat_template = {"default": CHATML, "tool_use": TEMPLATES["hermes"]}
-        found = Dialect(both).format
-        assert found is not None
-        assert found.name == "hermes"
 
 
 class TestCut:

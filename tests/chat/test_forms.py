@@ -8,7 +8,6 @@ import torch
 
 from stoker.chat.answers.choices import Choice, TextRequest
 from stoker.chat.answers.detokenizing import Detokenizer, Stops
-from stoker.chat.answers.reading import Dialect
 from stoker.chat.forms.forms import Forms
 from stoker.chat.prompts.prompts import Prompts
 from stoker.stages.base import InputError
@@ -33,7 +32,7 @@ def forms(tmp_path: Path, template: str = HERMES, own: Any = None) -> Forms:
     if own is not None:
         made.response_template = own
     prompts = Prompts(tmp_path, max_length=64, vocabulary=VOCABULARY, tokenizer=made)
-    return Forms(prompts, Dialect(made), VOCABULARY)
+    return Forms(prompts, prompts.dialect, VOCABULARY)
 
 
 def asked(

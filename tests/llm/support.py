@@ -37,7 +37,13 @@ CHATML = (
 HERMES = (
     "{% if tools %}<|im_start|>system\n"
     "{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}"
-    "Call them within <tool_call></tool_call>.<|im_end|>\n{% endif %}" + CHATML
+    "Call them within <tool_call></tool_call>.<|im_end|>\n{% endif %}"
+    + CHATML.replace(
+        "{{ message.content }}",
+        "{{ message.content }}{% for call in message.tool_calls or [] %}\n<tool_call>\n"
+        '{"name": {{ call.function.name | tojson }}, '
+        '"arguments": {{ call.function.arguments | tojson }}}\n</tool_call>{% endfor %}',
+    )
 )
 TEMPLATES: Mapping[str, str] = {
     "hermes": HERMES,

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from stoker.chat.answers.answer_events import Event, Finished, Text, TokenLogprob, Usage, Writer
 from stoker.chat.answers.detokenizing import Detokenizer, Stops
+from stoker.chat.answers.dialect import AnyReader
 from stoker.chat.answers.echo import Echo
-from stoker.chat.answers.reading import Reader
 from stoker.llm.interface import Finish, Logprob, Output
 from stoker.wire.generation_request import Generation
 from stoker.wire.phases import Phases
@@ -29,7 +29,7 @@ class Choice:
     """Its number with the language model."""
     text: Detokenizer
     stops: Stops
-    reader: Reader | None
+    reader: AnyReader | None
     bytes_of: BytesOf
     echo: Echo | None = None
     """The prompt, while it is still to be repeated."""

@@ -1,336 +1,351 @@
 """Tells the text, the reasoning and the tool calls of an answer apart while it is written."""
 
 import json
-import logging
 import re
 import secrets
+import string
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
-
-from transformers.utils import chat_parsing
-from transformers.utils.chat_parsing import response_templates
+from dataclasses import dataclass
+from typing import Any
 
 from stoker.chat.answers.answer_events import CallArguments, CallBegun, Event, Text, TokenLogprob
-from stoker.chat.answers.call_formats import (
-    Call,
-    Format,
-    MalformedCallError,
-    Template,
-    arguments_text,
-    format_of,
-    response_template,
-)
+from stoker.chat.answers.call_formats.arguments import JsonArguments
+from stoker.chat.answers.call_formats.calls import MalformedCallError
+from stoker.chat.answers.call_formats.format import Format
+from stoker.chat.answers.call_formats.framing import Framing
+from stoker.chat.answers.call_formats.source import CutError, Source, Steps
 
-log = logging.getLogger(__name__)
-
-# The library gives its dictionaries no types.
-ResponseParser: Any = chat_parsing.ResponseParser
-load_response_template: Any = response_templates.load_response_template  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-
-_REASONING_FIELDS = frozenset({"reasoning", "reasoning_content", "thinking"})
-_CALLS = "tool_calls"
-_MARK, _END_MARK = "<think>", "</think>"
+_MOST_HEADER = 300
+"""Characters of a message's header."""
+_NO_MARKS: Mapping[str, str] = {}
+_SHORT_ID = 9
+"""Characters of an identifier for chat templates that take no others, such as Mistral's."""
 
 
-class Dialect:
-    """How a model writes answers, read once from its tokenizer."""
+@dataclass(frozen=True, kw_only=True)
+class Tongue:
+    """What a reader has to know of a model."""
 
-    def __init__(self, tokenizer: Any) -> None:
-        chat_template: Any = getattr(tokenizer, "chat_template", None) or ""
-        if isinstance(chat_template, dict):
-            named = cast("Mapping[str, str]", chat_template)
-            chat_template = named.get("tool_use") or next(iter(named.values()), "")
-        self.format: Format | None = format_of(chat_template)
-        own: Any = getattr(tokenizer, "response_template", None)
-        self._end_of_reasoning: int | None = tokenizer.backend_tokenizer.token_to_id(_END_MARK)
-        self._reasons = _END_MARK in chat_template or self._end_of_reasoning is not None
-        template: Template = own or response_template(None)
-        self._own = own is not None and self.format is None
-        if self.format:
-            template = self.format.template
-        self._with_calls = load_response_template(dict(template))
-        self._without_calls = load_response_template(dict(response_template(None)))
-
-    def end_of_reasoning(self, prompt: str) -> int | None:
-        """The token that ends the reasoning which a prompt has begun, if it has."""
-        return self._end_of_reasoning if _begins_reasoning(prompt) else None
-
-    @property
-    def calls(self) -> bool:
-        """Whether the model is known to write tool calls."""
-        return self.format is not None or self._own
-
-    def reader(
-        self, prompt: str, *, tools: Sequence[Mapping[str, Any]], either: bool = False
-    ) -> "Reader | None":
-        """What reads one answer; None: it is all text.
-
-        Args:
-            prompt: its end may have begun the reasoning already.
-            tools: functions that may be called, as the client gave them.
-            either: the answer is nothing but calls, or it is all text.
-        """
-        if not tools and not self._reasons:
-            return None
-        spec = self._with_calls if tools else self._without_calls
-        # The template may have begun the reasoning.
-        prefix = _MARK if _begins_reasoning(prompt) else ""
-        parser = ResponseParser(spec, prefix, tools=[dict(one) for one in tools] or None)
-        names = [str(one["function"]["name"]) for one in tools] if either and self.format else []
-        reader = Reader(parser, self.format if tools else None, names)
-        reader.reasoning = bool(prefix)
-        return reader
-
-
-def _begins_reasoning(prompt: str) -> bool:
-    return prompt.rstrip().endswith(_MARK)
+    framing: Framing
+    form: Format | None = None
+    """How calls are written; None: there are none."""
+    short_ids: bool = False
+    """Whether calls are identified by nine letters and digits."""
 
 
 class Reader:
     """Reads one answer. Pieces go in, events come out."""
 
-    def __init__(self, parser: Any, form: Format | None, either: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        tongue: Tongue,
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        either: bool = False,
+        ends: Sequence[str] = (),
+        header: bool = False,
+        called: str = "",
+    ) -> None:
         """
         Args:
-            either: names of functions. The answer is nothing but calls of these, or it is all text,
-                in which what looks like a call is none. Empty: there may be both.
+            either: the answer is nothing but calls of these tools, or it is all text, in which
+                what looks like a call is none.
+            ends: what ends the reasoning that the prompt has begun; empty: it has begun none.
+            header: whether the prompt ends within a message's header.
+            called: the mark of calls that the prompt ends with; empty: it ends with none.
         """
-        self._parser = parser
-        self._format = form
-        self._either = either
-        self._undecided = bool(either)
-        self._body = ""
-        """Of the call that is being written, as far as it has come."""
-        self._streamed: _Arguments | None = None
+        self._framing, self._form, self._short = tongue.framing, tongue.form, tongue.short_ids
+        functions = [one["function"] for one in tools]
+        self._tools = {str(one["name"]): one.get("parameters") for one in functions}
+        self._either = either and bool(tools) and tongue.form is not None
+        self._source = Source()
+        self._events: list[Event] = []
         self._logprobs: list[TokenLogprob] = []
-        self._plain = False
-        """Whether the rest is taken as text."""
+        self._said = False
+        """Whether there was text, and not only white space."""
+        self._ends = list(ends)
+        self._in_header, self._begun_mark = header, called
+        self._marks = self._known_marks()
+        self._run = self._answer()
+        self._over = False
         self.calls = 0
         """How many have begun."""
-        self.reasoning = False
+        self.reasoning = bool(ends)
         """Whether the answer is at its reasoning."""
         self.calling = False
         """Whether it is at a call."""
-
-    @property
-    def is_cut(self) -> bool:
-        """Whether the answer has come to the middle of a call's arguments."""
-        return (
-            self._streamed is not None
-            and self._streamed.name is not None
-            and not (self._streamed.is_done)
-        )
+        self.is_cut = False
+        """Whether the arguments of the last call are not complete."""
 
     def add(self, text: str, logprobs: Sequence[TokenLogprob] = ()) -> list[Event]:
         self._logprobs += logprobs
-        if self._plain:
-            return [Text(text, logprobs=self._taken_logprobs())]
-        try:
-            if self._undecided:
-                return self._decided(text)
-            return self._events(self._parser.feed(text))
-        except ValueError:
-            # A call in a format of the tokenizer's own that is none; what follows is text.
-            self._plain = True
-            return [Text(self._body + text, logprobs=self._taken_logprobs())]
-
-    def _decided(self, text: str) -> list[Event]:
-        """Reads to where it shows what the answer is: in text, nothing is a mark of calls."""
-        events: list[Event] = []
-        for place, character in enumerate(text):
-            found = self._events(self._parser.feed(character))
-            events += found
-            if self._plain:
-                # It only began like a call; some of it may wait to become a mark.
-                _, held = self._parser.finalize()
-                events += [Text(one["text"]) for one in held if one["type"] == "region_chunk"]
-            elif any(_is_said(one) for one in found):
-                _, held = self._parser.finalize()
-                events += self._events(held)
-                self._plain = True
-            # A call that is only begun may still turn out to be text, with all that follows.
-            begun = self._streamed is not None and self._streamed.name is None
-            if self._plain or (self.calling and not begun):
-                self._undecided = False
-                rest = text[place + 1 :]
-                return _joined(events + (self.add(rest) if rest else []))
-        return _joined(events)
+        self._source.feed(text)
+        return self._go_on()
 
     def finish(self) -> list[Event]:
-        if self._plain:
-            return []
-        try:
-            _, found = self._parser.finalize()
-        except ValueError:
-            # A call in the model's own format that ends too early: what came of it is text.
-            return [Text(self._body)] if self._body else []
-        return self._events(found)
+        self._source.ended = True
+        return self._go_on()
 
-    def _events(self, found: Sequence[Mapping[str, Any]]) -> list[Event]:
-        events: list[Event] = []
-        for one in found:
-            if one["field"] == _CALLS:
-                events += self._call(one)
-                continue
-            self.reasoning = one["field"] in _REASONING_FIELDS and one["type"] != "region_close"
-            if one["type"] == "region_chunk" and (self.reasoning or one["field"] == "content"):
-                events.append(Text(one["text"], self.reasoning, self._taken_logprobs()))
+    def _go_on(self) -> list[Event]:
+        if not self._over:
+            self._over = next(self._run, self) is self
+        events, self._events = self._events, []
         return events
 
-    def _taken_logprobs(self) -> Sequence[TokenLogprob]:
-        taken, self._logprobs = self._logprobs, []
-        return taken
+    # --- the sink of calls ---
 
-    def _call(self, one: Mapping[str, Any]) -> list[Event]:
-        match one["type"]:
-            case "region_open":
-                self._body = ""
-                self.calling = True
-                key = self._format.arguments_key if self._format else None
-                self._streamed = _Arguments(key, self._either) if key else None
-                return []
-            case "region_chunk":
-                self._body += one["text"]
-                return self._stream(one["text"])
-            case _:
-                return self._close(one["value"])
-
-    def _stream(self, text: str) -> list[Event]:
-        if self._streamed is None:
-            return []
-        begins = self._streamed.name is None
-        piece = self._streamed.add(text)
-        if self._streamed.failed and self._undecided:
-            # It only began like a call. Behind one, it is told as text once it has ended.
-            self._plain, self.calling, self._streamed = True, False, None
-            return [Text(self._body, logprobs=self._taken_logprobs())]
-        events: list[Event] = []
-        if begins and self._streamed.name is not None:
-            events.append(self._begun(self._streamed.name))
-        if piece:
-            events.append(CallArguments(self.calls - 1, piece))
-        return events
-
-    def _close(self, value: Any) -> list[Event]:
-        body, self._body = self._body, ""
-        self.calling = False
-        if self._streamed and self._streamed.name is not None:
-            return []
-        try:
-            found = self._format.read(body) if self._format else _own_calls(value)
-            calls = [(call.name, arguments_text(call.arguments)) for call in found]
-            if self._either and any(name not in self._either for name, _ in calls):
-                raise MalformedCallError
-        except MalformedCallError:
-            # Nothing that was written is kept from the client.
-            return [Text(body)]
-        events: list[Event] = []
-        for name, arguments in calls:
-            events.append(self._begun(name))
-            events.append(CallArguments(self.calls - 1, arguments))
-        return events
-
-    def _begun(self, name: str) -> Event:
-        self.calls += 1
-        return CallBegun(self.calls - 1, f"call_{secrets.token_hex(12)}", name)
-
-
-def _is_said(event: Event) -> bool:
-    return isinstance(event, Text) and not event.reasoning and bool(event.text.strip())
-
-
-def _joined(events: Sequence[Event]) -> list[Event]:
-    """Pieces of text that follow one another as one."""
-    found: list[Event] = []
-    for one in events:
-        last = found[-1] if found else None
-        if isinstance(one, Text) and isinstance(last, Text) and one.reasoning == last.reasoning:
-            logprobs = [*last.logprobs, *one.logprobs]
-            found[-1] = Text(last.text + one.text, one.reasoning, logprobs)
-        else:
-            found.append(one)
-    return found
-
-
-def _own_calls(value: Any) -> list[Call]:
-    """Calls as a tokenizer's own response template gives them."""
-    values = cast("list[Any]", value) if isinstance(value, list) else [value]
-    calls: list[Call] = []
-    for one in values:
-        whole = cast("dict[str, Any]", one) if isinstance(one, dict) else {}
-        body: dict[str, Any] = whole.get("function", whole)
-        name: Any = body.get("name")
-        arguments: Any = body.get("arguments") or {}
-        if not isinstance(name, str) or not isinstance(arguments, dict):
+    def check(self, quoted: str) -> None:
+        if self._either and not any(json.dumps(name).startswith(quoted) for name in self._tools):
             raise MalformedCallError
-        calls.append(Call(name=name, arguments=cast("dict[str, Any]", arguments)))
-    return calls
 
+    def begin(self, name: str) -> None:
+        if self._either and name not in self._tools:
+            raise MalformedCallError
+        self.calls += 1
+        self.is_cut = True
+        self._events.append(CallBegun(self.calls - 1, _identifier(self._short), name))
 
-_HEAD = r'\{{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"{key}"\s*:\s*(?=\{{)'
-_NEVER = re.compile(r"(?!)")
+    def complete(self) -> None:
+        self.is_cut = False
 
+    def write(self, text: str) -> None:
+        last = self._events[-1] if self._events else None
+        if isinstance(last, CallArguments) and last.index == self.calls - 1:
+            self._events[-1] = CallArguments(last.index, last.text + text)
+        elif text:
+            self._events.append(CallArguments(self.calls - 1, text))
 
-class _Arguments:
-    """Finds the arguments in `{"name": …, "arguments": {…}}` while it is written."""
+    def parameters(self, name: str) -> Any:
+        return self._tools.get(name)
 
-    def __init__(self, key: str, names: Sequence[str] = ()) -> None:
+    # --- the answer ---
+
+    def _known_marks(self) -> Mapping[str, str]:
+        """Returns what each mark begins."""
+        framing = self._framing
+        marks = dict.fromkeys(framing.dropped, "dropped") | dict.fromkeys(framing.begins, "thought")
+        if framing.headers:
+            marks |= dict.fromkeys(framing.headers.ends, "dropped")
+            marks |= dict.fromkeys(framing.headers.opens, "header")
+        if self._form:
+            marks |= dict.fromkeys(self._form.openings, "calls")
+        return marks
+
+    def _answer(self) -> Steps[None]:
+        if self._ends:
+            yield from self._reasoned(self._ends)
+        if self._in_header:
+            yield from self._rest_of_header()
+        if not (yield from self._beginning()) and self._begun_mark and self._tools:
+            yield from self._called(self._begun_mark)
+        while True:
+            if self._form and self._form.at_start and not self._said:
+                yield from self._unmarked()
+            mark = yield from self._to_mark(self._marks)
+            if mark is None:
+                return
+            match self._marks[mark]:
+                case "thought":
+                    yield from self._reasoned([dict(self._framing.reasoning)[mark]])
+                case "header":
+                    yield from self._header()
+                case "calls":
+                    yield from self._called(mark)
+                case _:
+                    pass
+            if self._either and self._said:
+                yield from self._to_mark(_NO_MARKS)
+                return
+
+    def _beginning(self) -> Steps[bool]:
+        """Goes over marks of text that the answer begins with. Returns whether there are some."""
+        source, begun = self._source, self._source.place
+        found = yield from self._starts(self._framing.at_start)
+        if not found and not self._ends:
+            # Reasoning that was not begun may be ended.
+            yield from source.skip_space()
+            found = yield from self._starts([after for _, after in self._framing.reasoning])
+        if not found:
+            source.back(begun)
+            return False
+        source.at += len(found)
+        return True
+
+    def _starts(self, literals: Sequence[str]) -> Steps[str | None]:
+        return (yield from self._source.starts(literals))
+
+    def _to_mark(self, marks: Mapping[str, str]) -> Steps[str | None]:
+        """Tells the text before the next mark, and goes behind the mark. Returns None at the end.
+
+        With `either`, the first text ends the search: whatever follows is text.
         """
-        Args:
-            names: those that there are; empty: any.
-        """
-        self._head = re.compile(_HEAD.format(key=key))
-        # As the form has it, to the last blank: see `Grammars.calls_or`.
-        self._heads = [f'{{"name": {json.dumps(name)}, "{key}": ' for name in names]
-        self._text = ""
-        self._depth = 0
-        self._in_string = self._escaped = False
-        self.is_done = False
-        """Whether the arguments are complete."""
-        self.name: str | None = None
-        """Once it and the beginning of the arguments are there."""
-        self.failed = False
-        """Whether no call can become of it."""
+        source, pattern = self._source, _pattern(marks)
+        while True:
+            if self._either and self._said and marks:
+                marks, pattern = _NO_MARKS, None
+            match = pattern.search(source.text, source.at) if pattern else None
+            if match and self._either and source.text[source.at : match.start()].strip():
+                match = None
+                marks, pattern = _NO_MARKS, None
+            if match and not _may_grow(match, marks, source):
+                self._say(source.text[source.at : match.start()])
+                source.at = match.end()
+                source.commit()
+                return match[0]
+            kept = source.at + _plain(source.text[source.at :], marks)
+            if match:
+                kept = min(kept, match.start())
+            self._say(source.text[source.at : kept])
+            source.at = kept
+            source.commit()
+            if self._either and self._said and marks:
+                continue
+            if not (yield from source.more()):
+                if match:
+                    source.at = match.end()
+                    return match[0]
+                self._say(source.text[source.at :])
+                source.at = len(source.text)
+                return None
 
-    def add(self, text: str) -> str:
-        """The next piece of the arguments."""
-        if self.name is None:
-            self._text += text
-            found = self._head.match(self._text)
-            if self._heads:
-                size = len(self._text)
-                self.failed = all(one[:size] != self._text[: len(one)] for one in self._heads)
-            if not found or self.failed:
-                return ""
-            try:
-                name = str(json.loads(found[1]))
-                # Half of a surrogate pair is no name, either.
-                name.encode()
-            except ValueError:
-                # No call: it is told as text once it has ended.
-                self._head = _NEVER
-                return ""
-            self.name = name
-            text = self._text[found.end() :]
-        return "" if self.is_done else text[: self._taken(text)]
+    def _say(self, text: str) -> None:
+        if not text:
+            return
+        self._said = self._said or (not self.reasoning and not text.isspace())
+        last = self._events[-1] if self._events else None
+        logprobs, self._logprobs = self._logprobs, []
+        if isinstance(last, Text) and last.reasoning == self.reasoning:
+            text, logprobs = last.text + text, [*last.logprobs, *logprobs]
+            self._events.pop()
+        self._events.append(Text(text, self.reasoning, logprobs))
 
-    def _taken(self, text: str) -> int:
-        """How much of the text belongs to the arguments: they end with their outermost brace."""
-        for place, character in enumerate(text):
-            if self._in_string:
-                if self._escaped:
-                    self._escaped = False
-                elif character == "\\":
-                    self._escaped = True
-                elif character == '"':
-                    self._in_string = False
-            elif character == '"':
-                self._in_string = True
-            elif character in "{[":
-                self._depth += 1
-            elif character in "}]":
-                self._depth -= 1
-                if self._depth == 0:
-                    self.is_done = True
-                    return place + 1
-        return len(text)
+    def _reasoned(self, ends: Sequence[str]) -> Steps[None]:
+        self.reasoning = True
+        either, self._either = self._either, False
+        yield from self._to_mark(dict.fromkeys(ends, "end"))
+        self.reasoning, self._either = False, either
+
+    def _called(self, mark: str) -> Steps[None]:
+        """Reads the calls behind a mark. What is no call is told as text."""
+        form = self._form
+        if form is None:
+            return
+        place, begun = self._source.place, self.calls
+        self.calling = True
+        try:
+            yield from form.read(self._source, self, mark)
+        except MalformedCallError:
+            if self.calls == begun:
+                self._source.back(place)
+                self.calling = False
+                if self._either:
+                    self._said = True
+                    return
+            # Nothing that was written is kept from the client.
+            if form.closing and not (self.calls > begun and self._at_end()):
+                yield from self._to_mark({form.closing: "closing"})
+        self.calling = False
+
+    def _at_end(self) -> bool:
+        return self._source.ended and self._source.at >= len(self._source.text)
+
+    def _unmarked(self) -> Steps[None]:
+        """Reads calls that begin without a mark, if some come next."""
+        form, begun, place = self._form, self.calls, self._source.place
+        if form is None:
+            return
+        try:
+            self.calling = True
+            yield from form.read(self._source, self, "")
+        except MalformedCallError:
+            if self.calls == begun:
+                self._source.back(place)
+                yield from self._first_text()
+        self.calling = False
+
+    def _first_text(self) -> Steps[None]:
+        """Tells white space, and looks whether a mark or text follows it."""
+        self.calling = False
+        source = self._source
+        begun = source.place
+        yield from source.skip_space()
+        mark = yield from source.starts(list(self._marks))
+        source.back(begun)
+        if not mark and source.text[source.at :].strip():
+            end = source.at + len(source.text[source.at :]) - len(source.text[source.at :].lstrip())
+            self._say(source.text[source.at : end + 1])
+            source.at = end + 1
+
+    # --- messages with headers ---
+
+    def _rest_of_header(self) -> Steps[None]:
+        """Reads on in the header that the prompt has begun, if the answer does."""
+        headers = self._framing.headers
+        if headers is None:
+            return
+        begun = self._source.place
+        yield from self._source.skip_space()
+        goes_on = yield from self._starts(["to=", *headers.opens, headers.close])
+        self._source.back(begun)
+        if goes_on:
+            yield from self._header()
+
+    def _header(self) -> Steps[None]:
+        """Reads a message's header, and what it is the header of, if that is no text."""
+        headers, source = self._framing.headers, self._source
+        if headers is None:
+            return
+        place = source.place
+        try:
+            header = yield from source.until([headers.close], _MOST_HEADER)
+        except CutError:
+            return
+        except MalformedCallError:
+            source.back(place)
+            return
+        source.at += len(headers.close)
+        pattern = self._form.in_header if self._form else ""
+        if pattern and (found := re.search(pattern, header)):
+            yield from self._header_call(found[1])
+        elif any(word in header for word in headers.reasons):
+            yield from self._reasoned(headers.ends)
+
+    def _header_call(self, name: str) -> Steps[None]:
+        place, begun = self._source.place, self.calls
+        self.calling = True
+        try:
+            yield from JsonArguments().read(self._source, self, name, [])
+            self.complete()
+        except MalformedCallError:
+            if self.calls == begun:
+                self._source.back(place)
+        self.calling = False
+
+
+def _pattern(marks: Mapping[str, str]) -> re.Pattern[str] | None:
+    longest_first = sorted(marks, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first))) if marks else None
+
+
+def _may_grow(match: re.Match[str], marks: Mapping[str, str], source: Source) -> bool:
+    """Returns whether more text could make a longer mark of a mark at the end of the text."""
+    found = source.text[match.start() :]
+    return not source.ended and any(
+        len(one) > len(found) and one.startswith(found) for one in marks
+    )
+
+
+def _plain(text: str, marks: Mapping[str, str]) -> int:
+    """Returns how many characters at the beginning of a text cannot belong to a mark."""
+    longest = max(map(len, marks), default=1) - 1
+    for size in range(min(longest, len(text)), 0, -1):
+        if any(one.startswith(text[-size:]) for one in marks):
+            return len(text) - size
+    return len(text)
+
+
+def _identifier(short: bool) -> str:
+    if short:
+        alphabet = string.ascii_letters + string.digits
+        return "".join(secrets.choice(alphabet) for _ in range(_SHORT_ID))
+    return f"call_{secrets.token_hex(12)}"

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from stoker.chat.answers.reading import Dialect
+from stoker.chat.answers.call_formats import Format
+from stoker.chat.answers.dialect import Dialect
 from stoker.chat.forms.grammar import Grammars, compiled
 from stoker.chat.prompts.prompts import Prompts
 from stoker.llm.matcher import Matcher
@@ -47,28 +48,35 @@ class Forms:
     def bytes_of(self, token: int) -> bytes:
         return self.grammars.bytes_of(token)
 
-    def form(self, generation: Generation, after: int | None) -> Form | None:
+    def form(
+        self, generation: Generation, after: int | None, ends: str | None = None
+    ) -> Form | None:
         """What an answer has to be. Raises `InputError`.
 
         Args:
             after: the token that ends the reasoning, where the prompt has begun it.
+            ends: what ends it, if that is no single token.
         """
         guide, tools = generation.guide, generation.tools
         text = Form(compiled(guide, guide.field), guide.field) if guide else None
         if tools is None or tools.choice == "none":
             return text
-        form = self._dialect.format
-        if form is None:
-            if not self._dialect.calls and tools.choice == "auto":
+        form, auto = self._dialect.format, tools.choice == "auto"
+        if form is None or not self._is_enforced(form, auto=auto):
+            if auto and (text is None or not self._dialect.calls):
                 return text
-            if text is None and tools.choice == "auto":
-                return None
-            raise _unenforceable(text)
-        calls = Form(self.grammars.calls(form, tools), TOOLS_FIELD)
+            raise _unenforceable(text, form)
+        framing = self._dialect.choice.framing
+        grammar = self.grammars.calls(form, tools, framing, ends=None if after else ends)
+        calls = Form(grammar, TOOLS_FIELD)
         if text is None:
             return calls
         either = self.grammars.calls_or(form, tools, text.grammar, reasoned=after is not None)
         return Form(either, text.field, (text, calls))
+
+    def _is_enforced(self, form: Format, *, auto: bool) -> bool:
+        # A format that was not tried binds a model only if the client asks for a call.
+        return form.enforced and (self._dialect.is_proven or not auto)
 
     def matcher(self, form: Form, after: int | None) -> Matcher:
         """The start of an answer's form. Raises `InputError` naming the field at fault."""
@@ -80,8 +88,12 @@ class Forms:
             raise
 
 
-def _unenforceable(text: Form | None) -> InputError:
+def _unenforceable(text: Form | None, form: Format | None) -> InputError:
     why = "it is not known how this model writes calls."
+    if form is not None and form.why_free:
+        why = f"{form.why_free[0].lower()}{form.why_free[1:]}"
+    elif form is not None:
+        why = "it is not certain how this model writes calls."
     if text is None:
         what, field = f"'tool_choice' cannot be enforced: {why}", "tool_choice"
     else:

@@ -6,21 +6,27 @@ lexer's work by llguidance's own limits. Compiling lets the other threads run.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import llguidance
 
-from stoker.chat.answers.call_formats import Body, Format, UnwritableCallError
+from stoker.chat.answers.call_formats import Format, UnwritableCallError
+from stoker.chat.answers.call_formats.framing import Framing
+from stoker.chat.forms.call_forms import CallForm, Offered
+from stoker.chat.forms.call_grammar import Lark
 from stoker.chat.forms.strict import closed
 from stoker.llm.errors import FormError
 from stoker.llm.matcher import Matcher, Matchers, line
 from stoker.stages.base import InputError
 from stoker.wire import schema_limits as limits
-from stoker.wire.generation_request import Guide, Tools
+from stoker.wire.generation_request import TOOLS_FIELD, Guide, Tools
 
 # As `json.dumps` writes: what a model may put between values, it may put there for ever.
 _JSON: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+# Models differ in whether they write a space there.
+_ARGUMENTS: Any = _JSON | {"item_separator": ", ?", "key_separator": ": ?"}
 NO_PARAMETERS: Mapping[str, Any] = {
     "type": "object",
     "properties": {},
@@ -41,6 +47,7 @@ class Grammars:
             vocabulary: width of the logits.
             ends: tokens by which the model ends its answer.
         """
+        self._ends = frozenset(ends)
         self._matchers = Matchers(tokenizer, vocabulary, ends)
         self._tokens = self._matchers.tokens
         # Special tokens never match text in a grammar.
@@ -56,23 +63,20 @@ class Grammars:
     def bytes_of(self, token: int) -> bytes:
         return self._tokens.decode_bytes([token])
 
-    def calls(self, form: Format, tools: Tools) -> str:
-        """The form of answers that may call tools, or have to. Raises `InputError`."""
-        several = form.several and tools.parallel
-        lines = ["%llguidance {}", self._bodies(form.body, tools)]
-        trigger = self._literal(form.trigger)
-        if tools.choice == "required":
-            lines.append(f"start: {_repeated(several)}")
-            lines.append(f"call: {trigger} body")
-        else:
-            lines.append("start: call* TEXT" if several else "start: call | TEXT")
-            lines.append(r"TEXT: /(.|\n)*/")
-            if trigger.startswith("<"):
-                lines.append(f"call: TEXT {trigger} body")
-            else:
-                lines.append(f"head[lazy]: TEXT {trigger}")
-                lines.append("call: head body")
-        return llguidance.LLMatcher.grammar_from_lark("\n".join(lines))
+    def calls(
+        self, form: Format, tools: Tools, framing: Framing | None = None, *, ends: str | None = None
+    ) -> str:
+        """The form of answers that may call tools, or have to. Raises `InputError`.
+
+        Args:
+            framing: marks around reasoning and text.
+            ends: what ends the reasoning that the prompt has begun; None: it has begun none, or
+                the form begins behind it.
+        """
+        own = self._call_form(form, tools, framing)
+        with _refused():
+            rules = own.required(ends=ends) if tools.choice == "required" else own.free()
+        return llguidance.LLMatcher.grammar_from_lark(self._lark(rules))
 
     def calls_or(self, form: Format, tools: Tools, other: str, *, reasoned: bool) -> str:
         """The form of answers that are nothing but calls of tools, or have another form.
@@ -84,35 +88,48 @@ class Grammars:
             reasoned: the model has just ended its reasoning. Behind that it writes an empty line,
                 and only behind the line what it has decided.
         """
-        calls = _repeated(form.several and tools.parallel)
-        lines = ["%llguidance {}", self._bodies(form.whole or form.body, tools)]
-        lines += ["start: LINES? answer", r"LINES: /\n{1,2}/"] if reasoned else ["start: answer"]
-        lines.append(f"answer: {calls} | @form")
-        lines.append("call: body" if form.whole else f"call: {self._literal(form.trigger)} body")
-        own: Any = {"lark_grammar": "\n".join(lines)}
+        own_form = self._call_form(form, tools, None)
+        with _refused():
+            rules = own_form.alone("@form", lines=reasoned)
+        own: Any = {"lark_grammar": self._lark(rules)}
         return json.dumps({"grammars": [own, *_named(other, "form")]})
 
-    def _bodies(self, body: Body, tools: Tools) -> str:
-        found = [
-            self._expression(self._body(body, one["function"], tools.schema_field.format(place)))
+    def _call_form(self, form: Format, tools: Tools, framing: Framing | None) -> CallForm:
+        functions = [
+            self._offered(one["function"], tools.schema_field.format(place))
             for place, one in enumerate(tools.functions)
             if tools.offers(one) and tools.name in (None, one["function"]["name"])
         ]
-        return f"body: {' | '.join(f'({one})' for one in found)}"
+        framing = framing or Framing()
+        return CallForm(
+            form=form,
+            lark=Lark(form, _call_rule, self._begins_special),
+            functions=functions,
+            several=form.several and tools.parallel,
+            text_tokens=self._tokens_beside(form.literals),
+            inner_tokens=self._tokens_beside([*form.literals, *framing.literals]),
+            framing=framing,
+        )
 
-    def _body(self, body: Body, function: Mapping[str, Any], field: str) -> str:
-        schema: Any = function.get("parameters") or NO_PARAMETERS
+    def _tokens_beside(self, literals: Sequence[str]) -> str:
+        """Returns the special tokens that no literal has and that end no answer, as Lark does."""
+        numbers = [
+            number
+            for token, number in self._ids.items()
+            if number not in self._ends and not any(token in literal for literal in literals)
+        ]
+        return f"<{_ranges(numbers)}>" if numbers else ""
+
+    def _offered(self, function: Mapping[str, Any], field: str) -> Offered:
         strict = bool(function.get("strict"))
-        schema = checked(schema, field, strict=strict)
+        schema = checked(function.get("parameters") or NO_PARAMETERS, field, strict=strict)
+        return Offered(name=function["name"], schema=schema, strict=strict, field=field)
 
-        def rule(one: Any) -> str:
-            # What is not enforced the client checks, as it has to where nothing was to be strict.
-            return json_rule(one, lenient=not strict)
+    def _begins_special(self, text: str) -> bool:
+        return bool(self._special and self._special.match(text))
 
-        try:
-            return body(function["name"], schema, rule)
-        except UnwritableCallError as error:
-            raise _refusal(f"cannot be called: {error}", field) from error
+    def _lark(self, rules: str) -> str:
+        return f"%llguidance {{}}\n{self._expression(rules)}"
 
     def _expression(self, rule: str) -> str:
         return _TEXT.sub(lambda found: self._literal(found[1]), rule)
@@ -165,16 +182,22 @@ def json_grammar(schema: Mapping[str, Any]) -> str:
     return llguidance.LLMatcher.grammar_from_json_schema(dict(schema), overrides=_JSON)
 
 
-def json_rule(schema: Mapping[str, Any] | bool, *, lenient: bool) -> str:
+def json_rule(schema: Mapping[str, Any] | bool, *, lenient: bool, more: Any = _JSON) -> str:
     """A JSON value as a Lark expression.
 
     Args:
         schema: true stands for anything.
         lenient: leave out what the compiler does not know, instead of refusing the schema.
+        more: the compiler's options.
     """
     if isinstance(schema, bool):
         schema = {} if schema else {"enum": []}
-    return f"%json {json.dumps({**schema, 'x-guidance': {**_JSON, 'lenient': lenient}})}"
+    return f"%json {json.dumps({**schema, 'x-guidance': {**more, 'lenient': lenient}})}"
+
+
+def _call_rule(schema: Any, strict: bool) -> str:
+    # What is not enforced the client checks, as it has to where nothing was to be strict.
+    return json_rule(schema, lenient=not strict, more=_ARGUMENTS)
 
 
 def checked(schema: Mapping[str, Any], field: str, *, strict: bool) -> Mapping[str, Any]:
@@ -189,8 +212,24 @@ def checked(schema: Mapping[str, Any], field: str, *, strict: bool) -> Mapping[s
     return schema
 
 
-def _repeated(several: bool) -> str:
-    return 'call ("\\n" call)*' if several else "call"
+@contextmanager
+def _refused() -> Generator[None]:
+    """Turns what a model cannot write into an `InputError` that names the schema's field."""
+    try:
+        yield
+    except UnwritableCallError as error:
+        raise _refusal(f"cannot be enforced: {error}", error.field or TOOLS_FIELD) from error
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Returns numbers as llguidance lists tokens: `[1,5-9]`."""
+    found: list[list[int]] = []
+    for number in sorted(numbers):
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return f"[{','.join(str(a) if a == b else f'{a}-{b}' for a, b in found)}]"
 
 
 def _named(grammar: str, name: str) -> list[Any]:

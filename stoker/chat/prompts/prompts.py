@@ -8,10 +8,12 @@ from typing import Any, cast
 import jinja2
 import msgspec
 
+from stoker.chat.answers.dialect import Dialect
 from stoker.chat.prompts import earlier_calls
+from stoker.chat.prompts.history import fitted
 from stoker.chat.prompts.pictures import ImagePrompts
 from stoker.chat.prompts.rendering import Renderer, TemplateDataError, TemplateLimitError
-from stoker.chat.prompts.templates import ChatTemplate
+from stoker.chat.prompts.templates import ChatTemplate, Trials
 from stoker.chat.prompts.truncation import Messages, shortened
 from stoker.llm.checkpoint import load_tokenizer
 from stoker.llm.generation_defaults import Defaults
@@ -69,6 +71,7 @@ class Prompts:
             max_length=max_length,
             vocabulary=vocabulary,
         )
+        self.dialect = Dialect(self.tokenizer, Trials(self._template))
         self._max_length = max_length
         self._vocabulary = vocabulary
         self.hidden = frozenset(self._unseen())
@@ -196,6 +199,7 @@ class Prompts:
         tools = prompt.tools
         try:
             offered = (tools.offered() if tools else None) or None
+            messages = fitted(messages, self.dialect.habits)
             return self._written(messages, tools=offered, **further)
         except jinja2.TemplateError as error:
             raise _refusal(f"cannot be rendered: {error}", place) from error
@@ -227,7 +231,8 @@ class Prompts:
         """Special tokens, but for those that have a meaning for whoever reads the answer."""
         added: Mapping[int, Any] = self.tokenizer.added_tokens_decoder
         for token, one in added.items():
-            if one.special and not any(mark in one.content for mark in _MARKS):
+            is_mark = self.dialect.shows(one.content)
+            if one.special and not is_mark and not any(mark in one.content for mark in _MARKS):
                 yield token
 
 

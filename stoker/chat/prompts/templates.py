@@ -5,7 +5,7 @@ from typing import Any
 
 import jinja2
 
-from stoker.chat.prompts.rendering import Renderer, TemplateDataError
+from stoker.chat.prompts.rendering import Renderer, TemplateDataError, TemplateLimitError
 
 _PROBE = "probe"
 _PROBE_TEXT = "a text of a part"
@@ -107,3 +107,25 @@ def _with_parts(role: str) -> list[dict[str, Any]]:
     }
     after = [asked] if role == "system" else []
     return [*before.get(role, []), {"role": role, "content": [_PROBE_PART]}, *after]
+
+
+class Trials:
+    """Renders known conversations. A template that meets a limit is not tried again."""
+
+    def __init__(self, template: ChatTemplate) -> None:
+        self._template = template
+        self._is_over = False
+
+    def __call__(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any], *, begins_answer: bool
+    ) -> str | None:
+        """Returns the text of a conversation; None if the template refuses it."""
+        if self._is_over:
+            return None
+        try:
+            return self._template.rendered(messages, tools=tools, begins_answer=begins_answer)
+        except TemplateLimitError:
+            self._is_over = True
+        except (jinja2.TemplateError, TemplateDataError, LookupError, TypeError, ValueError):
+            pass
+        return None

@@ -1,0 +1,19 @@
+"""The ways in which models write tool calls: how they are read, and what they consist of."""
+
+from stoker.chat.answers.call_formats.calls import (
+    Call,
+    MalformedCallError,
+    UnwritableCallError,
+    arguments_text,
+)
+from stoker.chat.answers.call_formats.format import Format
+from stoker.chat.answers.call_formats.table import FORMATS
+
+__all__ = [
+    "FORMATS",
+    "Call",
+    "Format",
+    "MalformedCallError",
+    "UnwritableCallError",
+    "arguments_text",
+]
