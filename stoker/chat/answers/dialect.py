@@ -16,6 +16,7 @@ from stoker.chat.answers.probing import (
     reader_of,
 )
 from stoker.chat.answers.reading import Reader
+from stoker.wire.notices import Notice
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ class Dialect:
         self.choice: Choice = choose(
             source, probe, tokens=added, thinks=thinks, declared=self._declared
         )
-        self._takes_tools = "tool" in source
+        self._takes_tools = "tools" in source
 
     @property
     def format(self) -> Format | None:
@@ -62,15 +63,15 @@ class Dialect:
         return self.choice.habits
 
     @property
-    def notice(self) -> tuple[str, str] | None:
-        """A code and a message for the deployment, if calls are not read, or not for certain."""
+    def notices(self) -> Sequence[Notice]:
+        """What the model's owner should know: that calls are not read, or not for certain."""
         if not self._takes_tools or self.choice.is_proven:
-            return None
+            return []
         form = self.choice.form
         if form is None and not self.choice.is_declared:
-            return "tool_calls_not_read", _NOT_READ
+            return [Notice("tool_calls_not_read", _NOT_READ)]
         name = form.name if form else "response_template"
-        return "tool_calls_not_proven", _NOT_PROVEN.format(name)
+        return [Notice("tool_calls_not_tried", _NOT_TRIED.format(name))]
 
     def shows(self, token: str) -> bool:
         """Returns whether a special token is a mark that readers need."""
@@ -110,10 +111,9 @@ _NOT_READ = (
     "writes no calls in a known format. With 'tool_choice': 'auto' calls stay text in the content; "
     "'required' and a named function are refused."
 )
-_NOT_PROVEN = (
-    "Tool calls are read in the format '{}', by marks of the chat template, which could not be "
-    "tried: it renders no calls of the assistant. With 'tool_choice': 'auto' the format is not "
-    "enforced."
+_NOT_TRIED = (
+    "Tool calls are read in the format '{}', which could not be tried: the chat template renders "
+    "no calls of the assistant. With 'tool_choice': 'auto' the format is not enforced."
 )
 
 

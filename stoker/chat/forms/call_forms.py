@@ -34,8 +34,8 @@ class CallForm:
     several: bool
     text_tokens: str
     """Special tokens that may stand in an answer's text, as Lark lists them; empty: none."""
-    inner_tokens: str
-    """The same in reasoning and in arguments: none of those that end them."""
+    thought_tokens: str
+    """The same in reasoning."""
     framing: Framing = _PLAIN
 
     def required(self, *, ends: str | None) -> str:
@@ -85,9 +85,10 @@ class CallForm:
 
     def _rules(self, start: str) -> str:
         lines = [start, *self.lark.lines, SHARED]
-        tokens, inner = self.text_tokens, self.inner_tokens
+        tokens, thoughts = self.text_tokens, self.thought_tokens
         lines.append(f"special: {tokens}" if tokens else "")
-        lines.append(f"free: (TEXT | {inner})*" if inner else "free: TEXT?")
+        lines.append("free: (TEXT | special)*" if tokens else "free: TEXT?")
+        lines.append(f"thought: (TEXT | {thoughts})*" if thoughts else "thought: TEXT?")
         marks = self.form.openings
         frames = [
             spelt(one)
@@ -104,8 +105,8 @@ class CallForm:
         """Returns reasoning, to the mark that ends it."""
         mark = mark.strip()
         if self.lark.special(mark):
-            return f"free «{mark}»"
-        return f"free {self.lark.lazy(f'TEXT? {json.dumps(mark)}')}"
+            return f"thought «{mark}»"
+        return f"thought {self.lark.lazy(f'TEXT? {json.dumps(mark)}')}"
 
     def _frames(self) -> Sequence[str]:
         """Returns marks that may stand around text, or around nothing."""
@@ -189,7 +190,7 @@ class CallForm:
             calls.append(f"{heads} {form} SPACE? «<|message|>» {body} «<|call|>»?")
         behind = "«<|end|><|start|>assistant»"
         return [
-            f'message: «<|channel|>» ("analysis" | "commentary") «<|message|>» free {behind}',
+            f'message: «<|channel|>» ("analysis" | "commentary") «<|message|>» thought {behind}',
             f"headed: {' | '.join(calls)}",
-            "final: «<|channel|>final» (SPACE? «<|constrain|>» IDENTIFIER)? «<|message|>» free",
+            "final: «<|channel|>final» (SPACE? «<|constrain|>» IDENTIFIER)? «<|message|>» thought",
         ]

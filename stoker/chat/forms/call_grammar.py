@@ -378,8 +378,9 @@ class _Elements:
             options.append(self._lexeme(body, self.end))
         if not options:
             after = " | ".join(self._follows(place))
-            return f"{self.lark.lazy(f'{body} {_literal(mark)}')} SPACE? ({after})"
-        return f"({' | '.join(options)})"
+            options.append(f"{self.lark.lazy(f'{body} {_literal(mark)}')} SPACE? ({after})")
+        # Other special tokens may stand in a text that has no limit.
+        return f"{'free ' if body == 'TEXT?' else ''}({' | '.join(options)})"
 
     def _lexeme(self, body: str, word: str) -> str:
         return self.lark.lazy(f"{body} {_literal(self.way.after)} SPACE? {_literal(word)}")
@@ -492,7 +493,7 @@ def _gemma(lark: Lark, way: GemmaArguments, schema: Mapping[str, Any], *, strict
     properties, required, others = fields(schema, strict=strict)
     text = f"{_quoted(way.quote)} free {_quoted(way.quote)}"
     if not lark.special(way.quote):
-        text = f"{_quoted(way.quote)} {lark.lazy(f'TEXT? {_literal(way.quote)}')}"
+        text = f"{_quoted(way.quote)} free {lark.lazy(f'TEXT? {_literal(way.quote)}')}"
     string = lark.named(text, "gtext")
     anything = "gany"
     if anything not in lark.known:
@@ -504,7 +505,8 @@ def _gemma(lark: Lark, way: GemmaArguments, schema: Mapping[str, Any], *, strict
             f'gkey: /[^<>"{{}}\\[\\],:\\s]{{1,64}}/ | {string}',
         ]
     members: list[tuple[str, bool]] = []
-    for name, given in properties.items():
+    # Its chat template sorts the names, and so does the model.
+    for name, given in sorted(properties.items()):
         kinds = types(given, schema)
         choices = _choices(given)
         if choices is not None:

@@ -107,7 +107,7 @@ class Grammars:
             functions=functions,
             several=form.several and tools.parallel,
             text_tokens=self._tokens_beside(form.literals),
-            inner_tokens=self._tokens_beside([*form.literals, *framing.literals]),
+            thought_tokens=self._tokens_beside([*form.literals, *framing.literals]),
             framing=framing,
         )
 

@@ -1,0 +1,268 @@
+# ruff: noqa: RUF001 (marks of models that are written with unusual characters)
+"""Calls of 70 public chat templates: rendered, read back, streamed, admitted, rendered again."""
+
+import random
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+
+from stoker.chat.answers.answer_events import CallArguments, CallBegun
+from stoker.chat.answers.probing import (
+    TOOLS,
+    Case,
+    Choice,
+    Probe,
+    Reading,
+    Rendered,
+    ends_of_reasoning,
+    is_read,
+    read,
+    reader_of,
+)
+from stoker.chat.forms.grammar import Grammars
+from stoker.chat.prompts import earlier_calls
+from stoker.chat.prompts.history import fitted
+from stoker.wire.generation_request import Tools
+from tests.llm.support import joined, tokenizer
+from tools.chat_templates import FOLDER, PAGE, WHY, Rendering, chosen, page, templates
+
+TEMPLATES = templates()
+pytestmark = pytest.mark.skipif(
+    not TEMPLATES, reason=f"{FOLDER} has no chat templates: `make chat-templates` unpacks them"
+)
+PROVEN = [name for name in TEMPLATES if chosen(name).is_proven]
+WITHOUT_CALLS = {
+    # They take no tools.
+    *("HuggingFaceTB-SmolLM3-3B", "google-gemma-2-2b-it", "llama-cpp-rwkv-world"),
+    "microsoft-Phi-3.5-mini-instruct",
+    # They leave calls out, or refuse every message.
+    *("LFM2-8B-A1B", "LFM2.5-Instruct", "deepseek-ai-DeepSeek-R1-Distill-Llama-8B"),
+    *("Kimi-K2-Instruct", "Kimi-K2-Thinking", "fireworks-ai-llama-3-firefunction-v2"),
+    *("ibm-granite-granite-3.3-2B-Instruct", "llama-cpp-deepseek-r1"),
+}
+AWKWARD = [
+    *("a \"q\" 's'", "line\nline\n", " lead", "\nlead newline", "</parameter>", "<parameter=x>v"),
+    *("a\n</parameter>\nb", "a</arg_value>b", "</function>", "a</tool_call>b", '{"a": 1}', "[1]"),
+    *("5", "true", "null", "1e5", "東京 😀 é", "\\n", "\\", "]", "}", "", " ", "```", "<b>; {"),
+]
+UNWRITABLE = {
+    # It writes texts in quotes and escapes nothing.
+    ("LFM2.5-8B-A1B", "a \"q\" 's'"),
+    ("LFM2.5-8B-A1B", "\\n"),
+    ("LFM2.5-8B-A1B", "\\"),
+}
+MARKS = re.compile(
+    r"<\|[^|<>\n]{1,40}\|>|<｜[^｜<>\n]{1,40}｜>|\[[A-Z_]{3,20}\]|</?think>|</?arg_(?:key|value)>"
+    r'|(?<!\[)</?tool_call>|<\|"\|>|<tool_call\|>|<\|tool_call>|<\|channel>|<channel\|>'
+    r"|\]<\]minimax\[>\["
+)
+"""What the tokenizers of these models have as tokens."""
+ENDS = re.compile(
+    r"(\s*(<\|(END_OF_TURN_TOKEN|START_OF_TURN_TOKEN|CHATBOT_TOKEN|START_THINKING|END_THINKING"
+    r"|eom_id|calls|call|tool_response|end_of_msg)\|?>|<SPECIAL_12>"
+    r"|<｜(end▁of▁sentence|Assistant|hy_eos:opensource)｜>|<\|close\|>message<\|sep\|>))+\s*\Z"
+)
+"""What ends a message: models stop there."""
+
+
+@cache
+def probe(name: str) -> Probe:
+    return Probe(Rendering(TEMPLATES[name]))
+
+
+def readers(choice: Choice, one: Rendered) -> list[Reading]:
+    return [reader_of(choice, prompt, TOOLS) for prompt in (one.prompt, one.begun)]
+
+
+def pieces(text: str, seed: int) -> Iterator[str]:
+    """The text by characters, or in pieces by chance."""
+    chance, at = random.Random(seed), 0
+    while at < len(text):
+        size = 1 if seed == 0 else chance.randint(1, 12)
+        yield text[at : at + size]
+        at += size
+
+
+def test_page_is_what_the_templates_say() -> None:
+    assert PAGE.read_text("utf-8") == page(), "write it: python -m tools.chat_templates page"
+
+
+def test_there_is_a_reader_for_every_template_that_writes_calls() -> None:
+    assert len(TEMPLATES) == 70
+    assert set(TEMPLATES) - set(PROVEN) == WITHOUT_CALLS
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_what_is_written_is_read_back(name: str) -> None:
+    unread = {case for case, result in chosen(name).results.items() if result == "not read"}
+    assert unread == {case for template, case in WHY if template == name}
+
+
+@pytest.mark.parametrize("name", PROVEN)
+def test_read_alike_in_any_pieces(name: str) -> None:
+    choice = chosen(name)
+    for one in choice.rendered:
+        whole, *others = (reader_of(choice, one.begun, TOOLS) for _ in range(4))
+        expected = joined([*whole.add(one.answer), *whole.finish()]).plain
+        for seed, reader in enumerate(others):
+            events = [event for piece in pieces(one.answer, seed) for event in reader.add(piece)]
+            assert joined([*events, *reader.finish()]).plain == expected
+
+
+@pytest.mark.parametrize("name", PROVEN)
+def test_names_and_arguments_are_streamed(name: str) -> None:
+    """Before the call has ended, in all notations but two."""
+    choice = chosen(name)
+    one = next(one for one in choice.rendered if one.case.name == "nested arguments")
+    reader = next(
+        reader_of(choice, prompt, TOOLS)
+        for prompt in (one.prompt, one.begun)
+        if read(reader_of(choice, prompt, TOOLS), one.answer).calls
+    )
+    told = [event for piece in pieces(one.answer, 0) for event in reader.add(piece)]
+    count = sum(isinstance(event, CallArguments) for event in told)
+    assert any(isinstance(event, CallBegun) for event in told)
+    assert choice.form is not None
+    assert count > 5 or choice.form.name in ("lfm2", "minimax-m3")
+
+
+@pytest.mark.parametrize("name", PROVEN)
+def test_awkward_texts_are_read_back(name: str) -> None:
+    choice = chosen(name)
+    for value in AWKWARD:
+        calls = [("get_weather", {"city": value, "note": value, "count": 3})]
+        if not choice.habits.single_calls:
+            calls.append(("get_time", {"city": value}))
+        one = probe(name)._case(Case("awkward", calls))
+        assert one is not None
+        same, _ = is_read(one, readers(choice, one))
+        assert same != ((name, value) in UNWRITABLE), value
+
+
+class Admits:
+    """Whether a model's answer in a format may be a text."""
+
+    width = 1024
+
+    def __init__(self, choice: Choice, *, tokens: bool) -> None:
+        """
+        Args:
+            tokens: whether the marks are special tokens.
+        """
+        answers = [one.answer for one in choice.rendered]
+        marks = {mark for answer in answers for mark in MARKS.findall(answer)} if tokens else set()
+        special = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", *sorted(marks - {"<|im_end|>"}))
+        self.choice, self.tokens = choice, tokenizer(None, special=special, added=())
+        self.end: int = self.tokens.eos_token_id
+        self.grammars = Grammars(self.tokens, self.width, [self.end])
+
+    def __call__(self, text: str, **more: Any) -> bool:
+        form = self.choice.form
+        assert form is not None
+        offered = Tools(functions=list(TOOLS), **more)
+        grammar = self.grammars.calls(form, offered, self.choice.framing)
+        matcher = self.grammars.matcher(grammar, "tools")
+        ids: Sequence[int] = self.tokens(text, add_special_tokens=False)["input_ids"]
+        for place, token in enumerate([*ids, self.end]):
+            row = torch.zeros(self.width)
+            matcher.mask(row)
+            if not torch.isfinite(row[token]):
+                return False
+            if matcher.consume(token):
+                return place >= len(ids) - 1
+        return True
+
+
+def drawn(choice: Choice, one: Rendered) -> str:
+    """What the model itself would have drawn of an answer, without its reasoning."""
+    text = ENDS.sub("", re.sub(r"^</(mm:)?think>\s*", "", one.answer))
+    ends = ends_of_reasoning(choice.framing, one.prompt)
+    return text.partition(ends[0])[2].lstrip() if ends and ends[0] in text else text
+
+
+ENFORCED = [name for name in PROVEN if (form := chosen(name).form) is not None and form.enforced]
+BEYOND = {
+    # Its texts are written in ASCII's escapes, which forms of JSON do not admit.
+    ("Reka-Edge", "Unicode and escapes"),
+    ("deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", "text before"),
+}
+
+
+@pytest.mark.parametrize("tokens", [True, False], ids=["tokens", "text"])
+@pytest.mark.parametrize("name", ENFORCED)
+def test_the_grammar_admits_what_the_template_writes(name: str, tokens: bool) -> None:
+    choice = chosen(name)
+    if not tokens and (choice.framing.headers or name == "Kimi-K3"):
+        pytest.skip("its messages are told apart by tokens")
+    admits = Admits(choice, tokens=tokens)
+    for one in choice.rendered:
+        if (name, one.case.name) in BEYOND:
+            continue
+        assert admits(drawn(choice, one), choice="auto"), one.case.name
+        alone = not one.case.text and not one.case.reasoning and "think>" not in one.answer
+        several = len(one.case.calls) > 1
+        if alone and not (several and choice.form and choice.form.again):
+            assert admits(drawn(choice, one).rstrip(), choice="required"), one.case.name
+        if several:
+            assert not admits(drawn(choice, one), choice="auto", parallel=False)
+
+
+@pytest.mark.parametrize("name", ENFORCED)
+def test_the_grammar_admits_text_and_no_other_calls(name: str) -> None:
+    choice = chosen(name)
+    admits = Admits(choice, tokens=True)
+    one = choice.rendered[0]
+    plain = "Just text: 5 < 6, [1] and {braces}."
+    if choice.form and not choice.form.in_header:
+        assert admits(plain, choice="auto")
+        assert not admits(plain, choice="required")
+    assert not admits(drawn(choice, one).replace("get_weather", "get_nothing"), choice="auto")
+
+
+@pytest.mark.parametrize("name", PROVEN)
+def test_calls_that_were_read_are_rendered_again(name: str) -> None:
+    """With their outputs, and with the ids that the server gave them."""
+    choice = chosen(name)
+    for one in choice.rendered:
+        events = next(
+            events
+            for reader in readers(choice, one)
+            if (events := [*reader.add(one.answer), *reader.finish()])
+        )
+        found = joined(events)
+        if not found.calls:
+            continue
+        calls = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": arguments},
+            }
+            for call, (_, arguments) in zip(found.calls, read_again(choice, one), strict=True)
+        ]
+        outputs = [
+            {"role": "tool", "tool_call_id": call["id"], "name": "x", "content": f"OUTPUT{at}"}
+            for at, call in enumerate(calls)
+        ]
+        messages: list[Mapping[str, Any]] = [
+            {"role": "user", "content": "What is the weather like?"},
+            {"role": "assistant", "content": "", "tool_calls": calls},
+            *outputs,
+        ]
+        sent = earlier_calls.named(fitted(messages, choice.habits), TEMPLATES[name])
+        rendering = Rendering(TEMPLATES[name])
+        text = rendering(sent, TOOLS, begins_answer=True)
+        assert text is not None, rendering.refusal
+        for at, call in enumerate(found.calls):
+            assert call.name in text
+            assert f"OUTPUT{at}" in text
+
+
+def read_again(choice: Choice, one: Rendered) -> Sequence[tuple[str, Any]]:
+    return next(
+        found.calls for reader in readers(choice, one) if (found := read(reader, one.answer)).calls
+    )
