@@ -7,7 +7,7 @@ where the next one begins; so a model is asked, once, before its first answer.
 
 import dataclasses
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -57,14 +57,17 @@ def _found(engine: TorchEngine, stages: Stages) -> Sharing:
     lengths = [*LENGTHS, *([sparse + LENGTHS[0]] if sparse else [])]
     # Where nothing is padded, all of them are the same.
     lengths = lengths if stages.padding else lengths[:1]
-    samples = [one for one in map(stages.probe, lengths) if one is not None]
+    probes = [(one, length) for length in lengths if (one := stages.probe(length)) is not None]
+    samples = [sample for sample, _ in probes]
+    others = [_another(stages, *probe) for probe in probes]
     stages.sharing = Sharing.ALONE
     alone = [_alone(engine, one) for one in samples]
     _refuse_without_numbers(engine, samples, alone)
     for sharing in (Sharing.PADDED, Sharing.SAME_LENGTH):
         stages.sharing = sharing
         worst = max(
-            (_difference(*pair) for pair in _pairs(engine, stages, samples, alone)), default=0
+            (_difference(*pair) for pair in _pairs(engine, stages, samples, others, alone)),
+            default=0,
         )
         log.info("%s: differs by %.1e", sharing, worst)
         if worst <= (TOLERANCE if engine.dtype == torch.float32 else HALF_TOLERANCE):
@@ -116,25 +119,37 @@ def _without_numbers(sample: Sample, output: Output) -> list[str]:
 
 
 def _pairs(
-    engine: TorchEngine, stages: Stages, samples: Sequence[Sample], alone: Sequence[Output]
+    engine: TorchEngine,
+    stages: Stages,
+    samples: Sequence[Sample],
+    others: Sequence[Sample],
+    alone: Sequence[Output],
 ) -> Iterator[tuple[Output, Output]]:
     """What samples give as they may be run now, beside what each gives alone and as it is."""
-    for sample, known in zip(samples, alone, strict=True):
-        with_another = [sample, _another(sample)]
-        yield engine.forward(with_another)[0], known
+    for sample, other, known in zip(samples, others, alone, strict=True):
+        yield engine.forward([sample, other])[0], known
     if stages.sharing is Sharing.PADDED and stages.padding:
         yield from zip(engine.forward(samples), alone, strict=True)
         for sample, known in zip(samples, alone, strict=True):
             yield engine.forward([sample])[0], known
 
 
-def _another(sample: Sample) -> Sample:
+def _another(stages: Stages, sample: Sample, length: int) -> Sample:
     """One of the same shape that says something else."""
+    # What the model's own processor makes is in order: a feature may hold more than an input's
+    # contents, such as the place of each patch, or what parts two texts.
+    other = stages.probe(length, 1)
+    if other is not None and _shapes(other) == _shapes(sample):
+        return other
     features = {
         name: value.flip(-1) if name == "input_ids" or value.is_floating_point() else value
         for name, value in sample.features.items()
     }
     return dataclasses.replace(sample, features=features)
+
+
+def _shapes(sample: Sample) -> tuple[Hashable, ...]:
+    return sample.call, *sorted((name, one.shape) for name, one in sample.features.items())
 
 
 def _difference(output: Output, known: Output) -> float:

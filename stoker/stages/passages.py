@@ -72,6 +72,27 @@ class ReadingStages(TextStages):
         )
         return [self._window(one, context, part=int(right)) for one in encoded.encodings]
 
+    def probe(self, length: int, number: int = 0) -> Sample:
+        """A question and a text, with what the tokenizer puts around and between them."""
+        import torch
+
+        pair: Mapping[str, torch.Tensor] = self.tokenizer("a", "a", return_tensors="pt")
+        ids: list[int] = pair["input_ids"][0].tolist()
+        special = {*self.tokenizer.all_special_ids}
+        # The last word is the second text, which is written at length.
+        at = max((place for place, one in enumerate(ids) if one not in special), default=0)
+        more = min(length, self.max_tokens()) - len(ids)
+        if more < 0:
+            return Sample({name: pair[name] for name in self.tokenizer.model_input_names})
+        features = {
+            name: torch.cat(
+                [value[:, :at], value[:, at : at + 1].expand(1, more + 1), value[:, at + 1 :]], 1
+            )
+            for name, value in ((name, pair[name]) for name in self.tokenizer.model_input_names)
+        }
+        features["input_ids"][0, at : at + more + 1] = torch.tensor(self.filling(more + 1, number))
+        return Sample(features)
+
     def _window(self, encoding: Any, context: str, *, part: int) -> Sample:
         """One window: its features, and what finds its passages again.
 

@@ -139,11 +139,7 @@ class TextStages(Stages):
         import torch
 
         special = set(self.tokenizer.all_special_ids)
-        known = range(min(len(self.tokenizer), _PROBED_WORDS))
-        words = [one for one in known if one not in special] or [0]
-        if number:
-            words = self._read(number, length, special) or words[number % len(words) :] + words
-        tokens = [words[place % len(words)] for place in range(length)]
+        tokens = self.filling(length, number)
         if length >= len(framed):
             ids = [int(one) for one in framed]
             before = next((at for at, one in enumerate(ids) if one not in special), len(ids))
@@ -151,6 +147,15 @@ class TextStages(Stages):
             tokens[:before] = ids[:before]
             tokens[length - after :] = ids[len(ids) - after :]
         return torch.tensor([tokens])
+
+    def filling(self, length: int, number: int) -> list[int]:
+        """So many tokens of words of all kinds, or of texts, as `probe` numbers them."""
+        special = set(self.tokenizer.all_special_ids)
+        known = range(min(len(self.tokenizer), _PROBED_WORDS))
+        words = [one for one in known if one not in special] or [0]
+        if number:
+            words = self._read(number, length, special) or words[number % len(words) :] + words
+        return [words[place % len(words)] for place in range(length)]
 
     def _read(self, number: int, length: int, special: Collection[int]) -> list[int]:
         """So many tokens of texts; none where the tokenizer knows few of their words."""

@@ -11,9 +11,8 @@ import safetensors.torch
 
 from stoker.engines import sharing
 from stoker.engines.completeness import UnfitWeightsError
-from stoker.engines.torch import TorchEngine
 from stoker.replica.failures import load_failure
-from stoker.tasks.registry import STAGES
+from tests.support.loading import shared
 from tests.support.local import Local, RefusedError
 from tests.support.models import tiny_bert, tiny_vit
 from tests.tasks.test_zero_shot_image_classification import align
@@ -32,14 +31,6 @@ def damaged(folder: Path, name: str, value: float) -> Path:
     tensors[name].view(-1)[0] = value
     safetensors.torch.save_file(tensors, path, metadata={"format": "pt"})
     return folder
-
-
-def shared(pipeline: str, folder: Path) -> Any:
-    """What a replica does when it loads a model for the first time."""
-    stages = STAGES[pipeline](folder)
-    engine = TorchEngine("cpu", "float32", threads=1)
-    stages.attach(engine.load(folder, stages, lambda *_: None))
-    return sharing.find(engine, stages)
 
 
 class TestShapes:
