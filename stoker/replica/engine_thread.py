@@ -27,8 +27,15 @@ _IDLE_S = 0.25
 class Listener(Protocol):
     """Gets what comes of samples, on the engine's thread: it must not keep that."""
 
+    def following(self, entry: Entry, output: Mapping[str, Any]) -> list[Entry]:
+        """Returns the entries that can be queued now that an entry has an output.
+
+        The one with the same position continues the entry. Runs on the engine's thread to its end.
+        """
+        ...
+
     def finished(self, batch: Sequence[Entry], outputs: Sequence[Mapping[str, Any]]) -> None:
-        """A batch has its outputs, one a sample."""
+        """These entries have their outputs, one each."""
         ...
 
     def partial(self, entry: Entry, output: Mapping[str, Any]) -> None:
@@ -130,7 +137,27 @@ class EngineThread:
         self._counters.passed(len(batch), seconds := time.perf_counter() - started)
         _enter(batch, "finish")
         log.debug("batch of %d in %.1f ms", len(batch), seconds * 1e3)
-        self._listener.finished(batch, outputs)
+        ended: list[Entry] = []
+        last: list[Mapping[str, Any]] = []
+        for entry, output in zip(batch, outputs, strict=True):
+            if not self._continue(entry, output):
+                ended.append(entry)
+                last.append(output)
+        self._listener.finished(ended, last)
+
+    def _continue(self, entry: Entry, output: Mapping[str, Any]) -> bool:
+        """Queues what follows an output. Returns whether it continues the entry."""
+        try:
+            following = self._listener.following(entry, output)
+        except Exception:
+            log.exception("an output could not be continued")
+            self._listener.failed(entry)
+            return True
+        self._queue.put(following, entry.party)
+        if not any(one.position == entry.position for one in following):
+            return False
+        self._listener.partial(entry, output)
+        return True
 
     def _isolate(self, batch: Sequence[Entry]) -> None:
         """Run a failed batch's entries one by one, so that only the bad one fails."""

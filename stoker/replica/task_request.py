@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import msgspec
 
+from stoker.replica.batching import Entry
 from stoker.stages.base import InputError, StreamWriter
 from stoker.tasks.registry import WORKS
 from stoker.wire.phases import Phases
@@ -39,6 +40,8 @@ class TaskRequest:
     """Item → an output a sample, None until it is there."""
     counts: dict[str, int] = field(default_factory=dict[str, int])
     """What was worked on so far, as `Result.counts`."""
+    held: dict[int, list[Entry]] = field(default_factory=dict[int, list[Entry]])
+    """Item → its samples that wait for the first output of its first sample."""
     samples: int = 0
     """Of its items that were prepared."""
     fractions: dict[tuple[int, int], float] = field(default_factory=dict[tuple[int, int], float])

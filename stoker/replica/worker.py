@@ -141,22 +141,21 @@ class Worker:
                 self._fail(request, index, failures.PREPARE_INPUT, error)
                 return
         request.prepared(index, len(samples))
+        entries = [self._entry(request, index, at, sample) for at, sample in enumerate(samples)]
+        request.held[index] = [entry for entry in entries if entry.sample.is_held]
         request.phases.enter("queue")
-        self._queue.put(
-            [
-                Entry(
-                    request.id,
-                    index,
-                    position,
-                    sample,
-                    request,
-                    length=self._stages.length(sample),
-                    fixed_cost=self._stages.fixed_cost(sample),
-                    key=self._stages.batch_key(sample),
-                )
-                for position, sample in enumerate(samples)
-            ],
-            request.work.key,
+        self._queue.put([one for one in entries if not one.sample.is_held], request.work.key)
+
+    def _entry(self, request: TaskRequest, item: int, position: int, sample: Sample) -> Entry:
+        return Entry(
+            request.id,
+            item,
+            position,
+            sample,
+            request,
+            length=self._stages.length(sample),
+            fixed_cost=self._stages.fixed_cost(sample),
+            key=self._stages.batch_key(sample),
         )
 
     def _begin(self, request: TaskRequest, samples: Sequence[Sample]) -> None:
@@ -253,6 +252,18 @@ class Worker:
         return request
 
     # --- of the engine's thread (see `Listener`) ---
+
+    def following(self, entry: Entry, output: Mapping[str, Any]) -> list[Entry]:
+        request: TaskRequest = entry.owner
+        if request.done:
+            return []
+        next_sample = self._stages.following(output)
+        samples = [] if next_sample is None else [(entry.position, next_sample)]
+        held = request.held.pop(entry.item, []) if entry.position == 0 else []
+        samples += [(one.position, self._stages.released(one.sample, output)) for one in held]
+        for _, sample in samples:
+            sample.adapter = entry.sample.adapter
+        return [self._entry(request, entry.item, at, sample) for at, sample in samples]
 
     def finished(self, batch: Sequence[Entry], outputs: Sequence[Mapping[str, Any]]) -> None:
         self._side.put(lambda: self._finish(batch, outputs))

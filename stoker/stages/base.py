@@ -91,6 +91,8 @@ class Sample:
     """Never in a batch with others."""
     adapter: "Adapter | None" = None
     """What is to be added to the model for it; those of others may share its batch."""
+    is_held: bool = False
+    """The sample waits for the first output of its input's first sample: see `Stages.released`."""
 
 
 class StreamWriter(Protocol):
@@ -197,6 +199,21 @@ class Stages(ABC):
         An output holds the sample's features and extras, and the model's outputs as CPU tensors of
         shape (1, …) without padding.
         """
+
+    def following(self, output: Mapping[str, Any]) -> Sample | None:
+        """Returns the sample that continues an output; None: the output is the sample's last.
+
+        The sample takes the place of the first sample. Its output must hold what both computed.
+        Called on the engine's thread between two batches, so it must be quick.
+        """
+        return None
+
+    def released(self, sample: Sample, first: Mapping[str, Any]) -> Sample:
+        """Returns a held sample as it is run, given the first output of its input's first sample.
+
+        Called on the engine's thread between two batches, so it must be quick.
+        """
+        return sample
 
     def counts(self, output: Mapping[str, Any]) -> dict[str, int]:
         """What was worked on for a sample, read from its output; as `Result.counts`."""

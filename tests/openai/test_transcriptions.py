@@ -106,7 +106,7 @@ class TestText:
 
     def test_longer_than_a_window(self, sdk: openai.OpenAI, pipe: Any) -> None:
         answer = sdk.audio.transcriptions.create(file=named(wav(LONG)), model=MODEL)
-        theirs = pipe(LONG.copy(), generate_kwargs=PLAIN, chunk_length_s=recognition.SHORT_S)
+        theirs = pipe(LONG.copy(), generate_kwargs={**PLAIN, "max_new_tokens": 37})
         assert answer.text == theirs["text"].strip()
 
     def test_a_json_body(self, account: httpx.Client, text: str) -> None:
@@ -233,11 +233,13 @@ class TestForms:
             response_format="verbose_json",
             timestamp_granularities=kinds,
         )
+        recognition.stop_with_the_sound(pipe.model, SOUNDS[0])
         theirs = pipe(
             SOUNDS[0].copy(),
             return_timestamps="word",
             generate_kwargs={**PLAIN, "max_new_tokens": 37},
         )
+        recognition.stop_with_the_sound(pipe.model, None)
         assert answer.words
         assert [one.word for one in answer.words] == [
             chunk["text"].strip() for chunk in theirs["chunks"]
@@ -398,4 +400,5 @@ print(json.dumps([
     assert answer == plain.strip() == text
     assert words
     assert isinstance(translated, str)
-    assert events == ["transcript.text.delta", "transcript.text.done"]
+    assert set(events[:-1]) == {"transcript.text.delta"}
+    assert events[-1] == "transcript.text.done"

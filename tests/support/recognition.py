@@ -226,3 +226,20 @@ def moonshine(folder: Path) -> None:
     transformers.Wav2Vec2FeatureExtractor(
         return_attention_mask=True, do_normalize=False
     ).save_pretrained(folder)
+
+
+def stop_with_the_sound(model: Any, samples: Any) -> None:
+    """Has `generate` transcribe no window that begins in the padding of this clip.
+
+    None: it does so again, as transformers does.
+    """
+    frames = None if samples is None else -(-len(samples) // 160)
+
+    def retrieve(**given: Any) -> Any:
+        segments, ahead = type(model)._retrieve_segment(**given)
+        at = given["prev_idx"]
+        seek = round(float(given["time_offset"][at]) * 100)
+        is_over = frames is not None and seek + ahead >= frames
+        return segments, given["seek_num_frames"][at] if is_over else ahead
+
+    model._retrieve_segment = retrieve

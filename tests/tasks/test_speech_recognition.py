@@ -10,6 +10,7 @@ import numpy
 import pytest
 import torch
 import transformers
+from transformers.models.whisper import tokenization_whisper as library
 
 from stoker.media.media import Media
 from stoker.openai.transcriptions import AudioTranslationRequest, TranscriptionRequest
@@ -22,6 +23,7 @@ from tests.support.recognition import (
     hubert,
     moonshine,
     speech_to_text,
+    stop_with_the_sound,
     wav2vec2,
     wav2vec2_bert,
     wav2vec2_layer,
@@ -36,6 +38,7 @@ SOUNDS = [sound(0, 0.4), sound(1, 0.25), sound(2, 0.25), sound(3, 0.25)]
 FAMILIES = (whisper, whisper_english, wav2vec2, wav2vec2_layer, wav2vec2_bert, hubert, wavlm)
 CONVERTED = (whisper, whisper_english)
 """Run with OpenVINO as well."""
+tokenization_whisper: Any = library
 _THEIRS: dict[tuple[str, bytes, str], Any] = {}
 
 
@@ -63,6 +66,9 @@ class Case:
     def window_s(self) -> float:
         return SHORT_S if self.is_whisper else 30
 
+    def is_long(self, samples: Any) -> bool:
+        return len(samples) > self.window_s * RATE
+
     @property
     def end(self) -> int:
         return self.pipe.tokenizer.eos_token_id
@@ -78,26 +84,78 @@ class Case:
             _THEIRS[asked] = self._theirs(samples, **options)
         return _THEIRS[asked]
 
-    def _theirs(self, samples: Any, *, prompt: str | None = None, **options: Any) -> Any:
-        generate: dict[str, Any] = {}
+    def _theirs(self, samples: Any, **options: Any) -> Any:
         if self.is_whisper:
-            # The pipeline's 256 new tokens are more than the tiny models have positions for.
-            begin = 4 - (self.family == "whisper_english") * 2
-            begin -= bool(options.get("return_timestamps"))
-            generate = {"num_beams": 1, **options.pop("generate", {})}
-            if self.family == "whisper":
-                generate = {"task": "transcribe", **generate}
-            if prompt:
-                generate["prompt_ids"] = self.pipe.tokenizer.get_prompt_ids(
-                    prompt, return_tensors="pt"
-                )
-                begin += len(generate["prompt_ids"])
-            options["generate_kwargs"] = {"max_new_tokens": 40 - begin, **generate}
-        if len(samples) > self.window_s * RATE:
+            return self._generated(samples, **options)
+        if self.is_long(samples):
             options["chunk_length_s"] = self.window_s
-        # A pipeline that aligned words leaves its model with another way to attend.
-        self.pipe.model.config._attn_implementation = "sdpa"
         return self.pipe(samples.copy(), **options)
+
+    def _generated(
+        self,
+        samples: Any,
+        *,
+        prompt: str | None = None,
+        return_timestamps: Any = False,
+        generate: dict[str, Any] | None = None,
+    ) -> Any:
+        """Text and segments (start, end, tokens, words) of `generate`, sequential if it is long."""
+        model, tokenizer = self.pipe.model, self.pipe.tokenizer
+        options = {"num_beams": 1, **(generate or {})}
+        is_timed = bool(return_timestamps) or self.is_long(samples)
+        # The tiny models have few positions.
+        begin = (3 if self.family == "whisper" else 1) + (not is_timed)
+        if self.family == "whisper":
+            options = {"task": "transcribe", **options}
+        if prompt:
+            options["prompt_ids"] = tokenizer.get_prompt_ids(prompt, return_tensors="pt")
+            begin += len(options["prompt_ids"])
+        if return_timestamps == "word":
+            options["return_token_timestamps"] = True
+        stop_with_the_sound(model, samples if is_timed else None)
+        # A call that aligned words leaves the model with another way to attend.
+        model.config._attn_implementation = "sdpa"
+        (given,) = self.pipe.preprocess(samples.copy())
+        given.pop("is_last")
+        found = model.generate(
+            **given,
+            return_timestamps=is_timed,
+            return_segments=True,
+            **{"max_new_tokens": 40 - begin, **options},
+        )["segments"][0]
+        ends = len(samples) / RATE
+        segments = [self._segment(one, ends) for one in found if "start" in one]
+        text = "".join(one["text"] for one in segments)
+        if not is_timed:
+            tokens = [token for one in found if "start" in one for token in one["tokens"].tolist()]
+            text = self.pipe.postprocess([{"tokens": torch.tensor([tokens])}])["text"]
+        return {"text": text, "segments": [one for one in segments if one["text"].strip()]}
+
+    def _segment(self, found: Any, ends: float) -> dict[str, Any]:
+        tokenizer = self.pipe.tokenizer
+        tokens: list[int] = found["tokens"].tolist()
+        plain = [token for token in tokens if token < self.end]
+        # A segment that starts with a time starts then, whatever `generate` makes of it.
+        words: list[Any] = []
+        if plain and "token_timestamps" in found:
+            first, last = found["idxs"]
+            times: list[float] = found["result"]["token_timestamps"].tolist()
+            moved = float(found["token_timestamps"][0]) - times[first]
+            spans = [
+                (times[at - 1 if at > first or first > 3 else at] + moved, times[at] + moved)
+                for at in range(first, last)
+            ]
+            kept = [one for token, one in zip(tokens, spans, strict=True) if token < self.end]
+            words = tokenization_whisper._collate_word_timestamps(
+                tokenizer, plain, kept, "english", False
+            )
+        return {
+            "plain": plain,
+            "text": tokenizer.decode(plain),
+            "start": min(float(found["start"]), ends),
+            "end": min(float(found["end"]), ends),
+            "words": words,
+        }
 
     def ours(self, sounds: Any, request: Any = TranscriptionRequest, **fields: Any) -> Any:
         """The answers to one request a sound, all of them in the queue together."""
@@ -174,7 +232,10 @@ class TestParity:
         samples = sound(7, seconds * (case.window_s if seconds > 1 else 1))
         fields = {"response_format": "verbose_json", "timestamp_granularities": ["word"]}
         (answer,) = case.ours([samples], **fields)
-        theirs = case.theirs(samples, return_timestamps="word")["chunks"]
+        theirs = case.theirs(samples, return_timestamps="word")
+        if case.is_whisper:
+            theirs["chunks"] = [word for one in theirs["segments"] for word in one["words"]]
+        theirs = theirs["chunks"]
         assert "segments" not in answer
         assert [one["word"] for one in answer["words"]] == [one["text"].strip() for one in theirs]
         for one, their in zip(answer["words"], theirs, strict=True):
@@ -346,15 +407,54 @@ class TestWhisper:
             theirs = many.theirs(samples, return_timestamps=True)
             assert answer["text"] == theirs["text"].strip()
             given = [one["text"] for one in answer["segments"]]
-            assert given == [one["text"] for one in theirs["chunks"]]
-            for one, their in zip(answer["segments"], theirs["chunks"], strict=True):
-                start, end = their["timestamp"]
-                if None not in (start, end):
-                    # With these weights a segment may end, by transformers, before it began.
-                    assert [one["start"], one["end"]] == pytest.approx([start, max(start, end)])
+            assert given == [one["text"] for one in theirs["segments"]]
+            for one, their in zip(answer["segments"], theirs["segments"], strict=True):
+                assert [one["start"], one["end"]] == pytest.approx([their["start"], their["end"]])
                 assert one["avg_logprob"] < 0
                 assert 0 <= one["no_speech_prob"] <= 1
             assert answer["language"] in ("english", "german")
+
+    @pytest.mark.parametrize(
+        "settings",
+        [
+            {"condition_on_prev_tokens": True},
+            {"no_speech_threshold": 0.0, "logprob_threshold": -1.5},
+            {"no_speech_threshold": 1.0, "logprob_threshold": -1.5},
+            {"compression_ratio_threshold": 1.0, "condition_on_prev_tokens": True},
+        ],
+        ids=str,
+    )
+    def test_settings_of_the_model(
+        self, many: Case, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # There must be room for the text before.
+        settings = {"max_new_tokens": 12, **settings}
+        for name, value in settings.items():
+            monkeypatch.setattr(many.local.model.generation_config, name, value, raising=False)
+        texts: set[str] = set()
+        for seed in range(4):
+            samples = sound(seed, 5.3)
+            (answer,) = many.ours([samples], response_format="verbose_json", language="en")
+            generate = {"language": "en", "temperature": 0.0, **settings}
+            theirs = many.theirs(samples, return_timestamps=True, generate=generate)
+            assert answer["text"] == theirs["text"].strip()
+            texts.add(answer["text"])
+        assert len(texts) > 1
+
+    def test_a_list_of_temperatures(self, many: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The next one is tried where a window is unlikely."""
+        own = many.local.model.generation_config
+        plain = many.ours([SOUNDS[0]], response_format="verbose_json")[0]["segments"]
+        monkeypatch.setattr(own, "temperature", [0.0, 0.7], raising=False)
+        for least, temperature in ((-1e9, 0.0), (0.0, 0.7)):
+            monkeypatch.setattr(own, "logprob_threshold", least, raising=False)
+            (answer,) = many.ours([SOUNDS[0]], response_format="verbose_json")
+            temperatures = {round(one["temperature"], 3) for one in answer["segments"]}
+            assert temperatures == {temperature}
+            if not temperature:
+                assert answer["segments"] == plain
+        (answer,) = many.ours([SOUNDS[0]], response_format="verbose_json", temperature=0.3)
+        assert {round(one["temperature"], 3) for one in answer["segments"]} == {0.3}
 
     def test_logprobs(self, many: Case) -> None:
         """The logarithms of what the model itself gives to each token, computed without a cache."""

@@ -1,4 +1,6 @@
-"""What all models that transcribe share: windows of a recording, and an answer made of them.
+"""What all models that transcribe share: a recording is cut at silences into stretches.
+
+A recording of one window is not cut. Nothing is said twice in two stretches, and no word is cut.
 
 Imported by the gateway through the task file, so torch and transformers are imported inside.
 """
@@ -6,23 +8,29 @@ Imported by the gateway through the task file, so torch and transformers are imp
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from stoker.stages.base import InputError, Sample
 from stoker.stages.pipelines import AudioPipelineStages, Outputs
+from stoker.stages.recognition.silences import Silences, Span
 from stoker.stages.recognition.transcript_writer import Joining, TranscriptWriter
 from stoker.stages.recognition.transcripts import Segment, Transcript, Word
 
+if TYPE_CHECKING:
+    from stoker.media.audio import Samples
+
 FIELD = "file"
 WINDOW_S = 30.0
-"""Longer recordings are transcribed in windows that overlap by a third, as transformers does it."""
+"""Longer recordings are cut at silences."""
 PAUSE_S = 0.6
 LONGEST_SEGMENT_S = 10.0
 
 
 class RecognitionStages(AudioPipelineStages):
-    """The windows of one recording and those of others share batches."""
+    """The stretches of one recording and those of others share batches."""
 
+    shared: ClassVar[tuple[str, ...]] = ("sound_s", "audio_ms")
+    """Extras of a recording that a sample which follows another takes over."""
     pipeline = "AutomaticSpeechRecognitionPipeline"
     parts = {"feature_extractor": "AutoFeatureExtractor", "tokenizer": "AutoTokenizer"}
     auto_class = ("AutoModelForSpeechSeq2Seq", "AutoModelForCTC")
@@ -43,21 +51,25 @@ class RecognitionStages(AudioPipelineStages):
         "words": "timestamp_granularities",
     }
 
-    overlap_s: ClassVar[float | None] = None
-    """Of windows, on each side; None: a sixth of one."""
-
     @property
     def window_s(self) -> float:
         """Seconds of one window."""
         return WINDOW_S
 
-    @property
-    def _windows(self) -> dict[str, Any]:
-        return {"chunk_length_s": self.window_s, "stride_length_s": self.overlap_s}
-
     @abstractmethod
     def call(self, parameters: Mapping[str, Any]) -> Hashable:
         """How the model is to be run for a request. Raises `InputError`."""
+
+    @abstractmethod
+    def windows(
+        self, sound: "Samples", span: Span, silences: Silences, call: Hashable, *, is_cut: bool
+    ) -> list[Sample]:
+        """Returns the samples of one stretch of a recording (samples,).
+
+        Args:
+            span: the stretch.
+            is_cut: whether the recording has others, or is longer than a window.
+        """
 
     @abstractmethod
     def joining(self, parameters: Mapping[str, Any]) -> Joining:
@@ -74,17 +86,17 @@ class RecognitionStages(AudioPipelineStages):
         call = self.call(parameters)
         sound = self.long_enough(self.read(item, parameters), FIELD)
         rate = self._parts["feature_extractor"].sampling_rate
-        is_long = len(sound) > self.window_s * rate
-        windows = self._pipe.preprocess(sound, **(self._windows if is_long else {}))
-        samples = [replace(self.sample(window), call=call) for window in windows]
-        begin = 0
+        silences = Silences.of(sound, rate)
+        is_cut = len(sound) > self.window_s * rate
+        spans = silences.stretches(self.window_s) if is_cut else [Span(0, len(sound))]
+        samples: list[Sample] = []
+        for span in spans:
+            windows = self.windows(sound, span, silences, call, is_cut=is_cut)
+            samples += [replace(one, call=one.call or call) for one in windows]
         for sample in samples:
-            size, before, after = sample.extras.get("stride", (len(sound), 0, 0))
-            begin -= before
-            sample.extras |= {"start_s": begin / rate, "sound_s": len(sound) / rate}
-            begin += size - after
-        # Windows overlap: the first one stands for all of it.
+            sample.extras["sound_s"] = len(sound) / rate
         samples[0].extras["audio_ms"] = self.sound_ms(sound)
+        samples[0].is_held = False
         return samples
 
     def postprocess(
@@ -134,29 +146,24 @@ def segments_of(words: Sequence[Word], avg_logprob: float) -> list[Segment]:
         else:
             last.append(word)
     return [
-        Segment(
-            start=group[0]["start"],
-            end=group[-1]["end"],
-            text=" ".join(word["word"] for word in group),
-            tokens=[],
-            seek=0,
-            avg_logprob=avg_logprob,
-            no_speech_prob=0.0,
+        segment(
+            " ".join(word["word"] for word in group),
+            group[0]["start"],
+            group[-1]["end"],
+            avg_logprob,
         )
         for group in groups
     ]
 
 
-def whole(text: str, outputs: Sequence[Mapping[str, Any]]) -> list[Segment]:
-    """The one segment of a model that knows no times."""
-    return [
-        Segment(
-            start=0.0,
-            end=outputs[0]["sound_s"],
-            text=text,
-            tokens=[],
-            seek=0,
-            avg_logprob=0.0,
-            no_speech_prob=0.0,
-        )
-    ]
+def segment(text: str, start: float, end: float, avg_logprob: float = 0.0) -> Segment:
+    """Returns a segment of a model that knows no more of it."""
+    return Segment(
+        start=start,
+        end=end,
+        text=text,
+        tokens=[],
+        seek=0,
+        avg_logprob=avg_logprob,
+        no_speech_prob=0.0,
+    )

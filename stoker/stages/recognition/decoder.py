@@ -1,4 +1,4 @@
-"""Whisper's decoding: what `generate` of transformers does greedily, in fewer passes.
+"""Whisper's decoding of one window: what `generate` of transformers does, in fewer passes.
 
 The encoder runs once a window, where `generate` runs it again to detect the language, and twice to
 detect silence; rows that have ended leave the batch; words are aligned after the decoding, in one
@@ -7,9 +7,10 @@ pass, each row by itself, where `generate` has padding take part. The tokens are
 Radford et al., Robust Speech Recognition via Large-Scale Weak Supervision, 2022.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -23,8 +24,6 @@ STRIDE = 2
 POSITION_S = 0.02
 MOST_TOKENS = 256
 """Generated for a window, as transformers' pipeline does."""
-MOST_PASSES = 32
-"""Over a window: each goes on where the last finished segment has ended."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class DecodingOptions:
     """How windows are to be transcribed; those with equal ones share a batch."""
 
     language: int | None = None
-    """Its token; None: found for every window by itself."""
+    """Its token; None: detected in each window."""
     task: int | None = None
     """Its token; None: the model knows one task only."""
     timestamps: bool = False
@@ -46,22 +45,22 @@ class DecodingOptions:
 
 @dataclass
 class DecodingResult:
-    """The transcript of a window, as far as it was decoded."""
+    """The transcript of a window."""
 
     tokens: list[int] = field(default_factory=list[int])
+    """Without the end."""
     times: list[float] = field(default_factory=list[float])
-    """Of each token, seconds from the window's start, where words were wanted."""
+    """Seconds from the window's start at which each token begins, if words were wanted."""
     logprobs: list[float] = field(default_factory=list[float])
     """Natural logarithms, of each token."""
-    total: float = 0.0
-    """Of the logarithms, those of ends and of what was discarded included."""
-    count: int = 0
-    """Of the tokens in the total."""
+    average: float = 0.0
+    """Mean of the logarithms, that of the end included."""
     silence: float = 0.0
-    """Probability that nobody speaks."""
+    """Probability that the window holds no speech."""
+    is_silent: bool = False
+    """Whether the window is skipped as silent, by the model's own thresholds."""
+    temperature: float = 0.0
     language: int = -1
-    seek: int = 0
-    """Frames that are done."""
 
 
 class Decoder:
@@ -90,55 +89,70 @@ class Decoder:
     def __call__(
         self, network: Network, features: Tensor, frames: Tensor, options: DecodingOptions
     ) -> list[DecodingResult]:
-        """Transcribe windows.
+        """Transcribes windows.
 
         Args:
-            network: torch's, where words are wanted.
+            network: torch's, if words are wanted.
             features: (windows, mels, frames), log-mel, each window as long as the model takes.
             frames: (windows,), int64: how many of them are sound and not padding.
-            options: how; the same for all of them.
+            options: the same for all windows.
         """
         rows = [DecodingResult() for _ in features]
-        size = features.shape[-1]
         waiting = list(range(len(rows)))
-        for _ in range(MOST_PASSES):
-            seen = torch.stack([_from(features[row], rows[row].seek) for row in waiting])
-            state = network.encode(seen)
-            parts = self._pass(state, [rows[row] for row in waiting], options)
+        for temperature in self._temperatures(options):
+            state = network.encode(features[waiting])
+            parts = self._pass(state, [rows[row] for row in waiting], options, temperature)
             if options.words:
-                left = [int(frames[row]) - rows[row].seek for row in waiting]
+                left = [int(frames[row]) for row in waiting]
                 self._align(cast("TorchDecoderState", state), parts, left)
-            for row, part in zip(waiting, parts, strict=True):
-                self._settle(rows[row], part, size, options)
-            waiting = [row for row in waiting if rows[row].seek < size]
+            failed = [
+                self._take(rows[row], part, temperature)
+                for row, part in zip(waiting, parts, strict=True)
+            ]
+            waiting = [row for row, has_failed in zip(waiting, failed, strict=True) if has_failed]
             if not waiting:
                 break
         return rows
 
-    def _settle(
-        self, row: DecodingResult, part: "_Part", size: int, options: DecodingOptions
-    ) -> None:
-        """Take a pass's finished segments, and go on behind the last of them."""
-        kept, ahead = _finished(part.tokens, self._first, size - row.seek)
-        row.tokens += part.tokens[:kept]
-        row.logprobs += part.logprobs[:kept]
-        if options.words:
-            offset = row.seek / STRIDE * POSITION_S
-            row.times += [time + offset for time in part.times[:kept]]
-        row.total += part.total
-        row.count += part.count
-        row.seek += ahead
+    def _temperatures(self, options: DecodingOptions) -> Sequence[float]:
+        """Returns the temperatures to try in turn: the model's list, unless one was asked for."""
+        listed: Any = getattr(self._own, "temperature", None)
+        is_asked = options.temperature > 0 or not isinstance(listed, list | tuple)
+        return (options.temperature,) if is_asked else cast("Sequence[float]", listed)
+
+    def _take(self, row: DecodingResult, part: "_Part", temperature: float) -> bool:
+        """Makes a pass a row's result. Returns whether a higher temperature should be tried."""
+        row.tokens, row.logprobs, row.times = part.tokens, part.logprobs, part.times
+        row.average = part.total / max(1, part.count)
+        row.temperature = temperature
+        least, silence, ratio = (
+            getattr(self._own, f"{name}_threshold", None)
+            for name in ("logprob", "no_speech", "compression_ratio")
+        )
+        is_unlikely = least is not None and row.average < least
+        is_quiet = silence is not None and row.silence > silence
+        row.is_silent = is_quiet and (is_unlikely or least is None)
+        is_loop = ratio is not None and self._ratio(part.written) > ratio
+        return not row.is_silent and (is_unlikely or is_loop)
+
+    def _ratio(self, tokens: Sequence[int]) -> float:
+        """Returns how well the tokens compress: a loop does well."""
+        library: Any = generation_whisper.WhisperGenerationMixin
+        return library._retrieve_compression_ratio(torch.tensor(tokens), self._config.vocab_size)
 
     def _pass(
-        self, state: DecoderState, rows: Sequence[DecodingResult], options: DecodingOptions
+        self,
+        state: DecoderState,
+        rows: Sequence[DecodingResult],
+        options: DecodingOptions,
+        temperature: float,
     ) -> "list[_Part]":
         first = state.step(torch.full((len(rows), 1), self._own.decoder_start_token_id))
         for row, spoken, scores in zip(rows, self._spoken(first, options), first, strict=True):
-            if row.seek == 0:
-                row.language, row.silence = spoken, self._silence(scores)
+            row.language, row.silence = spoken, self._silence(scores)
         state.restart()
         parts = [_Part(self._begin(row.language, options)) for row in rows]
-        self._write(parts, state, options)
+        self._write(parts, state, options, temperature)
         return parts
 
     def _spoken(self, first: Tensor, options: DecodingOptions) -> list[int]:
@@ -163,7 +177,11 @@ class Decoder:
         return begin
 
     def _write(
-        self, parts: "Sequence[_Part]", state: DecoderState, options: DecodingOptions
+        self,
+        parts: "Sequence[_Part]",
+        state: DecoderState,
+        options: DecodingOptions,
+        temperature: float,
     ) -> None:
         """Write tokens to all parts until each has ended."""
         begin = len(parts[0].begin)
@@ -181,7 +199,7 @@ class Decoder:
             scores = scores.masked_fill(barred, -torch.inf)
             if timing:
                 scores = timing(tokens, scores)
-            chosen = _chosen(scores, options.temperature)
+            chosen = _chosen(scores, temperature)
             logprobs = scores.log_softmax(-1).gather(-1, chosen[:, None])[:, 0]
             for part, token, logprob in zip(open_, _listed(chosen), _listed(logprobs), strict=True):
                 part.take(token, logprob, self.end)
@@ -258,31 +276,48 @@ def _listed(values: Any) -> list[Any]:
     return values.tolist()
 
 
-def _from(features: Tensor, seek: int) -> Tensor:
-    """The features (mels, frames) from a frame on, as long as before."""
-    rest = features[:, seek:]
-    return torch.nn.functional.pad(rest, (0, features.shape[-1] - rest.shape[-1]))
-
-
 def _chosen(scores: Tensor, temperature: float) -> Tensor:
     if temperature == 0:
         return scores.argmax(-1)
     return torch.multinomial((scores / temperature).softmax(-1), 1)[:, 0]
 
 
-def _finished(tokens: Sequence[int], first: int, left: int) -> tuple[int, int]:
-    """How many of a pass's tokens belong to finished segments, and how many frames those take.
+class TokenSpan(NamedTuple):
+    """A segment of a window: which of the window's tokens, and when, in frames from its start."""
+
+    begin: int
+    end: int
+    start_frame: int
+    end_frame: int
+
+
+def segmented(tokens: Sequence[int], first: int, left: int) -> tuple[list[TokenSpan], int]:
+    """Returns the finished segments of a window's tokens, and how many frames they take.
+
+    Two timestamps in a row part two segments. What follows the last such pair is unfinished, unless
+    a single timestamp ends it: then nothing is spoken after it.
 
     Args:
-        tokens: of the pass, without the end.
+        tokens: without the end.
         first: the first timestamp's token.
-        left: frames of the window that the pass saw.
-
-    Two timestamps in a row part two segments. What follows the last such pair is unfinished,
-    unless a single timestamp ends it: then nobody speaks after it.
+        left: frames of sound in the window.
     """
+
+    def frame(at: int) -> int:
+        return max(0, tokens[at] - first) * STRIDE
+
     times = [token >= first for token in tokens]
     pairs = [at + 1 for at in range(len(times) - 1) if times[at] and times[at + 1]]
-    if not pairs or times[-2:] == [False, True]:
-        return len(tokens), left
-    return pairs[-1] + 1, (tokens[pairs[-1] - 1] - first) * STRIDE
+    if not pairs:
+        last = max((at for at, is_time in enumerate(times) if is_time), default=0)
+        end = frame(last) if last else left
+        return [TokenSpan(0, len(tokens), frame(0) if tokens else 0, end)], left
+    is_complete = times[-2:] == [False, True]
+    edges = [0, *pairs, *([len(tokens)] if is_complete else [])]
+    spans = [
+        TokenSpan(begin, end, frame(begin), frame(end - 1))
+        for begin, end in itertools.pairwise(edges)
+    ]
+    ahead = left if is_complete else frame(pairs[-1] - 1)
+    # A segment that takes no time would be heard for ever.
+    return spans, ahead if ahead > 0 else left

@@ -1,13 +1,11 @@
-"""Makes one text of windows that overlap, before the last of them is transcribed."""
+"""Makes one text of the windows of a recording, before the last of them is transcribed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from stoker.stages.recognition.transcript_writer import Joined
 from stoker.stages.recognition.transcripts import Logprob
-
-_BROKEN = "\ufffd"
-"""Stands at the end of a text whose last character lacks bytes."""
+from stoker.stages.recognition.windows import Heard, Stretch
 
 
 class _Token(NamedTuple):
@@ -16,53 +14,60 @@ class _Token(NamedTuple):
 
 
 class WhisperJoining:
-    """Overlaps are found as transformers finds them: the longest common sequence of tokens."""
+    """Appends what each window heard: windows share no sound."""
 
-    def __init__(self, tokenizer: Any, first_timestamp: int) -> None:
+    def __init__(
+        self,
+        tokenizer: Any,
+        is_text: Callable[[int], bool],
+        heard: Callable[[Mapping[str, Any]], Stretch],
+    ) -> None:
+        """
+        Args:
+            is_text: returns whether a token is text, and no timestamp.
+            heard: returns a stretch after an output.
+        """
         self._tokenizer = tokenizer
-        self._ignored = set(tokenizer.all_special_ids)
-        self._first_timestamp = first_timestamp
-        self._open: list[_Token] = []
-        """Of the last window, where the next may overlap it."""
-        self._unread: list[_Token] = []
-        """Settled, but not yet whole characters."""
+        self._is_text = is_text
+        self._heard = heard
+        self._written = 0
+        """Windows of the current stretch that were read."""
+        self._space = ""
+        """At the end of the text so far; it is written if more text follows."""
         self.tokens = 0
 
+    def partial(self, output: Mapping[str, Any]) -> Joined:
+        stretch = self._heard(output)
+        windows = stretch.windows[self._written :]
+        self._written = len(stretch.windows)
+        self.tokens += sum(window.tokens for window in windows)
+        return self._read([self._texts(heard) for window in windows for heard in window.heard])
+
+    def _texts(self, heard: Heard) -> list[_Token]:
+        """Returns a segment's tokens of text."""
+        pairs = zip(heard.tokens, heard.logprobs, strict=True)
+        return [_Token(token, logprob) for token, logprob in pairs if self._is_text(token)]
+
     def add(self, output: Mapping[str, Any]) -> Joined:
-        count = int(output["count"][0])
-        self.tokens += count
-        found = [
-            _Token(token, logprob)
-            for token, logprob in zip(
-                output["tokens"][0, :count].tolist(),
-                output["logprobs"][0, :count].tolist(),
-                strict=True,
-            )
-            if token < self._first_timestamp and token not in self._ignored
-        ]
-        settled, self._open = _joined(self._open, found)
-        return self._read(settled)
+        joined = self.partial(output)
+        self._written = 0
+        return joined
 
     def end(self) -> Joined:
-        rest = self._read(self._open)
-        if not self._unread:
-            return Joined(rest.text.rstrip(), rest.logprobs)
-        left = self._decoded(self._unread)
-        return Joined((rest.text + left).rstrip(), [*rest.logprobs, *self._logprobs(self._unread)])
+        return Joined("")
 
-    def _read(self, tokens: Sequence[_Token]) -> Joined:
-        self._unread += tokens
-        text = self._decoded(self._unread)
-        if text.endswith(_BROKEN):
-            return Joined("")
-        read, self._unread = self._unread, []
-        return Joined(text, self._logprobs(read))
-
-    def _decoded(self, tokens: Sequence[_Token]) -> str:
-        return self._tokenizer.decode([token.id for token in tokens])
-
-    def _logprobs(self, tokens: Sequence[_Token]) -> list[Logprob]:
-        return [token_logprob(self._tokenizer, token.id, token.logprob) for token in tokens]
+    def _read(self, segments: Sequence[Sequence[_Token]]) -> Joined:
+        """Returns the text of segments. No character begins in one and ends in another."""
+        decode = self._tokenizer.decode
+        text = self._space + "".join(decode([one.id for one in tokens]) for tokens in segments)
+        ended = text.rstrip()
+        self._space = text[len(ended) :]
+        logprobs = [
+            token_logprob(self._tokenizer, one.id, one.logprob)
+            for tokens in segments
+            for one in tokens
+        ]
+        return Joined(ended, logprobs)
 
 
 def token_logprob(tokenizer: Any, token: int, logprob: float) -> Logprob:
@@ -78,48 +83,39 @@ def token_logprob(tokenizer: Any, token: int, logprob: float) -> Logprob:
     )
 
 
-def _joined(left: list[_Token], right: list[_Token]) -> tuple[list[_Token], list[_Token]]:
-    """What is settled of two windows that overlap, and what the next window may still change."""
-    if not left or not right:
-        return left, right
-    from transformers.models.whisper import tokenization_whisper
-
-    library: Any = tokenization_whisper
-    ids: list[int] = library._find_longest_common_sequence(
-        [[token.id for token in left], [token.id for token in right]]
-    )
-    # All that is known of the cut: so much of `ids` is the left one's, the rest the right one's.
-    own = next(
-        size
-        for size in range(max(0, len(ids) - len(right)), len(ids) + 1)
-        if ids[size:] == [token.id for token in right][len(right) - (len(ids) - size) :]
-    )
-    return left[:own], right[len(right) - (len(ids) - own) :]
-
-
 class CtcJoining:
-    """Windows abut once what overlaps was cut off; a word that one of them breaks is waited for."""
+    """Windows abut after their overlap was cut off; a word that a window breaks is waited for."""
 
     def __init__(self, tokenizer: Any, delimiter: int | None) -> None:
         self._tokenizer = tokenizer
         self._delimiter = delimiter
         self._open: list[int] = []
+        self._stretch: float | None = None
+        """Where the stretch of the last window begins, seconds."""
         self._begun = False
         self.tokens = 0
 
+    def partial(self, output: Mapping[str, Any]) -> Joined:
+        return Joined("")
+
     def add(self, output: Mapping[str, Any]) -> Joined:
+        settled: list[int] = []
+        if output["start_s"] != self._stretch:
+            # A silence lies between two stretches, so no word does.
+            settled, self._open, self._stretch = self._open, [], output["start_s"]
+        ended = self._read(settled)
         self._open += output["tokens"][0].tolist()
         if self._delimiter is None or self._delimiter not in self._open:
-            return Joined("")
+            return ended
         last = len(self._open) - self._open[::-1].index(self._delimiter)
         settled, self._open = self._open[:last], self._open[last:]
-        return self._read(settled)
+        return Joined(ended.text + self._read(settled).text)
 
     def end(self) -> Joined:
         return self._read(self._open)
 
     def _read(self, tokens: Sequence[int]) -> Joined:
-        text: str = self._tokenizer.decode(tokens).strip()
+        text: str = self._tokenizer.decode(tokens).strip() if tokens else ""
         self.tokens += len(self._tokenizer(text, add_special_tokens=False)["input_ids"])
         joined = f" {text}" if text and self._begun else text
         self._begun = self._begun or bool(text)

@@ -2,17 +2,21 @@
 
 from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, cast
 
 from stoker.stages.base import Sample
 from stoker.stages.generating import DEFAULT_NEW_TOKENS
 from stoker.stages.kinds import ModelKind
-from stoker.stages.recognition.base import RecognitionStages, whole
+from stoker.stages.recognition.base import RecognitionStages, segment
+from stoker.stages.recognition.silences import Silences, Span
 from stoker.stages.recognition.transcript_writer import JoinedAtEnd
 from stoker.stages.recognition.transcripts import Transcript
 
 if TYPE_CHECKING:
     import torch
+
+    from stoker.media.audio import Samples
 
 _PROBE_TOKENS = 4
 
@@ -22,8 +26,6 @@ class Seq2SeqRecognitionStages(RecognitionStages):
 
     kind = ModelKind.LOOPS
     takes = ("temperature",)
-    overlap_s = 0.0
-    """Their texts are not merged: transformers does not do it either."""
 
     def call(self, parameters: Mapping[str, Any]) -> Hashable:
         temperature = parameters.get("temperature") or 0.0
@@ -38,6 +40,20 @@ class Seq2SeqRecognitionStages(RecognitionStages):
         drawing: dict[str, Any] = {"do_sample": True, "temperature": temperature, "num_beams": 1}
         options = drawing if temperature else {}
         return {"tokens": model.generate(**batch, **options, max_new_tokens=most)}
+
+    def windows(
+        self, sound: "Samples", span: Span, silences: Silences, call: Hashable, *, is_cut: bool
+    ) -> list[Sample]:
+        rate = silences.rate
+        size = int(self.window_s * rate)
+        samples: list[Sample] = []
+        # Without a silence, windows abut: transformers does not merge these models' texts either.
+        for begin in range(span.begin, span.end, size):
+            end = min(begin + size, span.end)
+            (prepared,) = self._pipe.preprocess(sound[begin:end])
+            samples.append(self.sample(prepared))
+            samples[-1].extras |= {"start_s": span.begin / rate, "end_s": span.end / rate}
+        return samples
 
     def sample(self, prepared: Mapping[str, Any]) -> Sample:
         sample = super().sample(prepared)
@@ -55,8 +71,11 @@ class Seq2SeqRecognitionStages(RecognitionStages):
     def transcript(
         self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
     ) -> Transcript:
-        read = [{"tokens": one["tokens"]} for one in outputs]
-        text: str = self.read_by_pipeline(read)["text"].strip()
+        segments = [
+            segment(self._text(list(windows)), *span)
+            for span, windows in groupby(outputs, lambda one: (one["start_s"], one["end_s"]))
+        ]
+        text = " ".join(one["text"] for one in segments if one["text"])
         transcript = Transcript(
             text=text,
             language="",
@@ -64,8 +83,12 @@ class Seq2SeqRecognitionStages(RecognitionStages):
             output_tokens=sum(one["tokens"].shape[1] for one in outputs),
         )
         if parameters.get("timed"):
-            transcript["segments"] = whole(text, outputs)
+            transcript["segments"] = [one for one in segments if one["text"]]
         return transcript
+
+    def _text(self, outputs: Sequence[Mapping[str, Any]]) -> str:
+        read = [{"tokens": one["tokens"]} for one in outputs]
+        return self.read_by_pipeline(read)["text"].strip()
 
     def probe(self, length: int, number: int = 0) -> Sample | None:
         sample = super().probe(length, number)

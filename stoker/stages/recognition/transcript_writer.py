@@ -21,8 +21,12 @@ class Joining(Protocol):
     tokens: int
     """Written so far."""
 
+    def partial(self, output: Mapping[str, Any]) -> Joined:
+        """Returns what is settled by an output of the next sample that is not its last."""
+        ...
+
     def add(self, output: Mapping[str, Any]) -> Joined:
-        """What is settled now that the next window is transcribed."""
+        """Returns what is settled by the last output of the next sample."""
         ...
 
     def end(self) -> Joined:
@@ -38,15 +42,19 @@ class TranscriptWriter:
         self._text = ""
         self._logprobs: list[Logprob] | None = [] if logprobs else None
         self._seconds = 0.0
+        self._added = 0
+        """Samples whose last output was added."""
 
     def begin(self, samples: Sequence[Sample]) -> bytes:
         self._seconds = samples[0].extras["sound_s"]
         return b""
 
     def partial(self, position: int, output: Mapping[str, Any]) -> bytes:
-        return b""
+        # What a later sample hears waits for those before it.
+        return self._delta(self._joining.partial(output)) if position == self._added else b""
 
     def add(self, output: Mapping[str, Any]) -> bytes:
+        self._added += 1
         return self._delta(self._joining.add(output))
 
     def end(self) -> bytes:
@@ -79,6 +87,9 @@ class JoinedAtEnd:
         self._read = read
         self._outputs: list[Mapping[str, Any]] = []
         self.tokens = 0
+
+    def partial(self, output: Mapping[str, Any]) -> Joined:
+        return Joined("")
 
     def add(self, output: Mapping[str, Any]) -> Joined:
         self._outputs.append(output)

@@ -20,11 +20,13 @@ class Segment(TypedDict):
     text: str
     tokens: list[int]
     seek: int
-    """Where the window begins in which it was spoken, in frames of 10 ms."""
+    """Where its window begins, in frames of 10 ms."""
     avg_logprob: float
-    """Of that window's tokens."""
+    """Of the window's tokens."""
     no_speech_prob: float
-    """Of that window; 0.0 where the model gives none."""
+    """Of the window; 0.0 if the model gives none."""
+    temperature: NotRequired[float]
+    """That the window was transcribed at; missing: the request's."""
 
 
 class Word(TypedDict):
@@ -116,8 +118,8 @@ def _verbose(transcript: Transcript, finishing: Finishing) -> dict[str, Any]:
         answer["segments"] = [
             {
                 "id": at,
-                **segment,
                 "temperature": finishing["temperature"],
+                **segment,
                 "compression_ratio": compression_ratio(segment["text"]),
             }
             for at, segment in enumerate(transcript.get("segments", []))

@@ -1,0 +1,159 @@
+"""Finds silences of a recording, and the stretches of sound between which it may be cut.
+
+A silence stays near the quietest noise of the whole recording. Speech over louder noise or music is
+never taken for one: such a recording is not cut there, which costs time and no words.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy
+from numpy.typing import NDArray
+
+SHORTEST_S = 0.6
+"""Shorter silences are not used: they may be within a word."""
+LONGEST_S = 6.0
+"""A longer silence always ends a stretch."""
+MARGIN_S = 0.25
+"""Silence that is kept on each side of a stretch."""
+_DEEP_S = 0.4
+_EDGE_S = 0.1
+"""A segment begins and ends this far within the silences around it."""
+_FRAME_S = 0.02
+_BLOCK_S = 10.0
+"""The noise is measured in blocks of this length; the quietest block counts."""
+_NOISE_DB = 8.0
+"""A silent frame is at most this much louder than the noise."""
+_CONTRAST_DB = 20.0
+"""The loudest frames are louder than the noise by at least this; otherwise nothing is silent."""
+_LOUD_FRAMES = 20
+"""Frames that are at least as loud as the level that counts as the loudest."""
+_DEPTH_DB = 70.0
+"""Noise that is quieter than the loudest frames by more than this counts as this much quieter."""
+_CLICK_FRAMES = 3
+"""Sounds that are no longer than this do not end a silence."""
+_EMPHASIS = 0.97
+"""Of the pre-emphasis, which takes hum and offsets out."""
+
+Samples = NDArray[numpy.float32]
+
+
+class Span(NamedTuple):
+    """A part of a recording, in samples."""
+
+    begin: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.begin
+
+
+@dataclass(frozen=True)
+class Silences:
+    """The silences of a recording, in order."""
+
+    spans: Sequence[Span]
+    size: int
+    """Samples of the recording."""
+    rate: int
+    """Samples a second."""
+
+    @classmethod
+    def of(cls, sound: Samples, rate: int) -> "Silences":
+        """Returns the silences of a recording (samples,) at `rate` Hz."""
+        step = round(_FRAME_S * rate)
+        shortest = round(SHORTEST_S / _FRAME_S)
+        spans: list[Span] = []
+        for begin, end in _runs(_silent(_levels(sound, step))):
+            if end - begin >= shortest:
+                spans.append(Span(begin * step, min(end * step, sound.size)))
+        return cls(spans, sound.size, rate)
+
+    @property
+    def seconds(self) -> float:
+        """Length of the recording."""
+        return self.size / self.rate
+
+    def stretches(self, longest_s: float) -> list[Span]:
+        """Returns the parts to transcribe, each by itself.
+
+        A part ends at a long silence, or at the last silence before it would become longer than
+        `longest_s`. It is longer only where no silence interrupts it. Long silences are left out.
+        """
+        longest, margin = round(longest_s * self.rate), round(MARGIN_S * self.rate)
+        pause = round(min(LONGEST_S, longest_s / 3) * self.rate)
+        found: list[Span] = []
+        for begin, end in self._sounds():
+            part = Span(max(0, begin - margin), min(self.size, end + margin))
+            last = found[-1] if found else None
+            is_near = last is not None and part.begin - last.end < pause
+            if last is not None and is_near and part.end - last.begin <= longest:
+                found[-1] = Span(last.begin, part.end)
+            else:
+                found.append(part)
+        return found
+
+    def _sounds(self) -> list[Span]:
+        """Returns what lies between the silences."""
+        edges = [0, *(edge for span in self.spans for edge in span), self.size]
+        pairs = zip(edges[::2], edges[1::2], strict=True)
+        return [Span(begin, end) for begin, end in pairs if end > begin] or [Span(0, self.size)]
+
+    def snapped(self, start: float, end: float) -> tuple[float, float]:
+        """Returns a segment's times, in seconds, moved to where the sound begins and ends.
+
+        A time is moved if it lies deep in a silence. The times of a segment that lies within one
+        silence, or around a time beyond the recording, are only limited.
+        """
+        start, end = min(start, self.seconds), min(max(start, end), self.seconds)
+        before, behind = self.around(start), self.around(end)
+        if (before is None and behind is None) or before == behind:
+            return start, end
+        if before is not None and before[1] - start > _DEEP_S:
+            start = before[1] - _EDGE_S
+        if behind is not None and end - behind[0] > _DEEP_S:
+            end = behind[0] + _EDGE_S
+        return start, max(start, end)
+
+    def around(self, second: float) -> tuple[float, float] | None:
+        """Returns begin and end, in seconds, of the silence that holds a time."""
+        at = min(second * self.rate, self.size - 1)
+        holding = (span for span in self.spans if span.begin <= at < span.end)
+        span = next(holding, None)
+        return None if span is None else (span.begin / self.rate, span.end / self.rate)
+
+
+def _levels(sound: Samples, step: int) -> NDArray[numpy.float64]:
+    """Returns the level of each frame of `step` samples, in dB."""
+    levels: list[Any] = []
+    block = step * (1 << 14)
+    for begin in range(0, sound.size, block):
+        part = sound[begin : begin + block]
+        before = sound[begin - 1] if begin else part[0]
+        emphasised = part - _EMPHASIS * numpy.concatenate([[before], part[:-1]])
+        padded = numpy.pad(emphasised, (0, -part.size % step))
+        power = (padded.reshape(-1, step).astype(numpy.float64) ** 2).mean(1)
+        levels.append(10 * numpy.log10(power + 1e-12))
+    return numpy.concatenate(levels)
+
+
+def _silent(levels: NDArray[numpy.float64]) -> NDArray[numpy.bool_]:
+    """Returns which frames are silent."""
+    size = max(1, round(_BLOCK_S / _FRAME_S))
+    blocks = numpy.array_split(levels, max(1, levels.size // size))
+    loudest = float(numpy.sort(levels)[-min(levels.size, _LOUD_FRAMES)])
+    noise = max(min(float(numpy.percentile(each, 10)) for each in blocks), loudest - _DEPTH_DB)
+    silent = levels <= noise + _NOISE_DB
+    if loudest - noise < _CONTRAST_DB:
+        silent[:] = False
+    for begin, end in _runs(~silent):
+        if end - begin <= _CLICK_FRAMES and begin > 0 and end < levels.size:
+            silent[begin:end] = True
+    return silent
+
+
+def _runs(flags: NDArray[numpy.bool_]) -> list[tuple[int, int]]:
+    """Returns begin and end of each run of true values."""
+    edges = numpy.flatnonzero(numpy.diff(numpy.concatenate([[0], flags.astype(numpy.int8), [0]])))
+    return [(int(begin), int(end)) for begin, end in edges.reshape(-1, 2)]
