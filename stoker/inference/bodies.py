@@ -23,6 +23,13 @@ Asked_co = TypeVar("Asked_co", bound=BaseModel, covariant=True)
 FORM = "multipart/form-data"
 JSON = "application/json"
 _ANY_FILE = "application/octet-stream"
+_TYPES: Mapping[MediaKind, tuple[str, ...]] = {
+    "image": ("image/",),
+    # Videos and such containers hold sound, too.
+    "audio": ("audio/", "video/", "application/ogg", "application/mp4"),
+    "video": ("video/", "application/mp4"),
+}
+"""Kind of media → what the content types of files begin with that may hold it."""
 _MAX_FIELDS = 1000
 
 
@@ -76,8 +83,9 @@ def accepted(shape: Shape[Any]) -> list[str]:
     """The content types that an endpoint takes."""
     if not shape.media:
         return [JSON]
-    kinds = sorted({f"{kind}/*" for kind in shape.media.values()})
-    return [JSON, FORM, *([*kinds, _ANY_FILE] if shape.bare else [])]
+    kinds = sorted({kind for media in shape.media.values() for kind in _TYPES[media]})
+    types = [f"{kind}*" if kind.endswith("/") else kind for kind in kinds]
+    return [JSON, FORM, *([*types, _ANY_FILE] if shape.bare else [])]
 
 
 def _is_object(body: bytes) -> bool:
@@ -88,7 +96,7 @@ def _is_object(body: bytes) -> bool:
 def _raw_field(shape: Shape[Any], kind: str) -> str | None:
     """The field that a bare file of this type fills."""
     for field, media in shape.media.items() if shape.bare else ():
-        if kind.startswith(f"{media}/") or kind == _ANY_FILE:
+        if kind.startswith(_TYPES[media]) or kind == _ANY_FILE:
             return field
     return None
 
@@ -164,6 +172,8 @@ def _gathered(
 ) -> dict[str, Any]:
     """Fields by name: `lists` and those given several times as lists, objects out of JSON.
 
+    A field that takes nothing but a list may be given once, without brackets.
+
     limit: most characters of JSON in a field.
     """
     found: dict[str, list[Any]] = {}
@@ -172,9 +182,16 @@ def _gathered(
         plain = name in shape.media or (name in texts and value != "null")
         found.setdefault(name, []).append(value if plain else _structure(name, value, limit))
     return {
-        name: many[0] if len(many) == 1 and name not in lists else many
+        name: many
+        if len(many) > 1 or name in lists or (name in _lists(shape.request) and _is_item(many[0]))
+        else many[0]
         for name, many in found.items()
     }
+
+
+def _is_item(value: Any) -> bool:
+    """Returns whether this is an item of a list, and neither a list nor nothing."""
+    return value is not None and not isinstance(value, list)
 
 
 @functools.cache
@@ -183,6 +200,22 @@ def _texts(model: type[BaseModel]) -> frozenset[str]:
     return frozenset(
         name for name, field in model.model_fields.items() if _is_text(field.annotation)
     )
+
+
+@functools.cache
+def _lists(model: type[BaseModel]) -> frozenset[str]:
+    """Returns the fields that take nothing but a list."""
+    return frozenset(
+        name for name, field in model.model_fields.items() if _is_list(field.annotation)
+    )
+
+
+def _is_list(annotation: Any) -> bool:
+    if get_origin(annotation) is Annotated:
+        return _is_list(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        return all(_is_list(one) for one in get_args(annotation) if one is not NoneType)
+    return get_origin(annotation) is list
 
 
 def _is_text(annotation: Any) -> bool:

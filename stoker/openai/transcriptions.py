@@ -91,7 +91,7 @@ class AudioTranslationRequest(ModelRequest):
         }
 
 
-_ONLY_AUTO = "must be 'auto': recordings are cut into windows that overlap, not at silences"
+_ONLY_AUTO = "must be 'auto': recordings are cut at silences, whose bounds cannot be set"
 
 
 class TranscriptionRequest(AudioTranslationRequest):
@@ -101,7 +101,9 @@ class TranscriptionRequest(AudioTranslationRequest):
         max_length=32,
         description="What is spoken, such as `en`; without it Whisper models find out.",
     )
-    chunking_strategy: Literal["auto"] | None = None
+    chunking_strategy: Literal["auto"] | None = Field(
+        default=None, description="Long recordings are always cut at silences."
+    )
     include: list[Literal["logprobs"]] = Field(
         default=[], max_length=8, description="`logprobs`: of each token; with `json` only."
     )

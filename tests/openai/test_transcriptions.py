@@ -186,9 +186,16 @@ class TestInferenceClient:
             "response_format": "verbose_json",
             "timestamp_granularities[]": "word",
         }
-        for kind in ("audio/wav", "application/octet-stream"):
+        once = {name.removesuffix("[]"): value for name, value in fields.items()}
+        for kind, given in (
+            ("audio/wav", fields),
+            ("application/octet-stream", once),
+            # The sound of a video, by content.
+            ("video/mp4", fields),
+            ("application/ogg", fields),
+        ):
             answer = account.post(
-                TRANSCRIPTIONS, content=ONE, headers={"content-type": kind}, params=fields
+                TRANSCRIPTIONS, content=ONE, headers={"content-type": kind}, params=given
             )
             assert answer.json()["words"] == [one.to_dict() for one in wanted.words or ()]
         answer = account.post(
@@ -246,6 +253,17 @@ class TestForms:
         ]
         assert all(0 <= one.start <= answer.duration for one in answer.words)
         assert (answer.segments is not None) == ("segment" in kinds)
+
+    def test_one_of_a_list_without_brackets(self, account: httpx.Client) -> None:
+        """As `curl -F` sends it."""
+        for field, value, shown, form in (
+            ("timestamp_granularities", "word", "words", "verbose_json"),
+            ("timestamp_granularities", '["word"]', "words", "verbose_json"),
+            ("include", "logprobs", "logprobs", "json"),
+        ):
+            data = {"model": MODEL, "response_format": form, field: value}
+            answer = account.post(TRANSCRIPTIONS, data=data, files={"file": ONE})
+            assert shown in answer.json()
 
     @pytest.mark.parametrize("form", ["srt", "vtt"])
     def test_subtitles(self, sdk: openai.OpenAI, account: httpx.Client, form: Any) -> None:
