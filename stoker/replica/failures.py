@@ -11,6 +11,7 @@ import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from stoker.stages.base import InputError
 from stoker.wire.protocol import Failure, LoadFailed
@@ -21,6 +22,7 @@ Place = Callable[[InputError | None], str | None]
 """The request's field that is at fault; of None, the one that the model failed on."""
 
 _REASON_CHARACTERS = 600
+_NAMED_PARTS = 3
 _LASTING = (ImportError, AttributeError, LookupError, NotImplementedError, TypeError, ValueError)
 """Errors that a load fails with again, however long it waits: a package is missing, a class or a
 value does not fit. Files that cannot be read, memory and devices may be there the next time.
@@ -93,8 +95,17 @@ def _is_lasting(error: Exception) -> bool:
 
 
 def _reason(error: Exception, folder: str) -> str:
-    """An error in one line, without folders of this machine; a long one ends with a word."""
+    """An error in one line, without folders of this machine; a long one ends with a word.
+
+    Of a file outside the model's folder that cannot be opened, the end of the path is named: it
+    says which package the file is of.
+    """
     line = _PATH.sub(lambda found: _shown(found[0], folder), " ".join(str(error).split()))
+    if isinstance(error, OSError) and isinstance(error.filename, str) and error.strerror:
+        path = Path(error.filename)
+        if not (folder and path.is_relative_to(folder)):
+            end = "/".join(part.strip("/") for part in path.parts[-_NAMED_PARTS:])
+            line = f"{error.strerror} …/{end}"
     if len(line) > _REASON_CHARACTERS:
         line = line[:_REASON_CHARACTERS].rpartition(" ")[0] + " …"
     line = f"{type(error).__name__}: {line}" if line else f"{type(error).__name__}"

@@ -1,5 +1,6 @@
 """What any process of ours may read: the system's libraries, the interpreter, packages."""
 
+import contextlib
 import functools
 import os
 import sys
@@ -75,7 +76,9 @@ def libraries() -> tuple[Path, ...]:
     for prefix in dict.fromkeys((sys.prefix, sys.exec_prefix, sys.base_prefix)):
         found += inside(Path(prefix))
     for entry in sys.path:
-        found += _importable(Path(entry or ".").absolute())
+        importable = [*_importable(Path(entry or ".").absolute())]
+        found += importable
+        found += (target for one in importable for target in _link_targets(one))
     # Others lie below one of these.
     real = dict.fromkeys(Path(os.path.realpath(one)) for one in found)
     return tuple(one for one in real if one.exists() and real.keys().isdisjoint(one.parents))
@@ -101,6 +104,66 @@ def _importable(entry: Path) -> Iterator[Path]:
         is_code = path.name.endswith(suffixes) or os.path.isfile(path / "__init__.py")  # noqa: PTH113
         if is_code and not path.name.startswith("."):
             yield path
+
+
+def _link_targets(installed: Path) -> Iterator[Path]:
+    """Where packages lead that were installed as symbolic links, by uv or Bazel for example.
+
+    An installer links all of a package or nothing of it: of each package a few names are read. The
+    package's folder is given where links in it lead, and not what lies beside it there.
+    """
+    for package in _packages(installed):
+        if package.is_symlink():
+            yield package.resolve()
+        elif _has_links(package):
+            yield from _targets_within(package)
+
+
+def _packages(installed: Path) -> Iterator[Path]:
+    """What was installed: the entries of a folder of packages, or the package itself."""
+    if installed.name not in _PACKAGES:
+        yield installed
+        return
+    with contextlib.suppress(OSError):
+        yield from installed.iterdir()
+
+
+def _has_links(folder: Path) -> bool:
+    """Whether there are links among the first files of a folder. Folders of folders, as namespace
+    packages are, are looked into.
+    """
+    entries = _entries(folder)
+    if any(one.is_symlink() for one in entries):
+        return True
+    if any(one.is_file() for one in entries):
+        return False
+    return any(_has_links(Path(one.path)) for one in entries)
+
+
+def _targets_within(package: Path) -> Iterator[Path]:
+    roots: set[Path] = set()
+    folders = [package]
+    while folders:
+        for entry in _entries(folders.pop()):
+            if not entry.is_symlink():
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(Path(entry.path))
+                continue
+            target = Path(os.path.realpath(entry.path))
+            inner = Path(entry.path).relative_to(package).parts
+            # `…/numpy/linalg/x.py` leads to `/cache/numpy/linalg/x.py`: all of `/cache/numpy`.
+            whole = target.parents[len(inner) - 1] if len(target.parents) > len(inner) else target
+            is_whole = whole.name == package.name and target.parts[-len(inner) :] == inner
+            roots.add(whole if is_whole else target)
+    yield from roots
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as found:
+            return [*found]
+    except OSError:
+        return []
 
 
 @functools.cache

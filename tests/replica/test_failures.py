@@ -70,6 +70,12 @@ class TestLoadFailure:
     def test_says_whether_waiting_helps(self, error: Exception, expected: LoadFailed) -> None:
         assert failures.load_failure(error) == expected
 
+    def test_names_the_end_of_a_path(self) -> None:
+        """By which one finds the package or the model's file, and not where the server lies."""
+        error = PermissionError(13, "Permission denied", "/srv/data/site-packages/torch/_C.so")
+        reason = failures.load_failure(error).message
+        assert reason == "PermissionError: Permission denied …/site-packages/torch/_C.so."
+
     def test_a_long_one_ends_with_a_word(self) -> None:
         message = failures.load_failure(RuntimeError("word " * 500)).message
         assert len(message) < 650
