@@ -34,6 +34,7 @@ class FailureCode(StrEnum):
     PICKLE = "pickle"
     PIPELINE_MISMATCH = "pipeline_mismatch"
     REMOTE_CODE = "remote_code"
+    TOKENIZER_MISMATCH = "tokenizer_mismatch"
     TOO_COMPLEX = "too_complex"
     TOO_MANY_FILES = "too_many_files"
     TOO_MANY_TENSORS = "too_many_tensors"

@@ -40,6 +40,7 @@ from stoker.inspection.recognise import FileKind
 from stoker.inspection.safetensors import Header, read_header
 from stoker.inspection.sentence import refuse_unfit_modules, refuse_unfit_reranker
 from stoker.inspection.shapes import refuse_other_shapes
+from stoker.inspection.tokens import essentials, find_template, refuse_missing_rows
 from stoker.inspection.unserved import refuse_drawn_questions, refuse_other_senses
 from stoker.inspection.weights import MODULES, TRANSFORMERS, Weights, find_weights
 from stoker.llm.model_types import TEXT_GENERATION
@@ -140,6 +141,7 @@ def inspect(
     refuse_drawn_questions(documents)
     refuse_missing_tokenizer(found, file_set, documents, config.architecture)
     refuse_unspeakable(config.architecture, file_set, documents)
+    refuse_missing_rows(documents, find_template(file_set, documents))
     refuse_claims(documents, headers.values())
     loaded = [header for path, header in headers.items() if "/" not in path]
     refuse_other_shapes(found, config.architecture, documents, loaded)
@@ -221,6 +223,8 @@ def _read_files(files: FileSet) -> tuple[dict[str, Header], dict[str, Json], lis
             refuse_remote_code(path, document)
             if path in _KEPT:
                 documents[path] = document
+            elif path == TOKENIZER:
+                documents[path] = essentials(document)
         elif kind is FileKind.GGUF and "/" not in path:
             gguf_paths.append(path)
     return headers, documents, gguf_paths

@@ -119,6 +119,7 @@ def _loaded(spec: ReplicaSpec, progress: Progress) -> tuple[Engine, Stages, "Ada
     from stoker.adapters.applying import adapters_of
     from stoker.engines import catalogue, sharing
     from stoker.engines.torch import TorchEngine
+    from stoker.stages import known_tokens
     from stoker.tasks.registry import SERVED, STAGES
 
     folder = Path(spec.model_dir)
@@ -127,7 +128,9 @@ def _loaded(spec: ReplicaSpec, progress: Progress) -> tuple[Engine, Stages, "Ada
     kind = stages.kind or SERVED[spec.pipeline].kind
     record = catalogue.chosen(spec.engine, spec.pipeline, kind)
     engine: Engine = catalogue.loaded(record.for_stages)(spec)
-    stages.attach(engine.load(folder, stages, progress))
+    model = engine.load(folder, stages, progress)
+    stages.attach(model)
+    known_tokens.learn(stages, model)
     if isinstance(engine, TorchEngine) and (model := engine.widened()):
         stages.attach(model)
     if spec.sharing:

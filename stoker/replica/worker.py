@@ -22,6 +22,7 @@ from stoker.replica.passes import Passes
 from stoker.replica.queue_thread import QueueThread
 from stoker.replica.replies import Replies
 from stoker.replica.task_request import NoNumbersError, TaskRequest
+from stoker.stages import known_tokens
 from stoker.stages.base import InputError, Sample, Stages, StreamWriter
 from stoker.wire.flight import FlightRecord
 from stoker.wire.notices import Notice
@@ -133,6 +134,7 @@ class Worker:
             try:
                 adapter = adapted(self._adapters, work.adapter)
                 samples = self._stages.preprocess(work.items[index], work.parameters)
+                self._check(samples, work.items[index], work.parameters)
                 for sample in samples:
                     sample.adapter = adapter
                 if work.stream:
@@ -156,6 +158,14 @@ class Worker:
             length=self._stages.length(sample),
             fixed_cost=self._stages.fixed_cost(sample),
             key=self._stages.batch_key(sample),
+        )
+
+    def _check(self, samples: Sequence[Sample], item: Any, parameters: Mapping[str, Any]) -> None:
+        """Raises `InputError` for a token that the model has no embedding for."""
+        stages = self._stages
+        tokenizer = getattr(stages, "tokenizer", None)
+        known_tokens.refuse_unknown(
+            samples, stages.embedded, tokenizer, stages.config, item=item, parameters=parameters
         )
 
     def _begin(self, request: TaskRequest, samples: Sequence[Sample]) -> None:

@@ -167,6 +167,9 @@ class Stages(ABC):
     """See `stoker.engines.sharing`, which finds it out."""
     notices: Sequence[Notice] = ()
     """What the model's owner should know, once it is attached."""
+    embedded: int | None = None
+    """Tokens that the model has rows for in its embedding; None: it reads none, or it is not
+    known."""
     limits: MediaLimits = MediaLimits()
 
     def __init__(self, folder: Path) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from stoker.chat.prompts.prompts import Prepared, Prompts
 from stoker.stages.base import InputError
+from stoker.stages.known_tokens import UnknownTokenError
 from stoker.wire.generation_request import Conversation, Generation, Prompt, Sampling, Tools
 from tests.llm.support import CHATML, HERMES, tokenizer
 
@@ -197,6 +198,36 @@ class TestLimited:
     def test_tokens_that_there_are_not(self, token: int, prompts: Prompts) -> None:
         assert self.refused(prompts, 5, logit_bias={token: 1.0}).field == "logit_bias"
         assert self.refused(prompts, 5, stop_token_ids=[1, token]).field == "stop_token_ids"
+
+
+class TestTokensBeyondTheEmbedding:
+    def small(self, path: Path, names: list[str], template: str = CHATML) -> Prompts:
+        """Prompts of a model that knows all tokens before these, which are the last."""
+        made = tokenizer(template)
+        made.add_tokens(names)
+        made.save_pretrained(path)
+        return Prompts(path, max_length=64, vocabulary=made.convert_tokens_to_ids(names[0]))
+
+    @pytest.mark.parametrize("prompt", ["a <extra>", talk({"role": "user", "content": "<extra>"})])
+    def test_a_text_with_one_is_refused(self, prompt: Prompt, tmp_path: Path) -> None:
+        prompts = self.small(tmp_path, ["<extra>"])
+        message = refusal(prompts, prompt).message
+        assert (
+            f"the token '<extra>' ({prompts.tokenizer.convert_tokens_to_ids('<extra>')})" in message
+        )
+        assert prompts.prepare("a", "prompt").tokens
+
+    def test_tokens_are_checked_as_texts_are(self, tmp_path: Path) -> None:
+        prompts = self.small(tmp_path, ["<extra>"])
+        token = prompts.tokenizer.convert_tokens_to_ids("<extra>")
+        assert "'<extra>'" in refusal(prompts, [1, token]).message
+        assert "the token 5000" in refusal(prompts, [5000]).message
+        assert "the token -1" in refusal(prompts, [-1]).message
+
+    def test_a_template_that_needs_one_is_an_error_of_the_load(self, tmp_path: Path) -> None:
+        template = CHATML.replace("<|im_start|>assistant", "<turn>assistant")
+        with pytest.raises(UnknownTokenError, match=r"'<turn>'.*chat template"):
+            self.small(tmp_path, ["<turn>"], template)
 
 
 class TestHidden:

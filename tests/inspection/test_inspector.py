@@ -250,6 +250,10 @@ REFUSED: dict[FailureCode, Callable[[], dict[str, bytes]]] = {
         "model.safetensors.index.json": dumps({"weight_map": {"a": "x.safetensors"}}),
     },
     FailureCode.MISSING_TOKENIZER: lambda: model(tokenizer_json=None),
+    FailureCode.TOKENIZER_MISMATCH: lambda: model(
+        config_json=config(vocab_size=3),
+        tokenizer_json=dumps({"post_processor": {"cls": ["[CLS]", 1], "sep": ["[SEP]", 3]}}),
+    ),
     FailureCode.MISSING_WEIGHTS: lambda: model(model_safetensors=None),
     FailureCode.PATH_CLASH: lambda: model_with("Config.json", b"{}"),
     FailureCode.PICKLE: lambda: model(model_safetensors=pickle.dumps({"a": 1})),

@@ -68,6 +68,55 @@ def generated(path: Path, prompt: list[int]) -> list[int]:
     return found[0, len(prompt) :].tolist()
 
 
+EXTRA = "<extra>"
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def short_model(
+    request: pytest.FixtureRequest, client: httpx.Client, tmp_path_factory: pytest.TempPathFactory
+) -> str:
+    """The id of a model whose tokenizer has a token beyond its embedding."""
+    engine: str = request.param
+    path = tiny_llama(tmp_path_factory.mktemp("short"))
+    made = tokenizer()
+    made.add_tokens([f"<fill{number}>" for number in range(VOCABULARY - len(made))] + [EXTRA])
+    made.save_pretrained(path)
+    row = deploy(client, path, f"short-{engine}", engine=engine, readiness="hot", dtype="float32")
+    wait_for_engine(client, row["id"], engine)
+    return f"short-{engine}"
+
+
+class TestTokenBeyondTheEmbedding:
+    @pytest.mark.parametrize(
+        ("path", "body", "field"),
+        [
+            ("completions", {"prompt": f"a {EXTRA}"}, "prompt"),
+            ("completions", {"prompt": ["a", f"a {EXTRA}"]}, "prompt[1]"),
+            ("completions", {"prompt": [1, VOCABULARY]}, "prompt"),
+            ("completions", {"prompt": [[1], [1, VOCABULARY]]}, "prompt[1]"),
+            ("completions", {"prompt": [1, 10**9]}, "prompt"),
+            ("completions", {"prompt": [1, -1]}, "prompt"),
+            ("completions", {"prompt": f"a {EXTRA}", "echo": True, "logprobs": 1}, "prompt"),
+            ("chat/completions", {"messages": [{"role": "user", "content": EXTRA}]}, "messages"),
+            ("responses", {"input": EXTRA}, "input"),
+            ("responses/input_tokens", {"input": EXTRA}, "input"),
+        ],
+    )
+    def test_is_a_400(
+        self, path: str, body: dict[str, Any], field: str, client: httpx.Client, short_model: str
+    ) -> None:
+        answer = client.post(f"/v1/{path}", json=body | {"model": short_model})
+        assert answer.status_code == 400, answer.text
+        error = answer.json()["error"]
+        assert error["param"] == field
+        if EXTRA in str(body):
+            assert f"'{EXTRA}'" in error["message"]
+
+    def test_and_other_texts_are_answered(self, client: httpx.Client, short_model: str) -> None:
+        body = {"model": short_model, "prompt": "a <fill0>", "max_tokens": 3}
+        assert client.post("/v1/completions", json=body).status_code == 200
+
+
 class TestGenerationConfig:
     def test_is_honoured_as_by_generate(
         self, client: httpx.Client, model: str, folder: Path

@@ -18,6 +18,7 @@ from stoker.replica.calibration import Calibration
 from stoker.replica.passes import Passes
 from stoker.replica.worker import Worker
 from stoker.runtime.interface import Call
+from stoker.stages import known_tokens
 from stoker.stages.base import Stages
 from stoker.stages.watch import UNWATCHED, Watch
 from stoker.tasks.registry import STAGES, TASKS
@@ -70,6 +71,7 @@ class Local:
         self._engine = _counting(self.stages, in_openvino=in_openvino)(self.batches)
         self.model = self._engine.load(folder, self.stages, lambda *_: None)
         self.stages.attach(self.model)
+        known_tokens.learn(self.stages, self.model)
         self._gate = _Gate()
         self._sent: queue.Queue[tuple[FromReplica, bytes | None]] = queue.Queue()
         self._flight = TemporaryDirectory()

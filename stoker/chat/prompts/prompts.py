@@ -20,6 +20,7 @@ from stoker.llm.generation_defaults import Defaults
 from stoker.llm.interface import Features
 from stoker.media.media_limits import MediaLimits
 from stoker.stages.base import ContextLengthError, InputError
+from stoker.stages.known_tokens import refuse_needed
 from stoker.wire.generation_request import Conversation, Generation, Prompt, Sampling, as_text
 
 
@@ -55,6 +56,7 @@ class Prompts:
 
         Raises:
             TemplateLimitError: the chat template takes too much.
+            UnknownTokenError: the chat template needs a token that the model has no embedding for.
         """
         self.tokenizer = tokenizer or load_tokenizer(folder)
         self._template = ChatTemplate(self.tokenizer, renderer)
@@ -74,6 +76,7 @@ class Prompts:
         self.dialect = Dialect(self.tokenizer, Trials(self._template))
         self._max_length = max_length
         self._vocabulary = vocabulary
+        self._check_template()
         self.hidden = frozenset(self._unseen())
         """Tokens that stand for nothing in an answer's text."""
 
@@ -97,9 +100,9 @@ class Prompts:
             tokens = self._encoded(prompt, special=True)
         else:
             text, tokens = "", prompt
-            self._known(tokens, place)
         if not tokens:
             raise _refusal("is empty: the model needs at least one token to go on from.", place)
+        self._known(tokens, place)
         return Prepared(tokens, text[-64:], media)
 
     def limited(self, prompt: Prepared, generation: Generation, place: str) -> Sampling:
@@ -134,13 +137,20 @@ class Prompts:
             wished = min(most - size, own or most)
         return msgspec.structs.replace(filled, max_tokens=wished)
 
+    def _check_template(self) -> None:
+        """Raises `UnknownTokenError` if a plain conversation has tokens that the model lacks."""
+        text = self._template.greeting()
+        if text is not None:
+            tokens = self._encoded(text, special=False)
+            refuse_needed(self.tokenizer, tokens, self._vocabulary, "its chat template needs it")
+
     def _known(self, tokens: Iterable[int], place: str) -> None:
         """Raise `InputError` for a token that the model does not have."""
         for token in tokens:
             if not 0 <= token < self._vocabulary:
-                raise _refusal(
-                    f"has the token {token}; the model knows 0 to {self._vocabulary - 1}.", place
-                )
+                name = self.tokenizer.convert_ids_to_tokens(token) if token >= 0 else None
+                what = f"the token '{name}' ({token})" if name else f"the token {token}"
+                raise _refusal(f"has {what}; the model knows 0 to {self._vocabulary - 1}.", place)
 
     def _encoded(self, text: str, *, special: bool) -> list[int]:
         return self.tokenizer(text, add_special_tokens=special)["input_ids"]

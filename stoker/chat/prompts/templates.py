@@ -67,6 +67,10 @@ class ChatTemplate:
         if self.source:
             self._tried(_GREETING)
 
+    def greeting(self) -> str | None:
+        """The text of a short conversation; None: there is no template, or it refuses that."""
+        return self._tried(_GREETING, begins_answer=True) if self.source else None
+
     def takes_parts(self, role: str = "user") -> bool:
         """Tries whether a message of this role may have a list of parts as its content."""
         written = self._tried(_with_parts(role))
@@ -88,10 +92,12 @@ class ChatTemplate:
         closing = [token for token, text in texts.items() if text and behind.startswith(text)]
         return sorted(closing, key=lambda token: -len(texts[token]))[:1]
 
-    def _tried(self, messages: Sequence[Mapping[str, Any]]) -> str | None:
+    def _tried(
+        self, messages: Sequence[Mapping[str, Any]], *, begins_answer: bool = False
+    ) -> str | None:
         """None where it refuses them."""
         try:
-            return self.rendered(messages, begins_answer=False)
+            return self.rendered(messages, begins_answer=begins_answer)
         except (jinja2.TemplateError, TemplateDataError):
             return None
 
