@@ -77,7 +77,8 @@ class ReadingStages(TextStages):
         import torch
 
         pair: Mapping[str, torch.Tensor] = self.tokenizer("a", "a", return_tensors="pt")
-        ids: list[int] = pair["input_ids"][0].tolist()
+        tokens: Any = pair["input_ids"][0]
+        ids: list[int] = tokens.tolist()
         special = {*self.tokenizer.all_special_ids}
         # The last word is the second text, which is written at length.
         at = max((place for place, one in enumerate(ids) if one not in special), default=0)
