@@ -70,12 +70,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         case=5,
         breaks="chat templates are rendered outside the sandbox",
         file="stoker/chat/prompts/prompts.py",
-        old="            return self._template.rendered(messages, tools=offered, **further)\n",
+        old="            return self._template.rendered(messages, **further)\n",
         new=(
             "            import jinja2 as plain\n"
             "\n"
             "            bare = plain.Environment().from_string(self._template.source)\n"
-            "            return bare.render(messages=messages, tools=offered, **further)\n"
+            "            return bare.render(messages=messages, **further)\n"
         ),
         tests=("tests/llm/test_gguf.py::TestTokenizer::test_its_template_cannot_run_code",),
     ),
@@ -166,7 +166,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         file="stoker/server/app.py",
         old="    app.include_router(links)\n",
         new='    app.include_router(links)\n    app.add_api_route("/pause", lambda: {})\n',
-        tests=("tests/keys/test_auth.py::TestRouteTable::test_every_bad_key_is_refused_alike",),
+        tests=("tests/keys/test_auth.py::TestRouteTable::test_every_bad_key_is_refused",),
     ),
     Mutation(
         case=15,
@@ -231,7 +231,10 @@ MUTATIONS: tuple[Mutation, ...] = (
         case=22,
         breaks="an `assert` stands where a scope is checked",
         file="stoker/keys/auth.py",
-        old="    if caller.scope is not Scope.OPERATOR:\n        raise InvalidAPIKeyError\n",
+        old=(
+            "    if caller.scope is not Scope.OPERATOR:\n"
+            "        raise lacks_scope(caller, Scope.OPERATOR)\n"
+        ),
         new="    assert caller.scope is Scope.OPERATOR\n",
         tests=("tests/test_security_cases.py::test_no_assert_is_a_check",),
     ),
