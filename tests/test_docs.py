@@ -4,6 +4,7 @@ import importlib
 import json
 import re
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ from stoker.llm.model_types import IMAGE_TEXT_TO_TEXT, TEXT, TEXT_GENERATION, VI
 from stoker.openai.registry import CONVENTIONS
 from stoker.stages.kinds import LANGUAGE, ModelKind
 from stoker.tasks.base import Task
+from stoker.tasks.known_fields import DIALECTS, ENDPOINTS, FIELDS, KnownField
 from stoker.tasks.registry import GENERATING, MEDIA, SERVED, TASKS
 from stoker.videos.endpoints import CREATE
+from tests.openai.test_fields import REQUESTS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -65,6 +68,57 @@ def tasks_page() -> str:
         calls += _call(summaries[path], path, example)
     tables = [*_language_table(), *_media_table(), *_engine_table()]
     return "\n".join([TASKS_HEAD, *rows, "", *tables, _company() + TASKS_CALLS, "", *calls])
+
+
+FIELDS_HEAD = """# Fields of other servers
+
+The endpoints of OpenAI's conventions take OpenAI's fields, and fields of vLLM, SGLang, llama.cpp
+and others. This page lists the fields that are not OpenAI's, or that an endpoint does not honour.
+A field is one of these:
+
+- **honoured**: it does what it does on the server that it comes from.
+- **no effect**: it is accepted, and the answer is the same without it.
+- **refused**: it would change the answer, and the request is a 400 that names the field. A value
+  that asks for what the server does anyway is accepted, and so is null.
+
+A field that no server knows is ignored, because OpenAI's clients send new fields all the time. A
+name that is one letter away from a field's name is a 400 that names the field. `/v1/rerank` and the
+other task endpoints refuse unknown fields. Fields of requests for images, speech, transcriptions
+and videos are not in the table.
+
+The names are those of vLLM 0.33.0 and 0.9.2, SGLang 0.5.23 and llama.cpp's server (0177c34227), and
+some of other servers and APIs.
+
+| field | known to | endpoints | here | accepted values |
+|---|---|---|---|---|
+"""
+
+
+def fields_page() -> str:
+    """docs/fields.md as it must be: `python -m tests.test_docs` writes it."""
+    rows: dict[str, tuple[KnownField, list[str]]] = {}
+    for endpoint in ENDPOINTS:
+        own = REQUESTS[endpoint][0].model_fields
+        taken = {field.alias or name for name, field in own.items()}
+        for name, row in FIELDS[endpoint].items():
+            if row.effect == "honoured" and (name not in taken or "OpenAI" in DIALECTS[name]):
+                continue
+            shown = replace(row, dialects=DIALECTS[name])
+            rows.setdefault(repr(shown), (shown, []))[1].append(endpoint)
+    lines = [_field_row(*row) for row in sorted(rows.values(), key=lambda row: row[0].name)]
+    return FIELDS_HEAD + "\n".join(lines) + "\n"
+
+
+def _field_row(row: KnownField, endpoints: list[str]) -> str:
+    why = f": {row.why}" if row.why else ""
+    cells = [
+        f"`{row.name}`",
+        ", ".join(row.dialects),
+        "all" if len(endpoints) == len(ENDPOINTS) else ", ".join(endpoints),
+        f"{row.effect}{why}",
+        ", ".join(f"`{json.dumps(value)}`" for value in row.accepted),
+    ]
+    return f"| {' | '.join(cells)} |"
 
 
 def _language_table() -> list[str]:
@@ -208,6 +262,10 @@ def test_tasks_are_listed() -> None:
     assert (DOCS / "tasks.md").read_text() == tasks_page()
 
 
+def test_fields_are_listed() -> None:
+    assert (DOCS / "fields.md").read_text() == fields_page()
+
+
 def test_tasks_name_the_families_that_were_tested() -> None:
     assert [task.name for task in TASKS.values() if not task.families] == []
 
@@ -249,3 +307,4 @@ def test_links_lead_somewhere() -> None:
 if __name__ == "__main__":
     (DOCS / "settings.md").write_text(settings_table())
     (DOCS / "tasks.md").write_text(tasks_page())
+    (DOCS / "fields.md").write_text(fields_page())

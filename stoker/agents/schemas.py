@@ -6,7 +6,6 @@ from pydantic import BaseModel, BeforeValidator, Field, Tag, field_validator, mo
 from pydantic.json_schema import SkipJsonSchema
 
 from stoker.deployments.schemas import ModelId
-from stoker.openai.chat import ResponseFormat
 from stoker.openai.messages import (
     MAX_MESSAGES,
     MAX_TOOLS,
@@ -15,6 +14,7 @@ from stoker.openai.messages import (
     NamedTool,
     Text,
 )
+from stoker.openai.response_formats import ResponseFormat
 from stoker.openai.sampling import MAX_TEXT_CHARS, MAX_TOKENS, Name, StopString
 from stoker.openai.unions import attribute, one_of
 from stoker.store.tables.agents import RunStatus

@@ -13,7 +13,7 @@ from stoker.agents.transcript import McpServer
 from stoker.errors import InternalError, InvalidMediaError, InvalidRequestError, NotFoundError
 from stoker.ids import Prefix, new_id
 from stoker.media.fetch import checked_url
-from stoker.openai.chat import JsonSchemaFormat, JsonValueFormat
+from stoker.openai.response_formats import format_guide
 from stoker.quotas.limits import Quota
 from stoker.store import db
 from stoker.store.db import Session
@@ -95,10 +95,9 @@ def response(row: Agent) -> schemas.Agent:
 
 def _config(config: schemas.AgentConfig) -> dict[str, Any]:
     """Raises `InvalidRequestError` naming the field."""
-    if isinstance(form := config.response_format, JsonSchemaFormat):
-        _check_schema(form.json_schema.schema_, "config.response_format.json_schema.schema")
-    if isinstance(form, JsonValueFormat):
-        _check_schema(form.value, "config.response_format.value")
+    guide = format_guide(config.response_format)
+    if guide and guide.kind == "json_schema":
+        _check_schema(guide.value, f"config.{guide.field}")
     return config.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 

@@ -60,6 +60,11 @@ class Draws:
             if sampling.logit_bias
             else None
         )
+        self._banned: torch.Tensor | None = None
+        """Which tokens may not be drawn, where only some may."""
+        if sampling.allowed_tokens:
+            self._banned = torch.ones(vocabulary, dtype=torch.bool)
+            self._banned[torch.tensor(sampling.allowed_tokens)] = False
         self._count = 0
 
     @property
@@ -76,6 +81,7 @@ class Draws:
             and self._rules is None
             and one.logprobs is None
             and self._bias is None
+            and self._banned is None
             and self._seen is None
             and not one.frequency_penalty
             and not one.presence_penalty
@@ -109,6 +115,8 @@ class Draws:
             row[tokens] -= sampling.frequency_penalty * counts + sampling.presence_penalty
         if self._bias:
             row[self._bias[0]] += self._bias[1]
+        if self._banned is not None:
+            row.masked_fill_(self._banned, -torch.inf)
         if not self._rules and self._count < (sampling.min_tokens or 0):
             row[self._ends] = -torch.inf
         if self.matcher is not None:

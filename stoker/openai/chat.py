@@ -1,8 +1,8 @@
 """`POST /v1/chat/completions`: the request and its answer."""
 
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, Field, Tag, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from stoker.errors import InvalidRequestError
 from stoker.openai.messages import (
@@ -15,15 +15,16 @@ from stoker.openai.messages import (
     checked_tools,
     for_template,
 )
+from stoker.openai.prompting import Documents, PromptCutting, TemplatedRequest
+from stoker.openai.response_formats import ResponseFormat, format_guide
 from stoker.openai.sampling import (
     MAX_TOKENS,
+    NOT_IN_CALLS,
     FinishReason,
     GenerationRequest,
     Name,
-    OpenAIRequest,
     Usage,
 )
-from stoker.openai.unions import one_of
 from stoker.tasks.base import refusal
 from stoker.wire import generation_request as wire
 from stoker.wire.generation_request import Conversation, Generation, Guide, Tools
@@ -34,63 +35,7 @@ EXAMPLE: dict[str, Any] = {
 }
 
 
-class JsonSchema(OpenAIRequest):
-    name: str = Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")
-    description: str | None = Field(default=None, max_length=4096)
-    schema_: dict[str, Any] | None = Field(default=None, alias="schema", max_length=4096)
-    strict: bool | None = Field(
-        default=None,
-        description="Objects take no members but those that the schema names, unless it says "
-        "`additionalProperties` of them. The schema is enforced either way.",
-    )
-
-
-class TextFormat(OpenAIRequest):
-    type: Literal["text"]
-
-
-class JsonObjectFormat(OpenAIRequest):
-    type: Literal["json_object"]
-
-
-class JsonValueFormat(OpenAIRequest):
-    """Any object or, as huggingface_hub's client sends a schema of its own accord, one of that."""
-
-    type: Literal["json_object", "json"]
-    value: dict[str, Any] | None = Field(
-        default=None, max_length=4096, description="A JSON schema. Of the type `json`: required."
-    )
-
-    @model_validator(mode="after")
-    def _has_a_schema(self) -> Self:
-        if self.type == "json" and self.value is None:
-            raise refusal("is required: a JSON schema", "value")
-        return self
-
-
-class JsonSchemaFormat(OpenAIRequest):
-    type: Literal["json_schema"]
-    json_schema: JsonSchema
-
-
-ResponseFormat = Annotated[
-    Annotated[TextFormat, Tag("<text>")]
-    | Annotated[JsonValueFormat, Tag("<json_object>")]
-    | Annotated[JsonValueFormat, Tag("<json>")]
-    | Annotated[JsonSchemaFormat, Tag("<json_schema>")],
-    one_of(
-        "text",
-        "json_object",
-        "json",
-        "json_schema",
-        must_be="a form of the type 'text', 'json_object' or 'json_schema'",
-    ),
-]
-
-_TEXT_ONLY = "is not served: this server answers in text."
-
-
-class ChatRequest(GenerationRequest):
+class ChatRequest(TemplatedRequest, PromptCutting, GenerationRequest):
     messages: list[Message] = Field(min_length=1, max_length=MAX_MESSAGES)
     max_completion_tokens: int | None = Field(
         default=None, ge=1, le=MAX_TOKENS, description="The newer name of `max_tokens`."
@@ -98,6 +43,16 @@ class ChatRequest(GenerationRequest):
     logprobs: bool | None = None
     top_logprobs: int | None = Field(default=None, ge=0, le=wire.MAX_LOGPROBS)
     response_format: ResponseFormat | None = None
+    documents: Documents | None = Field(
+        default=None, description="For models whose chat template reads `documents`."
+    )
+    add_generation_prompt: bool | None = Field(
+        default=None,
+        description="False: the prompt does not end with what begins an answer; default: it does.",
+    )
+    continue_final_message: bool = Field(
+        default=False, description="The answer continues the text of the last message."
+    )
     tools: list[Tool] | None = Field(default=None, max_length=MAX_TOOLS)
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = Field(
@@ -121,15 +76,7 @@ class ChatRequest(GenerationRequest):
     )
     safety_identifier: Name | None = Field(default=None, description="Not used.")
 
-    refused: ClassVar[dict[str, str]] = {
-        "audio": _TEXT_ONLY,
-        "function_call": "is no longer a field of this convention: use 'tool_choice'",
-        "functions": "is no longer a field of this convention: use 'tools'",
-        "moderation": "is not served here",
-        "prediction": "is not served here",
-        "prompt_cache_options": "is not served: beginnings of prompts are kept as they come",
-        "web_search_options": "is not served: this server opens no pages",
-    }
+    endpoint = "chat"
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -140,14 +87,12 @@ class ChatRequest(GenerationRequest):
         free = (None, "none", "auto") if self.tools is not None else (None, "none")
         if not self.tools and self.tool_choice not in free:
             raise refusal("needs 'tools'", "tool_choice")
-        forms = [self.structured_outputs, self._asks_for_json or None]
-        if all(forms):
-            raise refusal("and 'response_format' exclude each other", "structured_outputs")
+        if self.bad_words and self.tools and self.tool_choice != "none":
+            raise refusal(NOT_IN_CALLS, "bad_words")
+        if self.continue_final_message and self.add_generation_prompt:
+            why = "must be false where 'continue_final_message' is true: no new message begins"
+            raise refusal(why, "add_generation_prompt")
         return self
-
-    @property
-    def _asks_for_json(self) -> bool:
-        return self.response_format is not None and self.response_format.type != "text"
 
     def generation(self, answer: dict[str, Any]) -> Generation:
         """The internal form. Raises `InvalidRequestError`."""
@@ -162,6 +107,10 @@ class ChatRequest(GenerationRequest):
                     tools=tools,
                     effort=self.reasoning_effort,
                     verbosity=self.verbosity,
+                    variables=self.chat_template_kwargs or {},
+                    documents=self.documents,
+                    begins_answer=self.add_generation_prompt is not False,
+                    continues=self.continue_final_message,
                 )
             ],
             sampling=self.sampling(
@@ -169,7 +118,8 @@ class ChatRequest(GenerationRequest):
                 logprobs=(self.top_logprobs or 0) if self.logprobs else None,
             ),
             # A form is that of the text: an answer that has to be calls has none.
-            guide=None if forced else self._guide(),
+            guide=None if forced else self.form(),
+            cut=self.cut(),
             n=self.n or 1,
             stream=bool(self.stream),
             limit_field="max_tokens" if newer is None else "max_completion_tokens",
@@ -197,21 +147,8 @@ class ChatRequest(GenerationRequest):
         mode = choice.allowed_tools.mode
         return Tools(functions=functions, choice=mode, allowed=names, parallel=parallel)
 
-    def _guide(self) -> Guide | None:
-        if self.structured_outputs:
-            return self.structured_outputs.guide()
-        match self.response_format:
-            case JsonValueFormat(value=None):
-                return Guide(kind="json_object", field="response_format")
-            case JsonValueFormat(value=schema):
-                return Guide(kind="json_schema", value=schema, field="response_format.value")
-            case JsonSchemaFormat(json_schema=given):
-                schema = given.schema_ if given.schema_ is not None else {"type": "object"}
-                where = "response_format.json_schema.schema"
-                strict = bool(given.strict)
-                return Guide(kind="json_schema", value=schema, field=where, strict=strict)
-            case _:
-                return None
+    def asked_format(self) -> Guide | None:
+        return format_guide(self.response_format)
 
 
 class TopLogprob(BaseModel):

@@ -1,9 +1,11 @@
 """`POST /v1/completions`: the request and its answer."""
 
-from typing import Annotated, Any, ClassVar, Literal, Self, cast
+from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import BaseModel, BeforeValidator, Field, PlainValidator, model_validator
 
+from stoker.openai.prompting import PromptCutting
+from stoker.openai.response_formats import ResponseFormat, format_guide
 from stoker.openai.sampling import (
     MAX_TEXT_CHARS,
     MAX_TOKENS,
@@ -13,7 +15,7 @@ from stoker.openai.sampling import (
 )
 from stoker.tasks.base import refusal
 from stoker.tasks.inputs import checked_tokens, not_texts_or_tokens
-from stoker.wire.generation_request import Generation
+from stoker.wire.generation_request import Generation, Guide
 
 MAX_PROMPTS = 128
 DEFAULT_TOKENS = 16
@@ -42,7 +44,7 @@ def _taken(value: Any) -> list[int]:
     return cast("list[int]", value)
 
 
-class CompletionRequest(GenerationRequest):
+class CompletionRequest(PromptCutting, GenerationRequest):
     prompt: Annotated[
         list[
             Annotated[str, Field(max_length=MAX_TEXT_CHARS)]
@@ -72,13 +74,20 @@ class CompletionRequest(GenerationRequest):
         default=None, ge=1, le=128, description="Only where it asks for as many as `n`."
     )
 
-    refused: ClassVar[dict[str, str]] = {"suffix": "is not served: models here write forwards"}
+    response_format: ResponseFormat | None = None
+
+    endpoint = "completions"
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.best_of is not None and self.best_of != (self.n or 1):
             raise refusal("is not served: answers are not ranked; ask for 'n'", "best_of")
+        if self.echo and self.truncate_prompt_tokens is not None:
+            raise refusal("and 'echo' exclude each other: send one", "truncate_prompt_tokens")
         return self
+
+    def asked_format(self) -> Guide | None:
+        return format_guide(self.response_format)
 
     def generation(self, answer: dict[str, Any]) -> Generation:
         """The internal form."""
@@ -91,7 +100,8 @@ class CompletionRequest(GenerationRequest):
                 logprobs=self.logprobs,
                 prompt_logprobs=self.logprobs if self.echo else None,
             ),
-            guide=self.structured_outputs.guide() if self.structured_outputs else None,
+            guide=self.form(),
+            cut=self.cut(),
             n=self.n or 1,
             echo=self.echo,
             stream=bool(self.stream),

@@ -1,14 +1,20 @@
 """`POST /v1/responses`: the request. Nothing is stored: `input` is all there is."""
 
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import msgspec
 from pydantic import BeforeValidator, Field, Tag, model_validator
 
-from stoker.openai.chat import JsonObjectFormat, JsonSchema, TextFormat
 from stoker.openai.items import Input, for_template, served_only
 from stoker.openai.messages import FUNCTION_NAME, MAX_TOOLS, Text
-from stoker.openai.sampling import MAX_TOKENS, GenerationRequest, Name, OpenAIRequest
+from stoker.openai.prompting import TemplatedRequest
+from stoker.openai.response_formats import (
+    JsonObjectFormat,
+    JsonSchema,
+    TextFormat,
+    schema_guide,
+)
+from stoker.openai.sampling import MAX_TOKENS, NOT_IN_CALLS, GenerationRequest, Name, OpenAIRequest
 from stoker.openai.unions import one_of
 from stoker.tasks.base import refusal
 from stoker.wire import generation_request as wire
@@ -110,13 +116,10 @@ class ReasoningConfig(OpenAIRequest):
     ] = None
 
 
-_NOT_STORED = "is not served: nothing is stored; send the whole conversation as 'input'"
-
-
 _SCHEMA_FIELD = "tools[{}].parameters"
 
 
-class ResponseRequest(GenerationRequest):
+class ResponseRequest(TemplatedRequest, GenerationRequest):
     input: Input = Field(description="A text, or the whole conversation as items.")
     instructions: Text | None = Field(
         default=None, description="A system message before the input."
@@ -180,19 +183,7 @@ class ResponseRequest(GenerationRequest):
         default=None, ge=1, le=MAX_TOKENS, description="Refused: use `max_output_tokens`."
     )
 
-    refused: ClassVar[dict[str, str]] = {
-        "access_programs": "is not served here",
-        "context_management": "is not served: see 'truncation'",
-        "conversation": _NOT_STORED,
-        "image": "is not a field of this convention: give images as parts of 'input'",
-        "max_tokens": "is not a field of this convention: use 'max_output_tokens'",
-        "messages": "is not a field of this convention: use 'input'",
-        "moderation": "is not served here",
-        "previous_response_id": _NOT_STORED,
-        "prompt": "is not served: no prompts are stored; use 'instructions' and 'input'",
-        "prompt_cache_options": "is not served: beginnings of prompts are kept as they come",
-        "response_format": "is not a field of this convention: use 'text.format'",
-    }
+    endpoint = "responses"
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -211,12 +202,8 @@ class ResponseRequest(GenerationRequest):
                 if tool.name not in known:
                     place = ("tool_choice", "tools", index, "name")
                     raise refusal("is not among the tools", *place)
-        return self._of_one_form()
-
-    def _of_one_form(self) -> Self:
-        own, json = self.structured_outputs, self._format.type != "text"
-        if own and json:
-            raise refusal("and 'text.format' exclude each other", "structured_outputs")
+        if self.bad_words and self.tools and self.tool_choice != "none":
+            raise refusal(NOT_IN_CALLS, "bad_words")
         return self
 
     @property
@@ -238,6 +225,7 @@ class ResponseRequest(GenerationRequest):
                     effort_field="reasoning.effort",
                     verbosity=self.text.verbosity if self.text else None,
                     verbosity_field="text.verbosity",
+                    variables=self.chat_template_kwargs or {},
                     truncate=self.truncation == "auto",
                 )
             ],
@@ -246,7 +234,7 @@ class ResponseRequest(GenerationRequest):
                 logprobs=(self.top_logprobs or 0) if wanted else None,
             ),
             # A form is that of the text: an answer that has to be calls has none.
-            guide=None if forced else self._guide(),
+            guide=None if forced else self.form(),
             stream=bool(self.stream),
             limit_field="max_output_tokens",
             answer=answer | {"settings": self._settings()},
@@ -276,16 +264,12 @@ class ResponseRequest(GenerationRequest):
             schema_field=_SCHEMA_FIELD,
         )
 
-    def _guide(self) -> Guide | None:
-        if self.structured_outputs:
-            return self.structured_outputs.guide()
+    def asked_format(self) -> Guide | None:
         match self._format:
             case JsonObjectFormat():
                 return Guide(kind="json_object", field="text.format")
-            case SchemaFormat(schema_=schema, strict=strict):
-                value = schema if schema is not None else {"type": "object"}
-                where = "text.format.schema"
-                return Guide(kind="json_schema", value=value, field=where, strict=bool(strict))
+            case SchemaFormat() as given:
+                return schema_guide(given, "text.format.schema")
             case _:
                 return None
 

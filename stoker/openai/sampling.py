@@ -1,25 +1,28 @@
 """What requests for generated text have in common: OpenAI's names, and vLLM's for the rest."""
 
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, model_validator
 
+from stoker.openai.answer_forms import FormFields
 from stoker.strictness import Strict
-from stoker.tasks.base import refusal
-from stoker.tasks.inputs import MAX_TOKEN_ID
+from stoker.tasks.field_checks import CheckedFields, refusal
+from stoker.tasks.inputs import MAX_TOKEN_ID, checked_tokens
 from stoker.wire import generation_request as wire
-from stoker.wire.generation_request import Guide, Sampling
+from stoker.wire.generation_request import Sampling
 
 MAX_TOKENS = 1 << 20
 MAX_TEXT_CHARS = 1 << 20
+NOT_IN_CALLS = 'needs "tool_choice": "none": tool calls are not searched for words'
+"""Why `bad_words` are refused beside tools."""
 
 StopString = Annotated[str, Field(min_length=1, max_length=512)]
 TokenId = Annotated[int, Field(ge=0, le=MAX_TOKEN_ID)]
 Name = Annotated[str, Field(min_length=1, max_length=128)]
 
 
-class OpenAIRequest(Strict):
-    """Unknown fields are ignored, because OpenAI's clients send new ones all the time."""
+class OpenAIRequest(Strict, CheckedFields):
+    """Base of requests, and of the objects in them, that ignore unknown fields."""
 
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
     # Numbers are texts in some of its types, such as a video's seconds.
@@ -37,59 +40,38 @@ class ModelRequest(OpenAIRequest):
     )
 
 
+def _only_at_the_end(value: Any) -> Any:
+    if value:
+        raise ValueError("is not served: 'include_usage' counts the tokens in a last chunk")
+    return value
+
+
 class StreamOptions(OpenAIRequest):
     include_usage: bool = Field(
         default=False, description="A last chunk, without choices, counts the tokens."
     )
     include_obfuscation: bool = Field(default=False, description="Not used.")
-
-
-class StructuredOutputs(BaseModel):
-    """One form that the whole answer has to have."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
-
-    regex: str | None = Field(default=None, min_length=1, max_length=65_536)
-    choice: list[Annotated[str, Field(min_length=1, max_length=4096)]] | None = Field(
-        default=None, min_length=1, max_length=1024
-    )
-    grammar: str | None = Field(
-        default=None, min_length=1, max_length=65_536, description="In Lark's or GBNF's notation."
-    )
-    json_: dict[str, Any] | None = Field(
-        default=None, alias="json", max_length=4096, description="A JSON schema."
+    continuous_usage_stats: Annotated[Literal[False] | None, BeforeValidator(_only_at_the_end)] = (
+        None
     )
 
-    @model_validator(mode="after")
-    def _one(self) -> Self:
-        if len(self.given()) != 1:
-            raise ValueError("give exactly one of regex, choice, grammar and json")
-        return self
-
-    def given(self) -> dict[str, Any]:
-        named = {
-            "regex": self.regex,
-            "choice": self.choice,
-            "grammar": self.grammar,
-            "json_schema": self.json_,
-        }
-        return {kind: value for kind, value in named.items() if value is not None}
-
-    def guide(self) -> Guide:
-        ((kind, value),) = self.given().items()
-        return Guide(kind=kind, value=value, field="structured_outputs")  # pyright: ignore[reportArgumentType]
+    checks_spelling = True
 
 
-_NEVER = {
-    "prompt_embeds": "is not accepted: a prompt is a text or tokens, not what a model makes of it"
-}
+def _allowed(value: Any) -> list[int] | None:
+    if value is None:
+        return None
+    most = wire.MAX_ALLOWED_TOKENS
+    if not isinstance(value, list) or not 0 < len(cast("list[Any]", value)) <= most:
+        raise ValueError(f"must be a list of 1 to {most} token ids")
+    return checked_tokens(cast("list[Any]", value))
 
 
 def _listed(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-class GenerationRequest(ModelRequest):
+class GenerationRequest(ModelRequest, FormFields):
     """Fields that chat and text completions share."""
 
     stream: bool | None = Field(
@@ -115,6 +97,14 @@ class GenerationRequest(ModelRequest):
     )
     min_p: float | None = Field(default=None, ge=0, le=1)
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
+    allowed_token_ids: (
+        # They are checked together: one by one would take a microsecond each.
+        Annotated[list[int], PlainValidator(_allowed, json_schema_input_type=list[TokenId])] | None
+    ) = Field(
+        default=None,
+        description="The only tokens that may be drawn. The answer ends early only if they have "
+        "a token that ends it.",
+    )
     stop: (
         Annotated[
             list[StopString],
@@ -124,8 +114,15 @@ class GenerationRequest(ModelRequest):
         | None
     ) = None
     stop_token_ids: list[TokenId] = Field(default=[], max_length=128)
+    include_stop_str_in_output: bool = Field(
+        default=False, description="The text ends with the stop string that ended it."
+    )
+    no_stop_trim: bool = Field(default=False, description="SGLang's name of the field before.")
     ignore_eos: bool = Field(
         default=False, description="Go on after the model's own end; for measuring."
+    )
+    skip_special_tokens: bool = Field(
+        default=True, description="False: special tokens that the model writes stand in the text."
     )
     frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
     presence_penalty: float | None = Field(default=None, ge=-2, le=2)
@@ -134,26 +131,11 @@ class GenerationRequest(ModelRequest):
         dict[Annotated[str, Field(pattern=r"^\d{1,10}$")], Annotated[float, Field(ge=-100, le=100)]]
         | None
     ) = Field(default=None, max_length=wire.MAX_LOGIT_BIAS)
-    structured_outputs: StructuredOutputs | None = Field(
-        default=None, description="A form that the answer has to have, beside JSON's."
-    )
     user: str | None = Field(
         default=None,
         max_length=1024,
         description="On whose behalf; all calls of one may go to the same version.",
     )
-
-    refused: ClassVar[dict[str, str]] = {}
-    """Known fields that nothing here can honour → why."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _honoured(cls, data: Any) -> Any:
-        if isinstance(data, dict):
-            for name, why in (_NEVER | cls.refused).items():
-                if data.get(name) is not None:  # pyright: ignore[reportUnknownMemberType]
-                    raise refusal(why, name)
-        return data  # pyright: ignore[reportUnknownVariableType]
 
     @model_validator(mode="after")
     def _streamed(self) -> Self:
@@ -184,7 +166,10 @@ class GenerationRequest(ModelRequest):
             seed=self.seed,
             stop=self.stop or [],
             stop_token_ids=self.stop_token_ids,
+            include_stop=self.include_stop_str_in_output or self.no_stop_trim,
             ignore_eos=self.ignore_eos,
+            skip_special=self.skip_special_tokens,
+            allowed_tokens=self.allowed_token_ids or [],
             frequency_penalty=self.frequency_penalty or 0.0,
             presence_penalty=self.presence_penalty or 0.0,
             repetition_penalty=self.repetition_penalty,

@@ -54,7 +54,9 @@ class Sequences:
         submissions: list[Submission] = []
         for place, prompt in enumerate(generation.prompts):
             field = generation.place(place)
-            prepared = self._prompts.prepare(prompt, field, generation.sampling.max_tokens)
+            prepared = self._prompts.prepare(
+                prompt, field, generation.sampling.max_tokens, generation.cut
+            )
             request.usage.prompt += len(prepared.tokens)
             if generation.api == "input_tokens":
                 continue
@@ -97,13 +99,18 @@ class Sequences:
             tools, either = generation.tools, generation.guide is not None
             offered = tools.offered() if tools else []
             reader = self._dialect.reader(prepared.text, tools=offered, either=either)
+        sampling = generation.sampling
+        hidden: frozenset[int] = self._prompts.hidden if sampling.skip_special else frozenset()
         self._last += 1
         choice = Choice(
             request,
             index,
             self._last,
-            Detokenizer(self._prompts.tokenizer.backend_tokenizer, self._prompts.hidden),
-            Stops(generation.sampling.stop or self._prompts.defaults.stop),
+            Detokenizer(self._prompts.tokenizer.backend_tokenizer, hidden),
+            Stops(
+                sampling.stop or self._prompts.defaults.stop,
+                included=sampling.include_stop,
+            ),
             reader,
             self._forms.bytes_of,
         )

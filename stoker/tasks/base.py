@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from stoker.media.media import Media, MediaKind
 from stoker.stages.kinds import ModelKind
 from stoker.strictness import Strict
+from stoker.tasks.field_checks import refusal
 
 if TYPE_CHECKING:
     from stoker.stages.base import Stages
@@ -127,12 +127,6 @@ class MediaRequest(TaskRequest):
         le=3600,
         description="Longest time to fetch media from URLs, seconds; null: the server's own limit.",
     )
-
-
-def refusal(message: str, *place: str | int) -> ValidationError:
-    """What a validator of the whole request raises to name a place in it."""
-    kind = PydanticCustomError("value_error", "{message}", {"message": message})
-    return ValidationError.from_exception_data("", [{"type": kind, "loc": place, "input": None}])
 
 
 def _walk(value: Any, path: str) -> Iterator[tuple[str, Any]]:

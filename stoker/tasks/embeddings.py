@@ -1,7 +1,4 @@
-"""Embeddings, in the shape that OpenAI's clients know.
-
-Fields that are unknown here are ignored, because those clients send new ones all the time.
-"""
+"""Embeddings, in the shape that OpenAI's clients know."""
 
 import base64
 from collections.abc import Sequence
@@ -13,6 +10,7 @@ from typing_extensions import TypedDict
 
 from stoker.stages.embedding import SparseVector
 from stoker.tasks.base import MediaRequest, Task
+from stoker.tasks.field_checks import CheckedFields
 from stoker.tasks.inputs import Image, checked_tokens, not_texts_or_tokens
 
 if TYPE_CHECKING:
@@ -86,10 +84,11 @@ def _tokens(value: Any) -> Tokens:
     return {"tokens": checked_tokens(value)}
 
 
-class EmbeddingsRequest(MediaRequest):
+class EmbeddingsRequest(MediaRequest, CheckedFields):
     """Token ids go to the model as they are: no special tokens are added to them."""
 
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
+    endpoint = "embeddings"
 
     input: Annotated[
         list[Item],

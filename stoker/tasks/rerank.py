@@ -11,6 +11,7 @@ from stoker.stages.base import Sample
 from stoker.stages.pairs import Relevance, RelevanceStages
 from stoker.tasks.architectures import PAGES
 from stoker.tasks.base import Task, TaskRequest
+from stoker.tasks.field_checks import CheckedFields
 
 if TYPE_CHECKING:
     from stoker.wire.protocol import Work
@@ -35,7 +36,9 @@ Document = Annotated[
 ]
 
 
-class RerankRequest(TaskRequest):
+class RerankRequest(TaskRequest, CheckedFields):
+    endpoint = "rerank"
+
     query: str = Field(min_length=1, description="What the documents are to be relevant to.")
     documents: list[Document] = Field(
         min_length=1,

@@ -12,6 +12,8 @@ MAX_STOPS = 16
 MAX_CHOICES = 128
 MAX_LOGPROBS = 20
 MAX_LOGIT_BIAS = 1024
+MAX_ALLOWED_TOKENS = 1 << 17
+MAX_TEMPLATE_VARIABLES = 64
 MIN_PENALTY, MAX_PENALTY = 0.01, 100.0
 """Of repetition: logits are multiplied and divided by it, and must not overflow."""
 MAX_SCORED = 1 << 17
@@ -37,7 +39,13 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     min_p: float | None = None
     seed: int | None = None
     stop: list[str] = []
+    include_stop: bool = False
+    """The text ends with the stop string that ended it."""
     stop_token_ids: list[int] = []
+    allowed_tokens: list[int] = []
+    """The only tokens that may be drawn; empty: any."""
+    skip_special: bool = True
+    """Special tokens that the model writes are left out of the text."""
     ignore_eos: bool = False
     """Go on after the model's own end; for measuring."""
     frequency_penalty: float = 0.0
@@ -60,11 +68,11 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Guide(msgspec.Struct, frozen=True, kw_only=True):
     """What the text of the answer has to be, enforced while it is drawn."""
 
-    kind: Literal["json_object", "json_schema", "regex", "choice", "grammar"]
+    kind: Literal["json_object", "json_schema", "regex", "choice", "grammar", "without"]
     field: str
     """The request's field that asks for it, for errors."""
     value: Any = None
-    """The JSON schema, the regular expression, the texts to choose from, or a Lark grammar."""
+    """The schema, the regular expression, the texts to choose from or to avoid, the grammar."""
     strict: bool = False
     """Of a JSON schema: objects take no members but those that it names."""
 
@@ -107,6 +115,14 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     verbosity: str | None = None
     """The template's `verbosity`, where it knows it; `medium` means nothing to others."""
     verbosity_field: str = "verbosity"
+    variables: dict[str, Any] = {}
+    """Further variables of the chat template, which has to read them."""
+    documents: list[dict[str, Any]] | None = None
+    """Documents for the chat template, which has to read them."""
+    begins_answer: bool = True
+    """The prompt ends with what begins an answer of the model."""
+    continues: bool = False
+    """The prompt ends with the text of the last message, which the answer continues."""
     truncate: bool = False
     """Leave out its oldest turns where it is too long."""
 
@@ -157,6 +173,15 @@ class AdapterName(msgspec.Struct, frozen=True, kw_only=True):
     model: str
 
 
+class Cut(msgspec.Struct, frozen=True, kw_only=True):
+    """How a prompt is cut before the model reads it."""
+
+    tokens: int
+    """Most tokens that are kept; -1: as many as the model and the answer leave room for."""
+    side: Literal["left", "right"] = "left"
+    """Where tokens are cut off."""
+
+
 class Generation(msgspec.Struct, frozen=True, kw_only=True):
     """One request for generated text: `n` answers to each of its prompts."""
 
@@ -169,6 +194,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     echo: bool = False
     """The answers begin with their prompts, which are no conversations."""
     stream: bool = False
+    cut: Cut | None = None
     limit_field: str = "max_tokens"
     """The request's field that bounds the answer, for errors."""
     answer: dict[str, Any] = {}

@@ -7,7 +7,14 @@ import pytest
 from stoker.chat.prompts.prompts import Prepared, Prompts
 from stoker.stages.base import InputError
 from stoker.stages.known_tokens import UnknownTokenError
-from stoker.wire.generation_request import Conversation, Generation, Prompt, Sampling, Tools
+from stoker.wire.generation_request import (
+    Conversation,
+    Cut,
+    Generation,
+    Prompt,
+    Sampling,
+    Tools,
+)
 from tests.llm.support import CHATML, HERMES, tokenizer
 
 VOCABULARY = 400
@@ -142,6 +149,128 @@ class TestPrepare:
         assert refusal(prompts_of(tmp_path, template), talk(), "messages").field == "messages"
 
 
+SWITCHED = (
+    CHATML
+    + "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>{% endif %}"
+    "{# verbosity #}{{ 'documents' }}{{ messages[0].tools_in_user_message }}"
+)
+GROUNDED = "{% for one in documents or [] %}[{{ one.title }}] {{ one.text }} {% endfor %}" + CHATML
+ASSISTANT: dict[str, Any] = {"role": "assistant", "content": "The capital "}
+
+
+class TestTemplateVariables:
+    @pytest.mark.parametrize("value", [True, False])
+    def test_reach_the_template_as_in_transformers(self, value: bool, tmp_path: Path) -> None:
+        own = prompts_of(tmp_path, SWITCHED)
+        given = {"enable_thinking": value}
+        found = own.prepare(talk(variables=given), "messages")
+        wanted = own.tokenizer.apply_chat_template(
+            [USER], tokenize=False, add_generation_prompt=True, **given
+        )
+        assert own.tokenizer.decode(found.tokens) == wanted
+
+    @pytest.mark.parametrize(
+        "name", ["thinking", "verbosity", "documents", "tools_in_user_message"]
+    )
+    def test_that_it_does_not_read_are_refused(self, name: str, tmp_path: Path) -> None:
+        """Names in comments, texts and attributes are not variables."""
+        error = refusal(prompts_of(tmp_path, SWITCHED), talk(variables={name: 1}), "messages")
+        assert error.field == f"chat_template_kwargs.{name}"
+
+    def test_a_refusal_names_the_switch_that_it_reads(self, tmp_path: Path) -> None:
+        error = refusal(prompts_of(tmp_path, SWITCHED), talk(effort="low"), "messages")
+        assert error.field == "reasoning_effort"
+        assert "'enable_thinking'" in error.message
+
+    def test_special_tokens_stay_the_models_own(self, tmp_path: Path) -> None:
+        own = prompts_of(tmp_path, "{{ eos_token }}")
+        found = own.prepare(talk(variables={"eos_token": "x"}), "messages")
+        assert found.text == "<|im_end|>"
+
+    def test_documents(self, tmp_path: Path) -> None:
+        own = prompts_of(tmp_path, GROUNDED)
+        documents = [{"title": "A", "text": "first"}, {"title": "B", "text": "second"}]
+        found = own.prepare(talk(documents=documents), "messages")
+        wanted = own.tokenizer.apply_chat_template(
+            [USER], tokenize=False, add_generation_prompt=True, documents=documents
+        )
+        assert own.tokenizer.decode(found.tokens) == wanted
+        assert "[B] second" in wanted
+
+    def test_documents_that_it_does_not_read(self, prompts: Prompts) -> None:
+        error = refusal(prompts, talk(documents=[{"text": "x"}]), "messages")
+        assert error.field == "documents"
+
+
+TRIMMING = "{% for one in messages %}<{{ one.role }}>{{ one.content | trim }}</>{% endfor %}"
+OMITTING = "{% for one in messages[:-1] %}{{ one.content }}{% endfor %}"
+
+
+class TestContinued:
+    @pytest.mark.parametrize("template", [HERMES, CHATML, TRIMMING, SWITCHED])
+    @pytest.mark.parametrize("last", ["The capital ", "Yes", " <b>é</b>\n", "Hello"])
+    def test_as_transformers_renders_it(self, template: str, last: str, tmp_path: Path) -> None:
+        own = prompts_of(tmp_path, template)
+        messages = [USER, {"role": "assistant", "content": last}]
+        found = own.prepare(talk(*messages, continues=True), "messages")
+        wanted = own.tokenizer.apply_chat_template(
+            messages, tokenize=False, continue_final_message=True
+        )
+        assert own.tokenizer.decode(found.tokens) == wanted
+        assert wanted.rstrip().endswith(last.strip())
+
+    def test_without_the_beginning_of_an_answer(self, prompts: Prompts) -> None:
+        found = prompts.prepare(talk(USER, ASSISTANT, begins_answer=False), "messages")
+        wanted = prompts.tokenizer.apply_chat_template([USER, ASSISTANT], tokenize=False)
+        assert prompts.tokenizer.decode(found.tokens) == wanted
+
+    @pytest.mark.parametrize(
+        "last",
+        [
+            {"role": "assistant", "content": ""},
+            {"role": "assistant", "content": "x", "tool_calls": [{"id": "a"}]},
+        ],
+    )
+    def test_nothing_to_go_on_from(self, last: dict[str, Any], prompts: Prompts) -> None:
+        error = refusal(prompts, talk(USER, last, continues=True), "messages")
+        assert error.field == "messages"
+        assert "continue_final_message" in error.message
+
+    def test_a_template_that_leaves_it_out(self, tmp_path: Path) -> None:
+        own = prompts_of(tmp_path, OMITTING)
+        error = refusal(own, talk(USER, ASSISTANT, continues=True), "messages")
+        assert "changes the last message" in error.message
+
+    @pytest.mark.parametrize(
+        ("last", "reasons"), [("<think>\nLet me", True), ("<think>\nx</think>Yes", False)]
+    )
+    def test_within_reasoning(self, last: str, reasons: bool, prompts: Prompts) -> None:
+        one = {"role": "assistant", "content": last}
+        found = prompts.prepare(talk(USER, one, continues=True), "messages")
+        assert found.text.endswith("<think>") is reasons
+
+
+class TestCut:
+    def test_keeps_the_end_or_the_beginning(self, prompts: Prompts) -> None:
+        whole = [*range(5, 25)]
+        for side, kept in (("left", whole[-7:]), ("right", whole[:7])):
+            cut = Cut(tokens=7, side=side)  # pyright: ignore[reportArgumentType]
+            assert prompts.prepare(whole, "prompt", cut=cut).tokens == kept
+        assert prompts.prepare(whole, "prompt", cut=Cut(tokens=20)).tokens == whole
+
+    @pytest.mark.parametrize(("wished", "kept"), [(None, 63), (10, 54), (500, 1)])
+    def test_to_what_there_is_room_for(
+        self, wished: int | None, kept: int, prompts: Prompts
+    ) -> None:
+        found = prompts.prepare([7] * 200, "prompt", wished, Cut(tokens=-1))
+        assert len(found.tokens) == kept
+
+    def test_a_conversation(self, prompts: Prompts) -> None:
+        whole = prompts.prepare(talk(), "messages")
+        found = prompts.prepare(talk(), "messages", cut=Cut(tokens=4))
+        assert found == Prepared(whole.tokens[-4:], whole.text)
+
+
 class TestLimited:
     def limited(self, prompts: Prompts, size: int, **sampling: Any) -> Sampling:
         return prompts.limited(Prepared([1] * size, ""), asked(**sampling), "prompt")
@@ -198,6 +327,7 @@ class TestLimited:
     def test_tokens_that_there_are_not(self, token: int, prompts: Prompts) -> None:
         assert self.refused(prompts, 5, logit_bias={token: 1.0}).field == "logit_bias"
         assert self.refused(prompts, 5, stop_token_ids=[1, token]).field == "stop_token_ids"
+        assert self.refused(prompts, 5, allowed_tokens=[1, token]).field == "allowed_token_ids"
 
 
 class TestTokensBeyondTheEmbedding:

@@ -46,11 +46,21 @@ CHECKED_OTHERWISE = {
     "FunctionDefinition.parameters": SCHEMA,
     "FunctionTool.parameters": SCHEMA,
     "JsonSchema.schema_": SCHEMA,
+    "JsonSchemaFormat.schema_": SCHEMA,
+    "JsonSchemaFormat.value": SCHEMA,
+    "JsonValueFormat.schema_": SCHEMA,
     "JsonValueFormat.value": SCHEMA,
     "SchemaFormat.schema_": SCHEMA,
     "StructuredOutputs.json_": SCHEMA,
     "TrialCreate.examples": "each is checked as a body of the endpoint that it is for",
 }
+for _model in ("ChatRequest", "CompletionRequest", "InputTokensRequest", "ResponseRequest"):
+    CHECKED_OTHERWISE |= {
+        f"{_model}.guided_json": SCHEMA,
+        f"{_model}.json_schema": SCHEMA,
+        f"{_model}.allowed_token_ids": "its validator bounds tokens, and how many",
+        f"{_model}.chat_template_kwargs": "its validator bounds its JSON",
+    }
 """Field → what bounds it, where its type does not."""
 
 

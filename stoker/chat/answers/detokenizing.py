@@ -55,8 +55,13 @@ class Detokenizer:
 class Stops:
     """Ends a text before the first stop string, wherever the tokens' borders are."""
 
-    def __init__(self, strings: Sequence[str]) -> None:
+    def __init__(self, strings: Sequence[str], *, included: bool = False) -> None:
+        """
+        Args:
+            included: the text ends behind the stop string.
+        """
         self._strings = [one for one in strings if one]
+        self._included = included
         self._held: str = ""
         """The end of the text, which may turn out to begin a stop string."""
 
@@ -71,7 +76,8 @@ class Stops:
         if found:
             # The first that is complete: wherever the pieces' borders are, it is the same one.
             self._held = ""
-            return text[: min(found)[1]], True
+            end, begin = min(found)
+            return text[: end if self._included else begin], True
         kept = max(_overlap(text, one) for one in self._strings)
         self._held = text[len(text) - kept :]
         return text[: len(text) - kept], False

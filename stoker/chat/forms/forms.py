@@ -10,7 +10,7 @@ from stoker.chat.forms.grammar import Grammars, compiled
 from stoker.chat.prompts.prompts import Prompts
 from stoker.llm.matcher import Matcher
 from stoker.stages.base import InputError
-from stoker.wire.generation_request import TOOLS_FIELD, Generation
+from stoker.wire.generation_request import TOOLS_FIELD, Generation, Guide
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,8 @@ class Form:
     """The request's field that asks for it, for errors."""
     parts: "Sequence[Form]" = ()
     """What it is made of, to find the one that is at fault."""
+    reasoned: bool = False
+    """Whether the model's reasoning has to have the form, too."""
 
 
 class Forms:
@@ -58,7 +60,7 @@ class Forms:
             ends: what ends it, if that is no single token.
         """
         guide, tools = generation.guide, generation.tools
-        text = Form(compiled(guide, guide.field), guide.field) if guide else None
+        text = self._text_form(guide) if guide else None
         if tools is None or tools.choice == "none":
             return text
         form, auto = self._dialect.format, tools.choice == "auto"
@@ -78,10 +80,16 @@ class Forms:
         # A format that was not tried binds a model only if the client asks for a call.
         return form.enforced and (self._dialect.is_proven or not auto)
 
+    def _text_form(self, guide: Guide) -> Form:
+        if guide.kind == "without":
+            return Form(self.grammars.without(guide.value), guide.field, reasoned=True)
+        return Form(compiled(guide, guide.field), guide.field)
+
     def matcher(self, form: Form, after: int | None) -> Matcher:
         """The start of an answer's form. Raises `InputError` naming the field at fault."""
         try:
-            return self.grammars.matcher(form.grammar, form.field, after)
+            behind = None if form.reasoned else after
+            return self.grammars.matcher(form.grammar, form.field, behind)
         except InputError:
             for part in form.parts:
                 self.grammars.matcher(part.grammar, part.field)

@@ -63,6 +63,22 @@ class Grammars:
     def bytes_of(self, token: int) -> bytes:
         return self._tokens.decode_bytes([token])
 
+    def without(self, texts: Sequence[str]) -> str:
+        """Returns the form of answers that have none of these texts in them."""
+        ends = set(self._tokens.eos_tokens)
+        special = sorted(
+            place
+            for token, place in self._ids.items()
+            if place not in ends and not any(text in token for text in texts)
+        )
+        either = "|".join(map(_regex, texts))
+        lines = [
+            "%llguidance {}",
+            f"start: TEXT (<[{','.join(map(str, special))}]> TEXT)*" if special else "start: TEXT",
+            f"TEXT: /(?s:.*)/ & ~/(?s:.*)({either})(?s:.*)/",
+        ]
+        return llguidance.LLMatcher.grammar_from_lark("\n".join(lines))
+
     def calls(
         self, form: Format, tools: Tools, framing: Framing | None = None, *, ends: str | None = None
     ) -> str:
@@ -175,6 +191,8 @@ def compiled(guide: Guide, field: str) -> str:
                 return llguidance.grammar_from("grammar", value)
             except ValueError as error:
                 raise _refusal(f"cannot be enforced: {line(str(error))}", field) from error
+        case "without":
+            raise ValueError("the form of texts to avoid needs the tokenizer: see Grammars.without")
 
 
 def json_grammar(schema: Mapping[str, Any]) -> str:
@@ -230,6 +248,13 @@ def _ranges(numbers: Sequence[int]) -> str:
         else:
             found.append([number, number])
     return f"[{','.join(str(a) if a == b else f'{a}-{b}' for a, b in found)}]"
+
+
+def _regex(text: str) -> str:
+    """Returns a text as a regular expression that has no character of a notation in it."""
+    return "".join(
+        one if one.isascii() and one.isalnum() else f"\\x{{{ord(one):x}}}" for one in text
+    )
 
 
 def _named(grammar: str, name: str) -> list[Any]:

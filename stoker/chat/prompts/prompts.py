@@ -21,7 +21,14 @@ from stoker.llm.interface import Features
 from stoker.media.media_limits import MediaLimits
 from stoker.stages.base import ContextLengthError, InputError
 from stoker.stages.known_tokens import refuse_needed
-from stoker.wire.generation_request import Conversation, Generation, Prompt, Sampling, as_text
+from stoker.wire.generation_request import (
+    Conversation,
+    Cut,
+    Generation,
+    Prompt,
+    Sampling,
+    as_text,
+)
 
 
 @dataclass(frozen=True)
@@ -80,12 +87,15 @@ class Prompts:
         self.hidden = frozenset(self._unseen())
         """Tokens that stand for nothing in an answer's text."""
 
-    def prepare(self, prompt: Prompt, place: str, wished: int | None = None) -> Prepared:
+    def prepare(
+        self, prompt: Prompt, place: str, wished: int | None = None, cut: Cut | None = None
+    ) -> Prepared:
         """A prompt's tokens.
 
         Args:
             place: the request's field that it stands in, for errors.
             wished: tokens of the answer, for which a conversation may have to make room.
+            cut: how many of its tokens are kept.
 
         Raises:
             InputError: it cannot be made, is empty or has tokens that the model does not know.
@@ -95,6 +105,7 @@ class Prompts:
             if prompt.truncate:
                 prompt = self._shortened(prompt, place, wished)
             text, tokens, media = self._conversation(prompt, place)
+            text = _THINK if _continues_reasoning(prompt) else text
         elif isinstance(prompt, str):
             text = prompt
             tokens = self._encoded(prompt, special=True)
@@ -103,7 +114,20 @@ class Prompts:
         if not tokens:
             raise _refusal("is empty: the model needs at least one token to go on from.", place)
         self._known(tokens, place)
-        return Prepared(tokens, text[-64:], media)
+        prepared = Prepared(tokens, text[-64:], media)
+        return prepared if cut is None else self._cut(prepared, cut, wished)
+
+    def _cut(self, prompt: Prepared, cut: Cut, wished: int | None) -> Prepared:
+        """Returns the prompt without the tokens to cut off. Raises `InputError`."""
+        kept = cut.tokens if cut.tokens > 0 else max(1, self._max_length - max(1, wished or 1))
+        if len(prompt.tokens) <= kept:
+            return prompt
+        if prompt.media is not None:
+            raise _refusal("cannot cut a prompt that has images: leave it out.", _CUT_FIELD)
+        if cut.side == "left":
+            return Prepared(prompt.tokens[-kept:], prompt.text)
+        tokens = prompt.tokens[:kept]
+        return Prepared(tokens, str(self.tokenizer.decode(tokens))[-64:])
 
     def limited(self, prompt: Prepared, generation: Generation, place: str) -> Sampling:
         """The sampling with its number of tokens settled.
@@ -131,6 +155,7 @@ class Prompts:
             )
         self._known(sampling.logit_bias, "logit_bias")
         self._known(sampling.stop_token_ids, "stop_token_ids")
+        self._known(sampling.allowed_tokens, "allowed_token_ids")
         filled = self.defaults.filled(sampling, size)
         if wished is None:
             own = self.defaults.max_new_tokens or sampling.default_tokens
@@ -194,23 +219,17 @@ class Prompts:
             raise _refusal(
                 "cannot be used: this model has no chat template. Use /v1/completions.", place
             )
-        further: dict[str, Any] = {}
-        if prompt.effort is not None:
-            if _EFFORT not in self._template.source:
-                why = "is not known to this model's chat template."
-                raise _refusal(why, prompt.effort_field)
-            further[_EFFORT] = prompt.effort
-        if prompt.verbosity is not None:
-            if _VERBOSITY in self._template.source:
-                further[_VERBOSITY] = prompt.verbosity
-            elif prompt.verbosity != "medium":
-                why = "is not known to this model's chat template: leave it out, or send 'medium'."
-                raise _refusal(why, prompt.verbosity_field)
-        tools = prompt.tools
+        if prompt.continues:
+            _check_continued(messages, place)
         try:
-            offered = (tools.offered() if tools else None) or None
-            messages = fitted(messages, self.dialect.habits)
-            return self._written(messages, tools=offered, **further)
+            return self._written(
+                fitted(messages, self.dialect.habits),
+                tools=(prompt.tools.offered() if prompt.tools else None) or None,
+                documents=prompt.documents,
+                begins_answer=prompt.begins_answer and not prompt.continues,
+                continues=prompt.continues,
+                **self._variables(prompt),
+            )
         except jinja2.TemplateError as error:
             raise _refusal(f"cannot be rendered: {error}", place) from error
         except TemplateLimitError as error:
@@ -222,9 +241,46 @@ class Prompts:
                 code="template_failed",
             ) from error
         except TemplateDataError as error:
+            if prompt.continues and "continue_final_message" in str(error):
+                why = "cannot be continued: this model's chat template changes the last message."
+                raise _refusal(why, place) from error
             raise _refusal(f"do not fit the model's chat template: {error}.", place) from error
         except (LookupError, TypeError, ValueError) as error:
             raise _refusal("do not fit the model's chat template.", place) from error
+
+    def _variables(self, prompt: Conversation) -> dict[str, Any]:
+        """Returns what a request gives the chat template beside messages and tools.
+
+        Raises `InputError` for a variable that the template does not read.
+        """
+        own = {
+            _EFFORT: (prompt.effort_field, prompt.effort),
+            _VERBOSITY: (prompt.verbosity_field, prompt.verbosity),
+        }
+        given = {name: value for name, (_, value) in own.items() if value is not None}
+        if prompt.verbosity == "medium" and not self._template.reads(_VERBOSITY):
+            del given[_VERBOSITY]
+        fields = {name: own[name][0] for name in given}
+        fields |= {name: f"{_VARIABLES_FIELD}.{name}" for name in prompt.variables}
+        if prompt.documents:
+            fields[_DOCUMENTS] = _DOCUMENTS
+        for name, field in fields.items():
+            if not self._template.reads(name):
+                raise _refusal(
+                    f"is not known to this model's chat template{self._hint(name)}.", field
+                )
+        return given | prompt.variables
+
+    def _hint(self, name: str) -> str:
+        """Returns what works in place of a variable that the chat template does not read."""
+        if name == _VERBOSITY:
+            return ": leave it out, or send 'medium'"
+        if name == _DOCUMENTS:
+            return ": leave it out, and put the texts into a message"
+        reads = [one for one in _SWITCHES if self._template.reads(one)]
+        if name in _SWITCHES and reads:
+            return f", which reads '{reads[0]}' (see '{_VARIABLES_FIELD}')"
+        return ": leave it out"
 
     def _written(self, messages: Sequence[Mapping[str, Any]], **further: Any) -> str:
         """Renders messages. Raises what `ChatTemplate.rendered` does."""
@@ -246,11 +302,32 @@ class Prompts:
                 yield token
 
 
-_EFFORT, _VERBOSITY = "reasoning_effort", "verbosity"
+_EFFORT, _VERBOSITY, _DOCUMENTS = "reasoning_effort", "verbosity", "documents"
+_VARIABLES_FIELD = "chat_template_kwargs"
+_SWITCHES = ("enable_thinking", "thinking", _EFFORT)
+"""Variables by which templates turn reasoning on, off, up and down."""
+_CUT_FIELD = "truncate_prompt_tokens"
 _ROOM = 8
 """The part of the context that is left to an answer without a limit, where turns are left out."""
+_THINK, _END_OF_THINKING = "<think>", "</think>"
 _MARKS = ("tool_call", "TOOL_CALLS", "think", "THINK", "python_tag")
 
 
 def _refusal(what: str, field: str) -> InputError:
     return InputError(f"'{field}' {what}", field=field, of_item=False)
+
+
+def _check_continued(messages: Sequence[Mapping[str, Any]], place: str) -> None:
+    """Raise `InputError` for a conversation whose last message has no text to go on from."""
+    last = messages[-1]
+    if last.get("tool_calls") or not as_text(last["content"]):
+        what = "must end with a text: 'continue_final_message' goes on from the last message's."
+        raise _refusal(what, place)
+
+
+def _continues_reasoning(prompt: Conversation) -> bool:
+    """Returns whether a conversation ends inside of reasoning that its last message has begun."""
+    if not prompt.continues:
+        return False
+    text = as_text(prompt.messages[-1]["content"])
+    return text.rfind(_THINK) > text.rfind(_END_OF_THINKING)

@@ -1,7 +1,9 @@
 """A tokenizer's chat template, and what it is given."""
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import lru_cache
+from typing import Any, cast
 
 import jinja2
 
@@ -10,6 +12,10 @@ from stoker.chat.prompts.rendering import Renderer, TemplateDataError, TemplateL
 _PROBE = "probe"
 _PROBE_TEXT = "a text of a part"
 _PROBE_PART = {"type": "text", "text": _PROBE_TEXT}
+_COMMENTS = re.compile(r"\{#.*?#\}", re.DOTALL)
+_CODE = re.compile(r"\{[{%](.*?)[%}]\}", re.DOTALL)
+_STRINGS = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
+_NAMES = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 _GREETING = ({"role": "user", "content": "Hello"},)
 
 
@@ -30,18 +36,28 @@ class ChatTemplate:
         """The template, or all there are by their names; nothing, where there is none."""
         return str(getattr(self._tokenizer, "chat_template", None) or "")
 
+    def reads(self, name: str) -> bool:
+        """Returns whether the template reads a variable of that name."""
+        own: Any = getattr(self._tokenizer, "chat_template", None) or ""
+        sources = cast("dict[str, str]", own).values() if isinstance(own, dict) else [str(own)]
+        return any(name in _names(source) for source in sources)
+
     def rendered(
         self,
         messages: Sequence[Mapping[str, Any]],
         *,
         tools: Sequence[Any] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
         begins_answer: bool = True,
+        continues: bool = False,
         **further: Any,
     ) -> str:
         """The text of a conversation.
 
         Args:
+            documents: what the template is to show the model beside the messages.
             begins_answer: whether it ends with what the model's answer begins with.
+            continues: whether it ends with the last message's own text, for more of it.
             further: what this template knows beside messages and tools. Never a request's own
                 names: they would take the place of the arguments here.
 
@@ -54,11 +70,13 @@ class ChatTemplate:
         return self._renderer.render(
             self._tokenizer.get_chat_template(None, tools),
             {
-                **self._tokenizer.special_tokens_map,
                 **further,
+                **self._tokenizer.special_tokens_map,
                 "conversations": [given],
                 "tools": tools,
+                "documents": documents,
                 "add_generation_prompt": begins_answer,
+                "continue_final_message": continues,
             },
         )
 
@@ -135,3 +153,10 @@ class Trials:
         except (jinja2.TemplateError, TemplateDataError, LookupError, TypeError, ValueError):
             pass
         return None
+
+
+@lru_cache(maxsize=8)
+def _names(source: str) -> frozenset[str]:
+    """Returns the names in a template's code, those of its own variables included."""
+    code = _CODE.findall(_COMMENTS.sub("", source))
+    return frozenset(_NAMES.findall(" ".join(_STRINGS.sub("''", one) for one in code)))

@@ -85,6 +85,7 @@ class ChildEngine:
             presence_penalty=wanted.presence_penalty,
             repetition_penalty=_or(wanted.repetition_penalty, 1.0),
             logit_bias=wanted.logit_bias or None,
+            allowed_token_ids=wanted.allowed_tokens or None,
             logprobs=wanted.logprobs,
             prompt_logprobs=wanted.prompt_logprobs,
             # All ends are given by their tokens.
