@@ -116,7 +116,7 @@ class TestFaults:
             (Guide(kind="json_schema", field="text.format.schema", value=BAD), GET_IT, None),
             (Guide(kind="regex", field="structured_outputs", value="((("), GET_IT, None),
             (Guide(kind="grammar", field="structured_outputs", value="start: x"), GET_IT, None),
-            (OBJECT, function("bad", BAD), "tools"),
+            (OBJECT, function("bad", BAD), "tools[0].function.parameters"),
         ],
     )
     def test_name_the_part(

@@ -195,7 +195,8 @@ class TestRefused:
         function = {"name": "bad", "parameters": BAD, "strict": True}
         tools = [WEATHER, {"type": "function", "function": function}]
         error = refusal(sdk, ANY, user(LISBON), tools=tools, response_format=FORM)
-        assert error["param"] == "tools"
+        assert error["param"] == "tools[1].function.parameters"
+        assert "tool 'bad'" in error["message"]
 
     def test_of_responses(self, account: httpx.Client) -> None:
         body = {"model": ANY, "input": LISBON, "tools": [FLAT]}

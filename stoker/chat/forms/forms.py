@@ -6,7 +6,8 @@ from functools import cached_property
 
 from stoker.chat.answers.call_formats import Format
 from stoker.chat.answers.dialect import Dialect
-from stoker.chat.forms.grammar import Grammars, compiled
+from stoker.chat.forms.faults import Asked
+from stoker.chat.forms.grammar import Grammars, asked_of, asked_of_tools, compiled
 from stoker.chat.prompts.prompts import Prompts
 from stoker.llm.matcher import Matcher
 from stoker.stages.base import InputError
@@ -25,6 +26,8 @@ class Form:
     """What it is made of, to find the one that is at fault."""
     reasoned: bool = False
     """Whether the model's reasoning has to have the form, too."""
+    asked: Sequence[Asked] = ()
+    """What the request says of it, to find the place that is at fault."""
 
 
 class Forms:
@@ -70,7 +73,7 @@ class Forms:
             raise _unenforceable(text, form)
         framing = self._dialect.choice.framing
         grammar = self.grammars.calls(form, tools, framing, ends=None if after else ends)
-        calls = Form(grammar, TOOLS_FIELD)
+        calls = Form(grammar, TOOLS_FIELD, asked=asked_of_tools(tools))
         if text is None:
             return calls
         either = self.grammars.calls_or(form, tools, text.grammar, reasoned=after is not None)
@@ -83,7 +86,7 @@ class Forms:
     def _text_form(self, guide: Guide) -> Form:
         if guide.kind == "without":
             return Form(self.grammars.without(guide.value), guide.field, reasoned=True)
-        return Form(compiled(guide, guide.field), guide.field)
+        return Form(compiled(guide, guide.field), guide.field, asked=asked_of(guide))
 
     def matcher(self, form: Form, after: int | None) -> Matcher:
         """The start of an answer's form. Raises `InputError` naming the field at fault."""
@@ -91,7 +94,10 @@ class Forms:
             behind = None if form.reasoned else after
             return self.grammars.matcher(form.grammar, form.field, behind)
         except InputError:
-            for part in form.parts:
+            for part in form.parts or (form,):
+                for fault in (asked.fault() for asked in part.asked):
+                    if fault is not None:
+                        raise fault from None
                 self.grammars.matcher(part.grammar, part.field)
             raise
 

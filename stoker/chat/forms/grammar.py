@@ -16,9 +16,10 @@ from stoker.chat.answers.call_formats import Format, UnwritableCallError
 from stoker.chat.answers.call_formats.framing import Framing
 from stoker.chat.forms.call_forms import CallForm, Offered
 from stoker.chat.forms.call_grammar import Lark
+from stoker.chat.forms.faults import Asked, of_grammar
 from stoker.chat.forms.strict import closed
 from stoker.llm.errors import FormError
-from stoker.llm.matcher import Matcher, Matchers, line
+from stoker.llm.matcher import Matcher, Matchers
 from stoker.stages.base import InputError
 from stoker.wire import schema_limits as limits
 from stoker.wire.generation_request import TOOLS_FIELD, Guide, Tools
@@ -170,6 +171,37 @@ class Grammars:
             raise _refusal(str(error), field) from error
 
 
+def asked_of(guide: Guide) -> Sequence[Asked]:
+    """Returns what a client's form is made of."""
+    match guide.kind:
+        case "json_schema":
+            value = closed(guide.value) if guide.strict else guide.value
+            return [Asked("json_schema", value, guide.field)]
+        case "regex" | "grammar":
+            return [Asked(guide.kind, guide.value, guide.field)]
+        case _:
+            return []
+
+
+def asked_of_tools(tools: Tools) -> Sequence[Asked]:
+    """Returns the schemas of the functions that may be called."""
+    found: list[Asked] = []
+    for place, tool in enumerate(tools.functions):
+        function: Mapping[str, Any] = tool["function"]
+        schema, strict = function.get("parameters"), bool(function.get("strict"))
+        if schema and tools.offers(tool) and tools.name in (None, function["name"]):
+            found.append(
+                Asked(
+                    "json_schema",
+                    closed(schema) if strict else schema,
+                    tools.schema_field.format(place),
+                    lenient=not strict,
+                    tool=function["name"],
+                )
+            )
+    return found
+
+
 def compiled(guide: Guide, field: str) -> str:
     """A client's form as llguidance's own JSON. Raises `InputError` naming the field."""
     value: Any = guide.value
@@ -190,7 +222,7 @@ def compiled(guide: Guide, field: str) -> str:
             try:
                 return llguidance.grammar_from("grammar", value)
             except ValueError as error:
-                raise _refusal(f"cannot be enforced: {line(str(error))}", field) from error
+                raise _refusal(f"cannot be enforced: {of_grammar(value)}", field) from error
         case "without":
             raise ValueError("the form of texts to avoid needs the tokenizer: see Grammars.without")
 
