@@ -83,8 +83,8 @@ A field is one of these:
 
 A field that no server knows is ignored, because OpenAI's clients send new fields all the time. A
 name that is one letter away from a field's name is a 400 that names the field. `/v1/rerank` and the
-other task endpoints refuse unknown fields. Fields of requests for images, speech, transcriptions
-and videos are not in the table.
+other task endpoints refuse unknown fields. Fields of requests for images, speech and videos are not
+in the table.
 
 The names are those of vLLM 0.33.0 and 0.9.2, SGLang 0.5.23 and llama.cpp's server (0177c34227), and
 some of other servers and APIs.

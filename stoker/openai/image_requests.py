@@ -99,6 +99,8 @@ def _sized(given: dict[str, Any]) -> dict[str, Any]:
 class ImageGenerationRequest(ModelRequest):
     """Fields whose defaults are null take the model's own."""
 
+    checks_spelling = True
+
     prompt: str | None = Field(
         default=None,
         max_length=MAX_PROMPT_CHARS,

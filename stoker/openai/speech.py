@@ -45,6 +45,8 @@ class VoiceId(OpenAIRequest):
 
 
 class SpeechRequest(ModelRequest):
+    checks_spelling = True
+
     input: Annotated[str, AfterValidator(_spoken)] = Field(
         max_length=MAX_CHARACTERS, description="The text to speak."
     )

@@ -49,6 +49,7 @@ class AudioTranslationRequest(ModelRequest):
         default=0.0, ge=0, le=1, description="0: the likeliest words; above: drawn at random."
     )
 
+    endpoint = "translations"
     task: ClassVar[Literal["transcribe", "translate"]] = "translate"
     refused: ClassVar[dict[str, str]] = {}
     """Known fields that nothing here can honour → why."""
@@ -114,6 +115,7 @@ class TranscriptionRequest(AudioTranslationRequest):
         default=None, description="Answer in server-sent events, window by window; `json` only."
     )
 
+    endpoint = "transcriptions"
     task: ClassVar[Literal["transcribe", "translate"]] = "transcribe"
     refused: ClassVar[dict[str, str]] = {
         "keywords": "is not served: put the words into 'prompt'",

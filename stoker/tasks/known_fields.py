@@ -10,18 +10,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
-Endpoint = Literal["chat", "completions", "responses", "embeddings", "rerank"]
+Endpoint = Literal[
+    "chat", "completions", "responses", "embeddings", "rerank", "transcriptions", "translations"
+]
 ENDPOINTS: Mapping[Endpoint, str] = {
     "chat": "/v1/chat/completions",
     "completions": "/v1/completions",
     "responses": "/v1/responses",
     "embeddings": "/v1/embeddings",
     "rerank": "/v1/rerank",
+    "transcriptions": "/v1/audio/transcriptions",
+    "translations": "/v1/audio/translations",
 }
 GROUPS: Mapping[str, Sequence[Endpoint]] = {
     "all": list(ENDPOINTS),
     "text": ["chat", "completions", "responses"],
     "vectors": ["embeddings", "rerank"],
+    "audio": ["transcriptions", "translations"],
 }
 Effect = Literal["honoured", "no effect", "refused"]
 
@@ -47,7 +52,9 @@ class KnownField:
 
 
 def _equal(value: Any, accepted: Any) -> bool:
-    # To Python, True equals 1.
+    # Fields of a form are texts. To Python, True equals 1.
+    if isinstance(value, str) and not isinstance(accepted, str):
+        return value.lower() == json.dumps(accepted)
     return isinstance(value, bool) == isinstance(accepted, bool) and value == accepted
 
 
@@ -60,7 +67,7 @@ def _rows() -> Iterable[tuple[Sequence[Endpoint], KnownField]]:
         )
         endpoints: list[Endpoint] = []
         for place in places.split():
-            endpoints += GROUPS[place] if place in GROUPS else [cast("Endpoint", place)]
+            endpoints += GROUPS.get(place) or [cast("Endpoint", place)]
         for name in names.split():
             yield (
                 endpoints,

@@ -36,6 +36,8 @@ Size = Annotated[str, Field(max_length=9), AfterValidator(_size)]
 
 
 class VideoCreate(OpenAIRequest):
+    checks_spelling = True
+
     model: str = Field(min_length=1, max_length=128, description="The deployment's model id.")
     prompt: str = Field(min_length=1, max_length=32_000, description="What the video shows.")
     input_reference: Image | None = Field(

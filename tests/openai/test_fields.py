@@ -79,6 +79,8 @@ REQUESTS: dict[Endpoint, tuple[type[CheckedFields], dict[str, Any]]] = {
     "responses": (ResponseRequest, {"input": "x"}),
     "embeddings": (EmbeddingsRequest, {"input": "x"}),
     "rerank": (RerankRequest, {"query": "x", "documents": ["y"]}),
+    "transcriptions": (TranscriptionRequest, {"file": "aGk="}),
+    "translations": (AudioTranslationRequest, {"file": "aGk="}),
 }
 # The version of each server, or its commit, stands beside its name.
 PROTOCOLS: dict[str, dict[Endpoint, list[str]]] = json.loads(
@@ -172,6 +174,7 @@ class TestOtherServersFields:
             ("responses", {"request_id": "a", "kv_transfer_params": {"a": 1}}),
             ("embeddings", {"embed_dtype": "float32", "endianness": "little", "stream": False}),
             ("rerank", {"priority": 1, "user": "me", "truncation_side": "right"}),
+            ("transcriptions", {"n": "1", "use_beam_search": "false", "top_p": 1.0}),
         ],
     )
     def test_what_the_server_does_anyway_is_accepted(
