@@ -188,7 +188,7 @@ class Parameters:
             return
         parts: list[str] = []
         yield from self._text(source, after, parts.append)
-        sink.write(arguments_text(typed("".join(parts), allowed)))
+        sink.write(arguments_text(typed("".join(parts), allowed, python=self.python)))
 
     def _cdata(self, source: Source, sink: Sink) -> Steps[bool]:
         if not (yield from source.starts(["<![CDATA["])):
@@ -376,7 +376,11 @@ class GemmaArguments:
         text = source.text[begun : source.at].strip()
         if source.at == begun and source.at >= len(source.text):
             raise CutError
-        emit(arguments_text(CONSTANTS[text] if text in CONSTANTS else typed(text, _ANY)))
+        emit(
+            arguments_text(
+                CONSTANTS[text] if text in CONSTANTS else typed(text, _ANY, python=False)
+            )
+        )
 
 
 @dataclass(frozen=True)
@@ -435,7 +439,7 @@ class NestedArguments:
             blank = not text.strip()
             if blank and "string" not in allowed:
                 return [] if "array" in allowed else {} if "object" in allowed else None
-            return typed(text, allowed)
+            return typed(text, allowed, python=False)
         if all(name == self.item for name, _ in members) and "array" in allowed:
             return [value for _, value in members]
         return dict(members)
