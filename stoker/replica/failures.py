@@ -9,7 +9,7 @@
 
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,12 +23,52 @@ Place = Callable[[InputError | None], str | None]
 
 _REASON_CHARACTERS = 600
 _NAMED_PARTS = 3
-_LASTING = (ImportError, AttributeError, LookupError, NotImplementedError, TypeError, ValueError)
+_LASTING = (
+    AttributeError,
+    ImportError,
+    LookupError,
+    NotImplementedError,
+    PermissionError,
+    TypeError,
+    ValueError,
+)
 """Errors that a load fails with again, however long it waits: a package is missing, a class or a
-value does not fit. Files that cannot be read, memory and devices may be there the next time.
+value does not fit, a file may not be read. Disks, memory and devices may be there the next time.
 """
-_LASTING_WORDS = ("Can't load", "does not appear to have a file named", "no file named")
-"""Words of the errors by which transformers says that a model's folder lacks a file."""
+_LACKING: Sequence[tuple[re.Pattern[str], str]] = tuple(
+    (re.compile(pattern), message)
+    for pattern, message in (
+        (
+            r"Can't load (?:the )?([a-z ]+?) (?:for|of) .* containing an? (?:file named )?"
+            r"([\w.-]+?\w)(?: file)?\.?$",
+            r"the model's folder has no \2, which its \1 is loaded from. Upload it with the model.",
+        ),
+        (
+            r"Can't load (?:the )?([a-z ]+?) (?:for|of) .*",
+            r"the model's folder lacks files that its \1 is loaded from. Upload the whole folder "
+            "that save_pretrained wrote.",
+        ),
+        (
+            r".*(?:Error no|does not appear to have a) file named ([\w.-]+\w).*",
+            r"the model's folder has no \1. Upload it with the model.",
+        ),
+        (
+            r".*We couldn't connect to .*",
+            "the model's files refer to others on a hub, from which nothing is fetched here. "
+            "Save the model with all its parts in one folder.",
+        ),
+        (
+            r"(\S+) is not a local folder .*",
+            r"the model's files refer to \1, and nothing is fetched here. Save the model with all "
+            "its parts in one folder.",
+        ),
+        (r"(.* is not a valid JSON file\.?)", r"\1"),
+        (r"(Unable to load vocabulary .*)", r"\1"),
+    )
+)
+"""What transformers says, in an OSError, of a folder that lacks something → what is said of it. It
+names the folder, and a hub that is never asked.
+"""
 _PATH = re.compile(r"(?:(?<=[\s'\"(=])|^)(?:[a-z]+:/)?/[^\s'\"),;]+")
 
 
@@ -89,9 +129,17 @@ def load_failure(error: Exception, folder: str = "") -> LoadFailed:
 
 
 def _is_lasting(error: Exception) -> bool:
-    # For a missing file, transformers raises an OSError without a number of the system's.
-    lacks_file = isinstance(error, OSError) and any(word in str(error) for word in _LASTING_WORDS)
-    return isinstance(error, _LASTING) or lacks_file
+    return isinstance(error, _LASTING) or _lacking(error) is not None
+
+
+def _lacking(error: Exception) -> str | None:
+    """What a model's folder lacks; None: the error is about something else."""
+    # Errors of the system have a number.
+    if not isinstance(error, OSError) or error.errno is not None:
+        return None
+    line = " ".join(str(error).split())
+    found = ((pattern.fullmatch(line), message) for pattern, message in _LACKING)
+    return next((match.expand(message) for match, message in found if match), None)
 
 
 def _reason(error: Exception, folder: str) -> str:
@@ -100,7 +148,8 @@ def _reason(error: Exception, folder: str) -> str:
     Of a file outside the model's folder that cannot be opened, the end of the path is named: it
     says which package the file is of.
     """
-    line = _PATH.sub(lambda found: _shown(found[0], folder), " ".join(str(error).split()))
+    line = _lacking(error) or " ".join(str(error).split())
+    line = _PATH.sub(lambda found: _shown(found[0], folder), line)
     if isinstance(error, OSError) and isinstance(error.filename, str) and error.strerror:
         path = Path(error.filename)
         if not (folder and path.is_relative_to(folder)):

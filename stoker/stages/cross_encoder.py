@@ -9,7 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from stoker.stages.sentence_modules import CONFIG, MODULES, PROMPTS, Read, UnfitError
+from stoker.stages.sentence_modules import (
+    CONFIG,
+    MODULES,
+    PROMPTS,
+    SETTINGS,
+    Read,
+    UnfitError,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -66,6 +73,7 @@ def described(read: Read) -> CrossEncoder:
     is_ours = bool(read(MODULES)) and about.get("model_type") == MODEL_TYPE
     if is_ours:
         _check_modules(read(MODULES))
+        _check_ways(_object(read(SETTINGS)))
     places = [(PROMPTS, about.get("activation_fn"))] if is_ours else []
     places += [
         (CONFIG, _object(config.get("sentence_transformers")).get("activation_fn")),
@@ -97,6 +105,15 @@ def _check_modules(modules: Any) -> None:
             MODULES,
             f"names the modules {ascii(', '.join(kinds))[:_SHOWN_CHARACTERS]}. A cross-encoder "
             f"that is served consists of one {TRANSFORMER} for sequence classification.",
+        )
+
+
+def _check_ways(settings: Mapping[str, Any]) -> None:
+    if "message" in _object(settings.get("modality_config")):
+        raise UnfitError(
+            SETTINGS,
+            "has pairs of texts written as chat messages before they are scored: that is not "
+            "served.",
         )
 
 

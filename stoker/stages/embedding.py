@@ -9,8 +9,9 @@ from typing import Any, NamedTuple, cast
 from stoker.stages.base import ContextLengthError, InputError, Sample
 from stoker.stages.late_interaction import DOCUMENT, QUERY
 from stoker.stages.pairs import Relevance
-from stoker.stages.sentence_modules import Kind, Sentence
+from stoker.stages.sentence_modules import SETTINGS, Kind, Sentence
 from stoker.stages.text import TextStages
+from stoker.wire.notices import Notice
 
 
 class SparseVector(NamedTuple):
@@ -43,6 +44,13 @@ class EmbeddingStages(TextStages):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self._counted: dict[str, int] = {}
+
+    def attach(self, model: Any) -> None:
+        super().attach(model)
+        self.notices = [
+            Notice("sentence_setting", f"'{name}' of {SETTINGS} has no effect on this server.")
+            for name in self.about.unread
+        ]
 
     @abstractmethod
     def vector(self, output: Mapping[str, Any], parameters: Mapping[str, Any]) -> Any:

@@ -21,6 +21,7 @@ from stoker.stages.late_interaction import (
 CONFIG = "config.json"
 MODULES = "modules.json"
 PROMPTS = "config_sentence_transformers.json"
+SETTINGS = "sentence_bert_config.json"
 WEIGHTS = "model.safetensors"
 TRANSFORMER = "Transformer"
 POOLING = "Pooling"
@@ -50,7 +51,7 @@ POOLING_FLAGS: Mapping[str, str] = {
 ACTIVATIONS = ("GELU", "Identity", "ReLU", "Sigmoid", "Tanh")
 
 _SETTINGS = (
-    "sentence_bert_config.json",
+    SETTINGS,
     "sentence_roberta_config.json",
     "sentence_distilbert_config.json",
     "sentence_camembert_config.json",
@@ -58,6 +59,14 @@ _SETTINGS = (
     "sentence_xlm-roberta_config.json",
     "sentence_xlnet_config.json",
 )
+_UNREAD = (
+    "config_args",
+    "config_kwargs",
+    "processing_kwargs",
+    "processor_kwargs",
+    "tokenizer_args",
+)
+"""Arguments with which sentence-transformers loads or calls a transformer."""
 _TOKENS, _SENTENCE = "token_embeddings", "sentence_embedding"
 _FEATURES, _FILL_MASK = "feature-extraction", "fill-mask"
 _CALLS: Mapping[str, Mapping[str, str]] = {
@@ -124,6 +133,8 @@ class Sentence:
     dimensions: int | None = None
     """How many of a vector's leading numbers are kept; None: all."""
     lowercase: bool = False
+    unread: Sequence[str] = ()
+    """Settings of the transformer that have no effect here."""
     splade: Splade = Splade()
     """Of a sparse one."""
     interaction: Interaction | None = None
@@ -167,6 +178,7 @@ def described(read: Read) -> Sentence:
         similarity=_name(about.get("similarity_fn_name")),
         dimensions=_dimensions(about.get("truncate_dim")),
         lowercase=lowercase,
+        unread=[name for name in _UNREAD if settings.get(name)],
     )
     if kind == "multi":
         return _of_tokens(found, settings, head[0].config if head else None, about)

@@ -1,7 +1,7 @@
 """Token classification: which tokens name a person, a place, …"""
 
 from collections.abc import Mapping
-from typing import Any, Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -19,6 +19,9 @@ class TokenClassificationRequest(TaskRequest):
         default="none",
         description="How tokens are grouped into entities; `none` returns the raw tokens.",
     )
+    ignore_labels: (
+        Annotated[list[Annotated[str, Field(max_length=1000)]], Field(max_length=1000)] | None
+    ) = Field(default=None, description="Labels whose tokens are left out; default: `O`.")
     truncation: Truncation = False
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import safetensors.torch
+import transformers
 
 from stoker.engines import sharing
 from stoker.engines.completeness import UnfitWeightsError
@@ -72,13 +73,44 @@ class TestMissingFiles:
             shared("image-classification", tmp_path)
         failed = load_failure(caught.value, str(tmp_path))
         assert failed.lasting
-        assert "the model's folder" in failed.message
-        assert str(tmp_path) not in failed.message
+        assert failed.message == (
+            "OSError: the model's folder has no preprocessor_config.json, which its image "
+            "processor is loaded from. Upload it with the model."
+        )
+
+    @pytest.mark.parametrize(
+        ("kind", "words"),
+        [
+            (
+                "AutoFeatureExtractor",
+                "has no preprocessor_config.json, which its feature extractor",
+            ),
+            ("AutoModel", "has no model.safetensors"),
+        ],
+    )
+    def test_of_transformers(self, tmp_path: Path, kind: str, words: str) -> None:
+        transformers.BertConfig().save_pretrained(tmp_path)
+        library: Any = transformers
+        with pytest.raises(OSError) as caught:
+            getattr(library, kind).from_pretrained(str(tmp_path), local_files_only=True)
+        failed = load_failure(caught.value, str(tmp_path))
+        assert failed.lasting
+        assert words in failed.message
+        assert "huggingface.co" not in failed.message
+
+    def test_of_another_repository(self) -> None:
+        said = (
+            "acme/backbone is not a local folder and is not a valid model identifier listed on "
+            "'https://huggingface.co/models'"
+        )
+        failed = load_failure(OSError(said))
+        assert failed.lasting
+        assert "refer to acme/backbone" in failed.message
 
     def test_paths(self) -> None:
         folder = "/srv/data/models/x"
         error = PermissionError(13, "Permission denied", "/opt/env/lib/timm/models.py")
-        assert load_failure(error, folder).message.endswith("denied: '…/models.py'.")
+        assert load_failure(error, folder).message.endswith("denied …/lib/timm/models.py.")
         error = OSError(f"cannot read {folder}/sub/model.safetensors: 5 and/or 6")
         assert load_failure(error, folder).message == (
             "OSError: cannot read sub/model.safetensors: 5 and/or 6."

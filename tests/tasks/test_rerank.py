@@ -290,6 +290,16 @@ class TestSettingsOfSentenceTransformers:
                 local.ask(BODY, "rerank")
             assert local.ask({"inputs": "paris"})
 
+    def test_pairs_that_are_written_as_messages(self, tmp_path: Path) -> None:
+        folder = settled(tmp_path, sentence={"activation_fn": IDENTITY})
+        settings = {
+            "transformer_task": "sequence-classification",
+            "modality_config": {"message": {}},
+        }
+        (folder / "sentence_bert_config.json").write_text(json.dumps(settings))
+        with pytest.raises(InspectionError, match="as chat messages"):
+            inspect(FolderFiles(folder), "text-ranking", PIPELINES)
+
     def test_one_that_scores_by_a_language_model(self, tmp_path: Path) -> None:
         """Taken as a model that writes texts, it would never rank."""
         from sentence_transformers import CrossEncoder

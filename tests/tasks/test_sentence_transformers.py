@@ -315,3 +315,13 @@ class TestComparing:
         path.write_text(json.dumps({**json.loads(path.read_text()), "truncate_dim": "7"}))
         with pytest.raises(InspectionError, match="truncate_dim '7'"):
             inspect(FolderFiles(folder), None, PIPELINES)
+
+    def test_settings_without_effect_are_told(self, tmp_path: Path) -> None:
+        parts = [transformer(tmp_path), modules().Pooling(WIDTH, pooling_mode="mean")]
+        folder = saved(tmp_path / "model", parts)
+        path = folder / "sentence_bert_config.json"
+        for given, expected in (({}, []), ({"model_max_length": 9}, ["tokenizer_args"])):
+            path.write_text(json.dumps({**json.loads(path.read_text()), "tokenizer_args": given}))
+            with closing(Local("feature-extraction", folder)) as local:
+                told = [notice.message for notice in local.stages.notices]
+            assert [words.split("'")[1] for words in told] == expected

@@ -85,6 +85,8 @@ PARAMETERS = [
     ("token-classification", {"aggregation_strategy": strategy})
     for strategy in ("none", "simple", "first", "average", "max")
 ] + [
+    ("token-classification", {"ignore_labels": []}),
+    ("token-classification", {"ignore_labels": ["LABEL_0", "LABEL_2"]}),
     ("text-classification", {"top_k": 1}),
     ("text-classification", {"top_k": 2, "function_to_apply": "sigmoid"}),
     ("text-classification", {"function_to_apply": "none"}),
