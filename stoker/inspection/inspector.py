@@ -39,7 +39,7 @@ from stoker.inspection.processors import refuse_missing_processor
 from stoker.inspection.recognise import FileKind
 from stoker.inspection.safetensors import Header, read_header
 from stoker.inspection.sentence import refuse_unfit_modules, refuse_unfit_reranker
-from stoker.inspection.shapes import refuse_other_shapes
+from stoker.inspection.shapes import refuse_other_shapes, warn_of_unused_layers
 from stoker.inspection.tokens import essentials, find_template, refuse_missing_rows
 from stoker.inspection.unserved import refuse_drawn_questions, refuse_other_senses
 from stoker.inspection.weights import MODULES, TRANSFORMERS, Weights, find_weights
@@ -146,6 +146,7 @@ def inspect(
     loaded = [header for path, header in headers.items() if "/" not in path]
     refuse_other_shapes(found, config.architecture, documents, loaded)
     warnings = refuse_missing_packages(found, file_set, documents)
+    warnings += warn_of_unused_layers(found, documents, loaded)
     refuse_missing_processor(found, config.architecture, file_set, documents)
     warnings += tuple(f"{path} is not loaded: there are safetensors." for path in gguf_paths)
     return _of_weights(

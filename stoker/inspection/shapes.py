@@ -5,9 +5,10 @@ same for all architectures: the rows of the table of tokens, and the labels of a
 replica checks the rest as it loads.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from stoker.inspection.config import CONFIG
+from stoker.inspection.config import CONFIG, TEXT_PIPELINES
 from stoker.inspection.documents import Json
 from stoker.inspection.failure import FailureCode, InspectionError
 from stoker.inspection.safetensors import Header, Tensor
@@ -35,6 +36,8 @@ _CLASSIFYING = frozenset(
         "zero-shot-classification",
     }
 )
+_WRITING = frozenset({"image-text-to-text", "text-generation"})
+_LAYER = re.compile(r"(?:^|\.)(?:layers?|h)\.([0-9]{1,6})\.")
 _CLASSES = (
     "ForAudioClassification",
     "ForImageClassification",
@@ -67,6 +70,36 @@ def refuse_other_shapes(
     _refuse_tokens(config, tensors)
     if pipeline in _CLASSIFYING and architecture.endswith(_CLASSES):
         _refuse_labels(config, tensors)
+
+
+def warn_of_unused_layers(
+    pipeline: str, documents: Mapping[str, Json], headers: Iterable[Header]
+) -> tuple[str, ...]:
+    """Warn of an encoder whose weights have more layers than its configuration names.
+
+    transformers leaves the others out without a word. Language models are not looked at: their last
+    layers may be for drafts.
+    """
+    config = documents.get(CONFIG)
+    if not isinstance(config, dict) or pipeline not in TEXT_PIPELINES - _WRITING:
+        return ()
+    layers = config.get("num_hidden_layers")
+    if type(layers) is not int or any("num_hidden_layers" in part for part in _parts(config)):
+        return ()
+    found = [
+        int(match[1])
+        for header in headers
+        for name in header.tensors
+        if (match := _LAYER.search(name)) and "decoder" not in name
+    ]
+    stored = 1 + max(found, default=-1)
+    if stored <= layers:
+        return ()
+    return (
+        f"{CONFIG} has 'num_hidden_layers': {layers}, and the weight files have {stored} layers: "
+        f"the last {stored - layers} are not used. If that is not meant, upload the config.json "
+        "that these weights were saved with.",
+    )
 
 
 def _refuse_tokens(config: Mapping[str, Json], tensors: Mapping[str, Tensor]) -> None:

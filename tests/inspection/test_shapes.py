@@ -82,6 +82,21 @@ def test_a_classifier_that_is_not_loaded() -> None:
     assert pushed(pipeline="feature-extraction", shapes=shapes, **LABELS)
 
 
+@pytest.mark.parametrize(
+    ("settings", "stored", "words"),
+    [
+        ({"num_hidden_layers": 2}, 4, "have 4 layers: the last 2 are not used"),
+        ({"num_hidden_layers": 4}, 4, None),
+        ({"num_hidden_layers": 2, "text_config": {"num_hidden_layers": 4}}, 4, None),
+        ({}, 4, None),
+    ],
+)
+def test_layers_that_are_not_used(settings: Any, stored: int, words: str | None) -> None:
+    shapes = {f"bert.encoder.layer.{n}.output.dense.weight": (4, 4) for n in range(stored)}
+    warnings = pushed(shapes=shapes, **settings).warnings
+    assert words in warnings[0] if words else not warnings
+
+
 SMALL = {
     "hidden_size": 16,
     "num_hidden_layers": 1,
@@ -137,4 +152,4 @@ def test_what_transformers_writes_is_taken(
     files = FolderFiles(tmp_path)
     pipelines = {"any": ["*"], **PIPELINES}
     for pipeline in ("any", "text-classification" if "Sequence" in head else "any"):
-        assert inspect(files, pipeline, pipelines)
+        assert inspect(files, pipeline, pipelines).warnings == ()
