@@ -1,5 +1,4 @@
 from typing import Annotated
-from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Depends, Request, Response, Security
 from fastapi.security import APIKeyCookie
@@ -20,6 +19,7 @@ from stoker.keys.sessions import (
 from stoker.web.context import WriteSession, part_of
 from stoker.web.http import require_json
 from stoker.web.idempotency import Idempotent
+from stoker.web.prefix import prefix_of
 
 SESSION = "/console/session"
 
@@ -135,13 +135,3 @@ def _set_cookie(
         samesite="strict",
     )
     response.headers["cache-control"] = "no-store"
-
-
-def prefix_of(request: Request, public_url: str | None) -> str:
-    """The path below which the server is reached, as in `/models`; nothing, where it is the root.
-
-    A proxy that adds one tells it nobody: the server's public address does.
-    """
-    if public_url:
-        return urlsplit(public_url).path.rstrip("/")
-    return str(request.scope.get("root_path", "")).rstrip("/")

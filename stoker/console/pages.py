@@ -4,8 +4,8 @@ from fastapi import APIRouter, Request, Response
 
 from stoker.console.built import INDEX, Page
 from stoker.console.context import ContextDep
-from stoker.console.endpoints import prefix_of
 from stoker.errors import NotFoundError
+from stoker.web.prefix import HEADER, prefix_of
 
 ASSETS = "assets/"
 CSP = (
@@ -19,7 +19,6 @@ _HEADERS = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "cross-origin-opener-policy": "same-origin",
-    "vary": "accept-encoding",
 }
 
 router = APIRouter(include_in_schema=False)
@@ -50,6 +49,7 @@ async def page(path: str, request: Request, context: ContextDep) -> Response:
         return _answer(request, found, "public, max-age=31536000, immutable")
     if found is None or path == INDEX:
         found = await context.pages.document(prefix_of(request, context.settings.public_url))
+        return _answer(request, found, "no-cache", vary=f"accept-encoding, {HEADER}")
     return _answer(request, found, "no-cache")
 
 
@@ -58,10 +58,10 @@ def _to_console() -> Response:
     return Response(status_code=307, headers={"location": "console/"})
 
 
-def _answer(request: Request, page: Page, caching: str) -> Response:
+def _answer(request: Request, page: Page, caching: str, vary: str = "accept-encoding") -> Response:
     is_packed = page.packed is not None and _takes_gzip(request)
     etag = f'"{page.etag}{"-gz" if is_packed else ""}"'
-    headers = _HEADERS | {"cache-control": caching, "etag": etag}
+    headers = _HEADERS | {"cache-control": caching, "etag": etag, "vary": vary}
     known = [one.strip() for one in request.headers.get("if-none-match", "").split(",")]
     if etag in known or "*" in known:
         return Response(status_code=304, headers=headers)

@@ -14,6 +14,7 @@ from stoker.keys.sessions import BrowserSession, cookie_of, csrf_token, digest
 from stoker.store import db
 from stoker.store.db import Session
 from stoker.store.tables.console import ConsoleLink, ConsoleSession
+from stoker.web.prefix import base_url
 from stoker.web.principal import Principal, Scope
 
 LINK_LIFE = timedelta(seconds=60)
@@ -80,7 +81,7 @@ async def link(
             expires_at=now + LINK_LIFE,
         )
     )
-    base = (context.settings.public_url or str(request.base_url)).rstrip("/")
+    base = base_url(request, context.settings.public_url)
     # Behind the '#', which no browser sends to anybody, and no log has.
     return schemas.ConsoleLink(url=f"{base}/console/#link={token}", expires_at=now + LINK_LIFE)
 

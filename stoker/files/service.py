@@ -23,6 +23,7 @@ from stoker.store.tables.files import File, Purpose
 from stoker.web.context import Platform
 from stoker.web.disk import full_disk_reported
 from stoker.web.outage import lost_store_reported
+from stoker.web.prefix import base_url
 
 log = logging.getLogger(__name__)
 
@@ -154,7 +155,7 @@ def remove_after_commit(session: Session, blobs: Blobs, files: Sequence[File]) -
 
 def link(platform: Platform, request: Request, file: File) -> str:
     """A link to a file's content that needs no key, until the file expires."""
-    base = (platform.settings.public_url or str(request.base_url)).rstrip("/")
+    base = base_url(request, platform.settings.public_url)
     expires = int(file.expires_at.timestamp())
     signature = platform.secret.sign(signed_text(file.id, expires))
     return f"{base}/v1/files/{file.id}/content?expires={expires}&signature={signature}"

@@ -2,12 +2,14 @@
 
 from typing import Any
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.openapi.utils import get_openapi
 
 from stoker.agents import endpoints
 from stoker.server.document import Document
 from stoker.server.openapi import write_errors
+from stoker.web.context import PlatformDep
+from stoker.web.prefix import prefix_of
 
 VERSION = "1.0.0"
 
@@ -15,9 +17,9 @@ router = APIRouter(include_in_schema=False)
 
 
 @router.get(f"{endpoints.PREFIX}/openapi.json")
-async def agents_document() -> Response:
+async def agents_document(request: Request, platform: PlatformDep) -> Response:
     """The document."""
-    return await _DOCUMENT.response()
+    return await _DOCUMENT.response(prefix_of(request, platform.settings.public_url))
 
 
 def _document() -> dict[str, Any]:

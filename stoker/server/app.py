@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import AsyncGenerator
 from typing import Any
+from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Depends, FastAPI
 from starlette.middleware import Middleware
@@ -41,6 +42,7 @@ from stoker.web.context import install
 from stoker.web.cors import CrossOrigin
 from stoker.web.head import HeadRequests
 from stoker.web.http import AllowedHosts, LastResort, RequestContext, install_error_handlers
+from stoker.web.prefix import PathPrefix
 
 ROUTERS: tuple[APIRouter, ...] = (
     tasks,
@@ -123,7 +125,10 @@ def know_routes(app: FastAPI) -> None:
 
 def _middleware(services: Services) -> list[Middleware]:
     settings = services.platform.settings
-    found = [
+    found: list[Middleware] = []
+    if settings.public_url and urlsplit(settings.public_url).path.rstrip("/"):
+        found.append(Middleware(PathPrefix, public_url=settings.public_url))
+    found.append(
         Middleware(
             RequestContext,
             body_limit=settings.body_limit_mib * MIB,
@@ -131,7 +136,7 @@ def _middleware(services: Services) -> list[Middleware]:
             metrics=services.metrics,
             traces=services.traces,
         )
-    ]
+    )
     if settings.cors_origins:
         # Around whatever may refuse a request: pages can read errors, too.
         found.append(Middleware(CrossOrigin, origins=settings.cors_origins))

@@ -7,6 +7,8 @@ from typing import Any
 import orjson
 from fastapi import Response
 
+from stoker.web.prefix import HEADER
+
 
 class Document:
     def __init__(self, make: Callable[[], dict[str, Any]]) -> None:
@@ -14,9 +16,18 @@ class Document:
         self._content = b""
         self._turn = asyncio.Lock()
 
-    async def response(self) -> Response:
+    async def response(self, prefix: str) -> Response:
+        """Returns the document for a server that is reached below a prefix such as `/models`."""
+        content = await self._made()
+        if prefix:
+            # The document has no servers of its own.
+            servers = orjson.dumps({"servers": [{"url": prefix}]})
+            content = servers[:-1] + b"," + content[1:]
+        return Response(content, media_type="application/json", headers={"vary": HEADER})
+
+    async def _made(self) -> bytes:
         async with self._turn:
             if not self._content:
                 # It takes the better part of a second.
                 self._content = await asyncio.to_thread(lambda: orjson.dumps(self._make()))
-        return Response(self._content, media_type="application/json")
+        return self._content

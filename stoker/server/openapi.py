@@ -29,6 +29,8 @@ from stoker.server.document import Document
 from stoker.tasks.base import Task
 from stoker.tasks.registry import SERVED, TASKS
 from stoker.videos.endpoints import CREATE
+from stoker.web.context import Platform, part_of
+from stoker.web.prefix import prefix_of
 
 PATH = "/openapi.json"
 PIPELINES_EXTENSION = "x-pipelines"
@@ -54,8 +56,9 @@ def install(app: FastAPI) -> None:
     app.openapi = openapi
     document = Document(openapi)
 
-    async def get(_request: Request) -> Response:
-        return await document.response()
+    async def get(request: Request) -> Response:
+        public_url = part_of(request, Platform).settings.public_url
+        return await document.response(prefix_of(request, public_url))
 
     app.add_route(PATH, get, include_in_schema=False)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.path_proxy import proxying
 from tests.support.server import Server
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -18,8 +19,9 @@ def test_loads_nothing_from_elsewhere(server: Server) -> None:
         loaded = re.findall(r'(?:src|href)="([^"]+)"', page)
         assert len(loaded) == 4
         for path in loaded:
-            assert path.startswith("/docs/static/")
-            assert client.get(path).raise_for_status().content
+            # Relative to `/docs`: a proxy may put a path before it.
+            assert path.startswith("docs/static/")
+            assert client.get(f"/{path}").raise_for_status().content
 
 
 @pytest.mark.case(25)
@@ -39,23 +41,29 @@ def test_l8_runs_its_own_files_alone(server: Server) -> None:
 
 
 @pytest.mark.skipif(BROWSER is None, reason="needs chromium, from the package of that name")
-def test_in_a_browser(server: Server, tmp_path: Path) -> None:
+def test_in_a_browser_behind_a_path(server: Server, tmp_path: Path) -> None:
+    """The proxy takes the path away and says nothing of it."""
     server.wait_ready()
-    page = subprocess.run(
-        [
-            str(BROWSER),
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-background-networking",
-            f"--user-data-dir={tmp_path}",
-            "--virtual-time-budget=10000",
-            "--dump-dom",
-            f"{server.base_url}/docs",
-        ],
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    ).stdout
-    assert "/v1/classifications/token" in page
+    with proxying("/team/stoker") as proxy:
+        proxy.port = int(server.base_url.rpartition(":")[2])
+        page = subprocess.run(
+            [
+                str(BROWSER),
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-background-networking",
+                f"--user-data-dir={tmp_path}",
+                "--virtual-time-budget=10000",
+                "--dump-dom",
+                f"{proxy.base_url}/docs",
+            ],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        ).stdout
+        assert "/v1/classifications/token" in page
+        # Where its calls go.
+        assert f'value="{proxy.base_url}"' in page
+        assert [one for one in proxy.strangers if "favicon" not in one] == []
