@@ -300,8 +300,8 @@ class Settings(BaseSettings):
         pattern=r"^https?://[^\s/?#]+(/[^\s?#]*)?$",
         max_length=512,
         description="Address that links to files begin with, as in https://models.example; "
-        "default: the one that the request came to. Its path may be that of a proxy, which takes it "
-        "away or leaves it in requests.",
+        "default: the one that the request came to. Its path may be one that a "
+        "proxy adds, whether it takes it away or leaves it in requests.",
     )
     console_session_h: float = Field(
         default=12,

@@ -230,8 +230,9 @@ def _unreachable(server: McpServer, error: BaseException) -> StokerError:
     if isinstance(_cause(error), RefusedError):
         return _unusable(
             server,
-            "its host does not resolve to public addresses only, or is not among those that are "
-            "allowed (settings tool_private_hosts and tool_hosts)",
+            "its host has no address or one that is not public, or is not among those that are "
+            "allowed. The server's operator allows hosts in STOKER_TOOL_PRIVATE_HOSTS and "
+            "STOKER_TOOL_HOSTS",
         )
     return CapacityError(
         f"The tool server '{server.label}' cannot be used: {_reason(error)}.",

@@ -172,7 +172,7 @@ class Copies:
         if total > self._limit:
             raise LoadError(
                 f"the copies of models on this machine may take {self._limit} bytes, of which "
-                f"{total - size} are in use, and this one has {size} (setting model_cache_gib)."
+                f"{total - size} are in use, and this one has {size} (STOKER_MODEL_CACHE_GIB)."
             )
         try:
             self._check_disk(sum(self._coming.values()) + size)

@@ -16,8 +16,10 @@ from stoker.media.hosts import (
     UNREACHABLE,
     CheckedBackend,
     HostRefusedError,
+    HostUnknownError,
     Resolve,
     Resolver,
+    ResolverSilentError,
     trusted,
 )
 
@@ -142,6 +144,7 @@ class Connections:
 
         Raises `HubError`, and `CapacityError` where it may go better later.
         """
+        is_own = True
         try:
             url = checked_url(f"{self._endpoint}{path}")
             for _ in range(MAX_REDIRECTS + 1):
@@ -163,10 +166,12 @@ class Connections:
             raise HubError(f"The hub redirects more than {MAX_REDIRECTS} times.")
         except InvalidMediaError as error:
             raise HubError("The hub redirects to an address that is not valid.") from error
+        except (HostUnknownError, ResolverSilentError) as error:
+            raise unavailable(_no_address(str(error), is_own=is_own)) from error
         except HostRefusedError as error:
             raise HubError(
-                "The hub, or a host that it redirects to, does not resolve to public addresses "
-                "only. Internal hosts have to be named in the server's setting hub_private_hosts."
+                f"The host '{error}'{_from_hub(is_own=is_own)} has an address that is not "
+                "public. If that is meant, the operator names it in STOKER_HUB_PRIVATE_HOSTS."
             ) from error
         except UNREACHABLE as error:
             log.info("a hub was not reached", extra={"cause": repr(error)})
@@ -200,6 +205,18 @@ class Connections:
             if found.get(b"content-encoding", b"").strip().lower() not in _AS_IT_IS:
                 raise HubError("The hub sends encoded bodies. It has to send files as they are.")
             yield Answer(response, found, is_own)
+
+
+def _no_address(host: str, *, is_own: bool) -> str:
+    return (
+        f"cannot be reached: the name '{host}'{_from_hub(is_own=is_own)} has no address. This "
+        "server has no DNS or no internet, or the name is wrong. A hub elsewhere is named in "
+        "STOKER_HUB_ENDPOINT; without a hub, upload the files"
+    )
+
+
+def _from_hub(*, is_own: bool) -> str:
+    return "" if is_own else ", to which the hub redirects,"
 
 
 def unavailable(what: str, retry_after_s: float = RETRY_AFTER_S) -> CapacityError:

@@ -20,6 +20,7 @@ from stoker.media.hosts import (
     HostRefusedError,
     Resolve,
     Resolver,
+    ResolverSilentError,
     canonical_host,
     trusted,
 )
@@ -97,13 +98,19 @@ class Fetcher:
             ) from error
         except HostNotListedError as error:
             raise InvalidMediaError(
-                "The URL's host is not one that this server fetches from (setting media_hosts). "
+                "The URL's host is not one that this server fetches from (STOKER_MEDIA_HOSTS). "
                 "Send the media itself, as a data URI or base64."
             ) from error
         except HostRefusedError as error:
             raise InvalidMediaError(
-                "The URL's host does not resolve to public addresses only. Internal hosts have to "
-                "be named in the server's setting media_private_hosts."
+                "The URL's host has no address, or one that is not public. Check its name; where "
+                "the server has no DNS or no internet, send the media itself. Its operator can "
+                "allow an internal host (STOKER_MEDIA_PRIVATE_HOSTS)."
+            ) from error
+        except ResolverSilentError as error:
+            raise InvalidMediaError(
+                "The URL could not be fetched: no DNS server answers this server, which may have "
+                "no internet. Send the media itself."
             ) from error
         except UNREACHABLE as error:
             log.info("media not fetched", extra={"host": target.host, "cause": repr(error)})

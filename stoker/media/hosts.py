@@ -85,6 +85,16 @@ class HostRefusedError(Exception):
     """
 
 
+class HostUnknownError(HostRefusedError):
+    """The host, which is the argument, has no address. Only a caller that did not choose the host
+    may learn this; see `HostRefusedError`.
+    """
+
+
+class ResolverSilentError(httpcore2.ConnectError):
+    """No name server has answered: nothing is known of the name, which is the argument."""
+
+
 class HostNotListedError(HostRefusedError):
     """The operator has listed the hosts that may be reached, and this is none of them."""
 
@@ -191,16 +201,16 @@ class CheckedBackend(httpcore2.AsyncNetworkBackend):
         if self._allowed and not allowed:
             raise HostNotListedError
         addresses: Sequence[str] = ()
-        cause = "it resolves to an address that is not global"
+        cause, refusal = "it resolves to an address that is not global", HostRefusedError(host)
         try:
             addresses = await self._resolve(host, port)
         except OSError as error:
             if error.errno == socket.EAI_AGAIN:
                 # Of whether there is such a name, this tells nothing.
-                raise httpcore2.ConnectError("no resolver answers") from error
-            cause = repr(error)
+                raise ResolverSilentError(host) from error
+            cause, refusal = repr(error), HostUnknownError(host)
         # One inward address is enough: which one gets connected to would be left to chance.
         if addresses and (private or all(is_global(address) for address in addresses)):
             return addresses
         log.info("host refused", extra={"host": host, "port": port, "cause": cause})
-        raise HostRefusedError
+        raise refusal

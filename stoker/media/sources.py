@@ -152,7 +152,7 @@ def _ascii(text: _Text) -> bytes:
 def _read_path(source: str, folders: Sequence[Path], limit_bytes: int) -> bytes:
     # One answer whatever is wrong: clients learn nothing about files outside.
     refusal = InvalidMediaError(
-        f"The local path is not a file that this server reads (setting media_dirs). {FORMS}"
+        f"The local path is not a file that this server reads (STOKER_MEDIA_DIRS). {FORMS}"
     )
     if not folders or len(source) > PATH_LIMIT_CHARS:
         raise refusal

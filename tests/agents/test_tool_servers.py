@@ -249,7 +249,7 @@ class TestHosts:
             with pytest.raises(InvalidRequestError) as caught:
                 await servers.list(server(f"http://{address}:{port}/fine"), ())
         assert caught.value.code == "tool_server_unusable"
-        assert "tool_private_hosts" in caught.value.message
+        assert "TOOL_PRIVATE_HOSTS" in caught.value.message
         assert len(hostile.requests) == before
 
     async def test_another_port(self, url: str, hostile: Hostile, inside: Hostile) -> None:
@@ -267,7 +267,7 @@ class TestHosts:
 
         async with reaching(allowed_hosts=["tools.example"], resolve=resolve) as servers:
             for host in ("other.example", "tools.example"):
-                with pytest.raises(InvalidRequestError, match="tool_hosts"):
+                with pytest.raises(InvalidRequestError, match="STOKER_TOOL_HOSTS"):
                     await servers.list(server(f"http://{host}/mcp"), ())
         assert asked == ["tools.example"], "the other one is not even looked up"
 
@@ -312,7 +312,7 @@ class TestRuns:
         began, before = time.monotonic(), len(hostile.requests)
         error = self.failed(account, url.replace("127.0.0.1", "localhost") + "/fine")
         assert error["code"] == "tool_server_unusable"
-        assert "tool_private_hosts" in error["message"]
+        assert "TOOL_PRIVATE_HOSTS" in error["message"]
         assert len(hostile.requests) == before
         for way in ("many", "deep", "endless"):
             assert self.failed(account, f"{url}/{way}")["code"] == "tool_server_unusable"

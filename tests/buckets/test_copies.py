@@ -69,7 +69,7 @@ async def test_never_one_that_is_used(copies: Copies, clock: Clock) -> None:
         await bring(copies, clock, "d")
         assert there(copies) == {"a", "b", "d"}
         # Those that were asked for a moment ago are about to be read.
-        with pytest.raises(LoadError, match="model_cache_gib"):
+        with pytest.raises(LoadError, match="STOKER_MODEL_CACHE_GIB"):
             await bring(copies, clock, "e")
     running.clear()
     await bring(copies, clock, "e")

@@ -1,5 +1,7 @@
 """The hub's client beside a hub that speaks TLS, and what it makes of odd answers."""
 
+import socket
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -81,7 +83,7 @@ async def test_inward() -> None:
         commit = served.put(REPO, {"model.safetensors": bytes(1 << 16)})
         hub = Hub(served.endpoint)
         (file,) = (await hub.snapshot(REPO, "main", None)).files
-        with pytest.raises(HubError, match="hub_private_hosts"):
+        with pytest.raises(HubError, match=r"not public.*STOKER_HUB_PRIVATE_HOSTS"):
             await content(hub, commit, file, 0, file.size)
         await hub.close()
         hub = Hub(served.endpoint, private_hosts=["localhost"])
@@ -89,6 +91,21 @@ async def test_inward() -> None:
         await hub.close()
     finally:
         served.close()
+
+
+@pytest.mark.parametrize("number", [socket.EAI_NONAME, socket.EAI_AGAIN])
+async def test_without_dns(number: int) -> None:
+    """The cause is named: no address, and nothing of private hosts."""
+
+    async def resolve(host: str, port: int) -> Sequence[str]:
+        raise socket.gaierror(number, "no")
+
+    hub = Hub("https://hub.example", resolve=resolve)
+    with pytest.raises(CapacityError, match=r"'hub\.example' has no address.*no DNS") as raised:
+        await hub.snapshot(REPO, "main", None)
+    assert raised.value.code == "hub_unavailable"
+    assert "PRIVATE_HOSTS" not in raised.value.message
+    await hub.close()
 
 
 @pytest.mark.parametrize("endpoint", ["", "hub", "ftp://hub", "http://a b", "http://u:p@hub"])

@@ -161,7 +161,7 @@ class TestAddresses:
     @pytest.mark.parametrize("address", INWARD)
     async def test_by_name(self, address: str) -> None:
         async with fetching(Names(inside_test=[[address]])) as fetcher:
-            assert "public addresses" in await refused(fetcher, "http://inside.test/")
+            assert "STOKER_MEDIA_PRIVATE_HOSTS" in await refused(fetcher, "http://inside.test/")
 
     @pytest.mark.parametrize("address", INWARD)
     async def test_by_literal(self, address: str) -> None:
@@ -346,7 +346,7 @@ class TestHostLists:
     async def test_only_allowed_hosts(self, site: Site) -> None:
         names = Names(**LOCAL, other_test=[[PUBLIC]])
         async with fetching(names, allowed_hosts=["good.test"]) as fetcher:
-            assert "media_hosts" in await refused(fetcher, site.url(host="other.test"))
+            assert "STOKER_MEDIA_HOSTS" in await refused(fetcher, site.url(host="other.test"))
             await fetcher.fetch(site.url(), limit_bytes=LIMIT, timeout_s=5)
         assert names.asked == ["example.test"]
 
@@ -402,7 +402,7 @@ class TestRedirects:
         site.answers["/"] = redirect(site.url("/next", host="other.test"))
         names = Names(**LOCAL, other_test=[[PUBLIC]])
         async with fetching(names, allowed_hosts=["example.test"]) as fetcher:
-            assert "media_hosts" in await refused(fetcher, site.url())
+            assert "STOKER_MEDIA_HOSTS" in await refused(fetcher, site.url())
 
     async def test_loop(self, site: Site) -> None:
         site.answers["/"] = redirect("/")

@@ -178,12 +178,12 @@ class TestPaths:
         assert await load(str(folder / "sub/a cat.png"), [tmp_path / "alias"]) == b"cat"
 
     async def test_without_folders(self, folder: Path) -> None:
-        assert "media_dirs" in await refused(str(folder / "sub" / "a cat.png"))
+        assert "STOKER_MEDIA_DIRS" in await refused(str(folder / "sub" / "a cat.png"))
 
     async def test_longer_than_a_path(self, folder: Path) -> None:
         """A string this long is read as base64, whatever it begins with."""
         assert "not valid base64" in await refused(f"{folder}/{'a./' * 1400}", [folder])
-        assert "media_dirs" in await refused(f"file://{folder}/{'a/' * 3000}", [folder])
+        assert "STOKER_MEDIA_DIRS" in await refused(f"file://{folder}/{'a/' * 3000}", [folder])
 
     async def test_same_answer_for_all(self, folder: Path, tmp_path: Path) -> None:
         (folder / "escape").symlink_to(tmp_path / "secret")
@@ -241,7 +241,7 @@ class TestPaths:
             return open_below(inside, relative)
 
         monkeypatch.setattr(sources, "_open_below", swap)
-        assert "media_dirs" in await refused(str(file), [folder])
+        assert "STOKER_MEDIA_DIRS" in await refused(str(file), [folder])
 
     async def test_descriptors_are_closed(self, folder: Path) -> None:
         os.mkfifo(folder / "fifo")

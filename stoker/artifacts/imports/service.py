@@ -23,7 +23,7 @@ from stoker.store.tables.jobs import JobStatus
 def refuse_off(context: ImportContext) -> None:
     if not context.settings.hub_imports:
         raise ForbiddenError(
-            "This server imports nothing from a hub (setting hub_imports). Upload the files.",
+            "This server imports nothing from a hub (STOKER_HUB_IMPORTS). Upload the files.",
             code="imports_disabled",
         )
 
