@@ -320,6 +320,24 @@ MUTATIONS: tuple[Mutation, ...] = (
         new="            if pair.size <= MOST_BYTES:\n",
         tests=("tests/asking/test_comparer.py::test_a_large_answer_is_read_elsewhere",),
     ),
+    Mutation(
+        case=32,
+        breaks="each module is looked for among all patterns",
+        file="stoker/adapters/lora.py",
+        old="        found = [self.ends[end] for end in ends if end in self.ends]\n",
+        new="        found = [self.ends[end] for end in ends for key in self.ends if key == end]\n",
+        tests=(
+            "tests/adapters/test_lora.py::test_many_modules_and_patterns_take_no_time_of_the_square",
+        ),
+    ),
+    Mutation(
+        case=33,
+        breaks="the disk is not asked before an adapter is merged",
+        file="stoker/deployments/merging.py",
+        old="        self._check_disk(self._coming + size)\n",
+        new="",
+        tests=("tests/adapters/test_merging.py::TestBounds::test_disk_and_quota_come_first",),
+    ),
 )
 
 

@@ -181,6 +181,16 @@ CASES: dict[int, Case] = {
         "an answer of 41 MB that made another account wait for 2.6 s",
         "what the gateway reads of an answer is bounded; more is read in a process, or not at all",
     ),
+    32: Case(
+        "headers that take long to read",
+        "an adapter's 100 MB of headers, read in the gateway's threads at each deployment",
+        "headers are read in a process with limits of time and memory, shared by account",
+    ),
+    33: Case(
+        "merged adapters",
+        "adapters of 12 kB that wrote a gigabyte which no quota counted",
+        "disk and quota are taken first; a confined process writes; idle folders are removed",
+    ),
 }
 
 

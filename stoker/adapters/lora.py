@@ -118,12 +118,12 @@ def read(config: Any, shapes: Mapping[str, Sequence[int]]) -> Lora:
     found = _sorted(settings, shapes)
     if not found.pairs:
         raise FormatError("has no matrices of LoRA.", WEIGHTS)
-    alphas = _patterns(settings, "alpha_pattern")
     alpha = _number(settings.get("lora_alpha", 8), "lora_alpha")
+    alphas = _Alphas.of(_patterns(settings, "alpha_pattern"), alpha)
     is_stabilised = bool(settings.get("use_rslora"))
     modules: dict[str, Matrices] = {}
     for module, pair in found.pairs.items():
-        own = _of(alphas, module, alpha)
+        own = alphas.alpha(module)
         modules[module] = _matrices(module, pair, shapes, own, is_stabilised=is_stabilised)
     _check_rows(settings, modules, found, shapes)
     return Lora(
@@ -283,13 +283,30 @@ def _patterns(settings: Mapping[str, Any], name: str) -> dict[str, float]:
     return found
 
 
-def _of(alphas: Mapping[str, float], module: str, default: float) -> float:
-    """The first that is a module's name or, without `^`, the end of it."""
-    for key, value in alphas.items():
-        name = key.removeprefix("^")
-        if module == name or (name == key and module.endswith(f".{name}")):
-            return value
-    return default
+@dataclass(frozen=True)
+class _Alphas:
+    """A module's alpha is that of the first pattern that is its name or, without `^`, the end of
+    it."""
+
+    default: float
+    names: Mapping[str, tuple[int, float]]
+    """Patterns with `^`: the whole name → the pattern's place, and its alpha."""
+    ends: Mapping[str, tuple[int, float]]
+    """The others, by the end of a name."""
+
+    @classmethod
+    def of(cls, patterns: Mapping[str, float], default: float) -> "_Alphas":
+        numbered = [(key, (at, value)) for at, (key, value) in enumerate(patterns.items())]
+        names = {key[1:]: found for key, found in numbered if key.startswith("^")}
+        return cls(default, names, dict(one for one in numbered if not one[0].startswith("^")))
+
+    def alpha(self, module: str) -> float:
+        parts = module.split(".")
+        ends = (".".join(parts[at:]) for at in range(len(parts)))
+        found = [self.ends[end] for end in ends if end in self.ends]
+        if module in self.names:
+            found.append(self.names[module])
+        return min(found)[1] if found else self.default
 
 
 def _number(value: Any, name: str) -> float:

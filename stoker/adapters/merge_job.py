@@ -47,10 +47,42 @@ class Tensor(msgspec.Struct, frozen=True):
     """None: nothing, it is copied as it is."""
 
 
+_HEADER_BYTES = 1 << 12
+"""Of a file beside its tensors and their names."""
+
+
 class Written(msgspec.Struct, frozen=True):
     path: str
     tensors: list[Tensor]
 
+    @property
+    def nbytes(self) -> int:
+        """At most."""
+        names = sum(len(one.name) + 256 for one in self.tensors)
+        return sum(one.nbytes for one in self.tensors) + 2 * names + _HEADER_BYTES
+
 
 class Job(msgspec.Struct, frozen=True):
     files: list[Written]
+
+    @property
+    def nbytes(self) -> int:
+        """Of all files, at most."""
+        return sum(one.nbytes for one in self.files)
+
+
+class Confinement(msgspec.Struct, frozen=True):
+    """What the process that writes is left with: see `Walls` of stoker/sandbox/walls.py."""
+
+    folder: str
+    kept_back: str
+    reads: list[str]
+    writes: list[str]
+    user: int | None
+    memory_bytes: int
+    file_bytes: int
+
+
+class Task(msgspec.Struct, frozen=True):
+    job: Job
+    confinement: Confinement

@@ -1,18 +1,15 @@
-"""Writes safetensors files whose weights have an adapter's changes in them: run as a process.
+"""Writes safetensors files whose weights have an adapter's changes in them.
 
-What is to be written is told on standard input, a `Job` in JSON: where each number lies in which
-file was found out before, and checked, by who reads the headers. The arithmetic is in float32, as
-PEFT's `merge_and_unload` does it; a weight is read, changed and written some rows at a time.
+Where each number lies in which file was found out before, and checked, by the process that reads
+the headers. The arithmetic is in float32, as PEFT's `merge_and_unload` does it; a weight is read,
+changed and written some rows at a time.
 """
 
 import json
-import os
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -24,7 +21,6 @@ _BLOCK_BYTES = 32 << 20
 """Of a weight in float32, what is in memory at once."""
 _COPIED_BYTES = 8 << 20
 _STORED: dict[str, Any] = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}
-_NICE = 10
 
 
 def merge(job: Job) -> None:
@@ -152,15 +148,3 @@ def _encoded(value: Floats, dtype: str) -> bytes:
     # To the nearest, and of two that are as near to the even one.
     rounded = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
     return np.where(np.isnan(value), np.uint32(0x7FC0), rounded).astype("<u2").tobytes()
-
-
-def main() -> None:
-    os.nice(_NICE)
-    try:
-        merge(msgspec.json.decode(sys.stdin.buffer.read(), type=Job))
-    except (OSError, EOFError) as error:
-        sys.exit(f"{getattr(error, 'strerror', None) or error}")
-
-
-if __name__ == "__main__":
-    main()

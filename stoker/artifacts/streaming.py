@@ -11,6 +11,7 @@ from starlette.requests import ClientDisconnect
 
 from stoker.errors import ConflictError, InvalidRequestError, StokerError
 from stoker.store.blobs import Part
+from stoker.store.blobs.threads import on_disk
 
 BLOCK_BYTES = 1024 * 1024
 
@@ -193,10 +194,10 @@ class PartWriter:
         await self._part.close(is_kept=is_kept)
 
     def _start(self, block: bytearray) -> None:
-        self._pending = {asyncio.ensure_future(asyncio.to_thread(self._write, block))}
+        self._pending = {asyncio.ensure_future(on_disk(self._write, block))}
         if self._message is not None:
             # Beside each other: hashing is what takes longest, and lets go of the interpreter.
-            update = asyncio.to_thread(self._message.update, block)
+            update = on_disk(self._message.update, block)
             self._pending.add(asyncio.ensure_future(update))
 
     def _write(self, block: bytearray) -> None:

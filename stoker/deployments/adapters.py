@@ -5,30 +5,23 @@ One that cannot is merged into the base's weights, and has replicas of its own.
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from sqlalchemy import func, select, update
 
-from stoker.adapters.lora import ADAPTER, CONFIG, WEIGHTS, Lora
+from stoker.adapters.lora import ADAPTER
 from stoker.artifacts import repository as artifacts
 from stoker.artifacts import service as artifact_service
 from stoker.deployments import repository, schemas
 from stoker.deployments.context import DeploymentContext
 from stoker.deployments.copies import UnreachableError
 from stoker.deployments.folders import ModelFolders
-from stoker.deployments.merging import why_unmergeable
-from stoker.deployments.readers import FolderReader, Paths
 from stoker.deployments.specs import spec_of
 from stoker.engines.catalogue import is_conversion
 from stoker.engines.record import AUTO, INT8
 from stoker.errors import CapacityError, ConflictError, InvalidRequestError, ModelNotFoundError
-from stoker.inspection import FailureCode, InspectionError
-from stoker.inspection.adapter import find_adapter
-from stoker.inspection.documents import load_json
-from stoker.inspection.files import FileReader, FileSet
-from stoker.inspection.safetensors import read_header
+from stoker.inspection import InspectionError, InspectorError
 from stoker.runtime.interface import LoadError
 from stoker.runtime.specification import DeploymentSpec
 from stoker.store.db import Session
@@ -49,9 +42,6 @@ _OF_REPLICAS = frozenset({"idle_timeout_s", "keep_s", "max_queue", "readiness", 
 """The base's, too, where its replicas are shared."""
 FOLLOWED = ("readiness", "engine", "device", "dtype", "min_replicas", "max_replicas")
 """What a deployment of an adapter has of its base."""
-_TIED = frozenset({"embed_out", "lm_head"})
-_DEEPEST = 3
-"""Leading parts of a module's name that may be those of a model around the base."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +59,7 @@ async def examined(
 ) -> Examined | None:
     """The base of what is to be deployed, for `service.create`; None: it is no adapter.
 
-    Reading the headers of both takes as long as the disk does: no transaction waits for that.
+    A worker process reads the headers of both: no transaction waits for that.
 
     Raises:
         InvalidRequestError: it is none, or does not fit its base.
@@ -100,12 +90,14 @@ async def examined(
     except LoadError as error:
         raise InvalidRequestError(f"The base cannot be read: {error}", param="adapter_of") from None
     try:
-        found = await asyncio.to_thread(_found, paths)
-        why_alone = _why_unshared(base) or found.alone
-        unfit = why_unmergeable if why_alone else _why_unfit
-        why = await asyncio.to_thread(unfit, paths, folder)
+        fit = await context.inspectors.fit(account_id, paths, folder, _why_unshared(base))
     except InspectionError as error:
         raise InvalidRequestError(error.message, param="artifact_id") from error
+    except InspectorError as error:
+        raise InvalidRequestError(
+            "The adapter's files could not be read.", param="artifact_id"
+        ) from error
+    why, why_alone = fit.why_unfit, fit.why_alone
     if why and why_alone:
         raise InvalidRequestError(
             f"{why_alone} Nor can it be merged into the base: {why}", param="artifact_id"
@@ -166,7 +158,7 @@ async def base_of(session: Session, account_id: str, found: Examined) -> Deploym
 async def check_version(context: DeploymentContext, version: DeploymentSpec) -> None:
     """Raise `ConflictError` where an adapter of a base does not fit another version of it.
 
-    Reading the headers takes as long as the disk does: no transaction waits for that.
+    A worker process reads the headers: no transaction waits for that.
     """
     async with context.database.reading() as session:
         rows = await of_base(session, version.deployment)
@@ -177,7 +169,7 @@ async def check_version(context: DeploymentContext, version: DeploymentSpec) -> 
             )
             for row in rows
         }
-        merged = {row.model for row in rows if row.merged_because}
+        merged = {row.model: row.merged_because for row in rows if row.merged_because}
     if not found:
         return
     try:
@@ -189,15 +181,16 @@ async def check_version(context: DeploymentContext, version: DeploymentSpec) -> 
     for model, (upload_id, files) in found.items():
         try:
             paths = await context.folders.paths(upload_id, files)
-            unfit = why_unmergeable if model in merged else _why_unfit
-            why = await asyncio.to_thread(unfit, paths, folder)
-        except (InspectionError, LoadError, OSError) as error:
+            why_alone = merged.get(model, "")
+            fit = await context.inspectors.fit(version.account_id, paths, folder, why_alone)
+        except (InspectionError, InspectorError, LoadError, OSError) as error:
             # It was deleted meanwhile, or will be found out by its replica.
             log.warning("an adapter could not be compared: %s", error, extra={"model": model})
             continue
-        if why:
+        if fit.why_unfit:
             raise ConflictError(
-                f"The adapter '{model}' of this deployment does not fit the version: {why} Delete "
+                f"The adapter '{model}' of this deployment does not fit the version: "
+                f"{fit.why_unfit} Delete "
                 "the adapter, or train it anew.",
                 code="adapter_misfit",
             )
@@ -273,72 +266,3 @@ def check_base(row: Deployment, changed: Deployment) -> None:
         raise InvalidRequestError(
             f"It has adapters that share its replicas. {why} Delete those first.", param="engine"
         )
-
-
-def _why_unfit(adapter: Mapping[str, Path], base: Path) -> str | None:
-    """Why matrices are for other modules, or sizes, than the base's; None: they are not.
-
-    What its weights are called says nothing of a GGUF file: there the replica alone finds out.
-    """
-    found = _found(adapter)
-    shapes = _shapes(FolderReader(base))
-    return why_unfit(found, shapes) if shapes else None
-
-
-def _found(adapter: Mapping[str, Path]) -> Lora:
-    """Raises `InspectionError`, and `OSError`."""
-    files = FileSet(Paths({name: adapter[name] for name in (CONFIG, WEIGHTS)}))
-    header = read_header(files, WEIGHTS)
-    found = find_adapter(files, {WEIGHTS: header}, {CONFIG: load_json(files, CONFIG)})
-    if found is None:
-        raise InspectionError(FailureCode.UNSUPPORTED_MODEL, "It is no adapter.")
-    return found
-
-
-def _shapes(reader: FileReader) -> dict[str, tuple[int, ...]]:
-    """Of a model's tensors, by name."""
-    files = FileSet(reader)
-    names = [path for path in files.sizes if path.endswith(".safetensors") and "/" not in path]
-    headers = (read_header(files, path) for path in names)
-    return {name: one.shape for header in headers for name, one in header.tensors.items()}
-
-
-def why_unfit(adapter: Lora, shapes: Mapping[str, tuple[int, ...]]) -> str | None:
-    """Why an adapter's matrices cannot be added to these tensors; None: they can.
-
-    Names are compared from their ends, as either model may be around the other one.
-    """
-    ends = {end: shape for name, shape in shapes.items() for end in _ends(name)}
-    # A last layer that is the same as the embeddings is in no file of weights.
-    modules = {
-        name: one for name, one in adapter.modules.items() if name.split(".")[-1] not in _TIED
-    }
-    wanted = [f"{name}.weight" for name in modules] + [*adapter.saved]
-    depth = next((one for one in range(_DEEPEST + 1) if _are_there(wanted, one, ends)), None)
-    if depth is None:
-        lost = next((name for name in wanted if name not in ends), wanted[0])
-        return f"that has {lost[:120]!a}, which this one has not."
-    for module, one in modules.items():
-        shape = ends[_inner(f"{module}.weight", depth)]
-        if shape not in ((one.outputs, one.inputs), (one.inputs, one.outputs)):
-            return (
-                f"its matrices of {module[:120]!a} are for {one.inputs} inputs and "
-                f"{one.outputs} outputs, and this one's weights there are {[*shape]}."
-            )
-    for name, (_, given) in adapter.saved.items():
-        if (shape := ends[_inner(name, depth)]) != tuple(given):
-            return f"its own {name[:120]!a} is {[*given]}, and this one's {[*shape]}."
-    return None
-
-
-def _are_there(wanted: Iterable[str], depth: int, ends: Mapping[str, tuple[int, ...]]) -> bool:
-    return all(_inner(name, depth) in ends for name in wanted)
-
-
-def _inner(name: str, depth: int) -> str:
-    return name.split(".", depth)[-1] if name.count(".") > depth else name
-
-
-def _ends(name: str) -> Iterable[str]:
-    parts = name.split(".")
-    return (".".join(parts[start:]) for start in range(min(len(parts) - 1, _DEEPEST + 1)))

@@ -7,10 +7,10 @@ from pathlib import Path
 from stoker.artifacts import repository as artifacts
 from stoker.config import Settings
 from stoker.deployments.folders import source_folder
-from stoker.deployments.readers import FolderReader
 from stoker.errors import InvalidRequestError
 from stoker.inspection import Inspection, InspectionError, inspect
 from stoker.inspection.inspector import MIN_WORKING_BYTES
+from stoker.inspection.readers import FolderReader
 from stoker.store.db import Session
 from stoker.store.tables.artifacts import Artifact
 from stoker.store.tables.deployments import Deployment

@@ -14,10 +14,11 @@ from weakref import WeakValueDictionary
 from stoker.adapters.lora import CONFIG, WEIGHTS
 from stoker.artifacts import service as artifacts
 from stoker.config import Settings
-from stoker.deployments import merging
 from stoker.deployments.copies import Copies
+from stoker.deployments.merged_folders import PREFIX, MergedFolders
+from stoker.deployments.merging import Merges
 from stoker.errors import InvalidRequestError
-from stoker.inspection import validate_path
+from stoker.inspection import Inspectors, validate_path
 from stoker.quotas.limits import GIB
 from stoker.quotas.service import Quotas
 from stoker.runtime.interface import LoadError
@@ -30,12 +31,14 @@ FOLDER = "folder:"
 MERGED = "merged:"
 _SINGLE = "float32"
 _STORED = "stored"
+_MERGED_IDLE_S = 600.0
+"""Beyond the longest load, how long the folder of a merged adapter stays that nothing runs from."""
 
 
 def merged_source(adapter: str, base: str, *, is_single: bool) -> str:
     """The source that is an adapter, by its upload, in the weights of another source.
 
-    is_single: see `merging.merge`.
+    is_single: see `Merges.merge`.
     """
     return f"{MERGED}{_SINGLE if is_single else _STORED}:{adapter}:{base}"
 
@@ -51,7 +54,7 @@ def _name(source: str) -> str:
     """Of a source's folder among those that are made here."""
     if not source.startswith(MERGED):
         return source
-    return f"merged-{hashlib.sha256(source.encode()).hexdigest()[:32]}"
+    return f"{PREFIX}{hashlib.sha256(source.encode()).hexdigest()[:32]}"
 
 
 class ModelFolders:
@@ -59,7 +62,12 @@ class ModelFolders:
     what `merged_source` makes of either."""
 
     def __init__(
-        self, settings: Settings, database: Database, blobs: Blobs, quotas: Quotas
+        self,
+        settings: Settings,
+        database: Database,
+        blobs: Blobs,
+        quotas: Quotas,
+        inspectors: Inspectors,
     ) -> None:
         self._root = settings.data_dir.resolve() / "models"
         self._adapters = settings.data_dir.resolve() / "adapters"
@@ -71,6 +79,13 @@ class ModelFolders:
             self._root, int(settings.model_cache_gib * GIB), quotas.check_local_disk
         )
         """Of what lies in a bucket."""
+        self.merged = MergedFolders(
+            self._root,
+            database,
+            quotas,
+            Merges(settings, inspectors, quotas.check_local_disk),
+            idle_s=settings.load_timeout_s + _MERGED_IDLE_S,
+        )
         self._wanted: dict[str, dict[str, tuple[str, Files]]] = {}
         """Base → adapter → its upload and files: of adapters that replicas read."""
         self._are_whole: dict[str, bool] = {}
@@ -97,12 +112,34 @@ class ModelFolders:
         if self._blobs.is_shared and not is_ahead:
             self.copies.note(_name(spec.source), spec.id)
         try:
-            found = await self._of(spec.source, is_ahead=is_ahead)
+            source = spec.source
+            if source.startswith(MERGED) and is_ahead:
+                # It is made once it is called for: what its base needs, it needs too.
+                source = source.removeprefix(MERGED).split(":", 2)[2]
+            if source.startswith(MERGED):
+                found = await self._of_merged(spec)
+            else:
+                found = await self._of(source, is_ahead=is_ahead)
         except FilesMissingError:
             self._are_whole[spec.source] = False
             raise
         self._are_whole[spec.source] = True
         return found
+
+    async def _of_merged(self, spec: DeploymentSpec) -> Path:
+        target = self._root / _name(spec.source)
+        # Before it is looked for: it is not to go in between.
+        self.merged.note(target.name, spec.id)
+        # Several replicas may want it at once.
+        async with self._making.setdefault(spec.source, asyncio.Lock()):
+            is_there = await asyncio.to_thread(target.is_dir)
+            if is_there and await asyncio.to_thread(_has_broken_links, target):
+                # They lead to an operator's folder.
+                await asyncio.to_thread(shutil.rmtree, self._set_aside(target))
+                is_there = False
+            if not is_there:
+                await self._merge(spec, target)
+        return target
 
     async def _of(self, source: str, *, is_ahead: bool = False) -> Path:
         if source.startswith(FOLDER):
@@ -117,14 +154,7 @@ class ModelFolders:
         # Several replicas may want it at once.
         async with self._making.setdefault(source, asyncio.Lock()):
             is_there = await asyncio.to_thread(target.is_dir)
-            if source.startswith(MERGED):
-                if is_there and await asyncio.to_thread(_has_broken_links, target):
-                    # They lead to an operator's folder.
-                    await asyncio.to_thread(shutil.rmtree, self._set_aside(target))
-                    is_there = False
-                if not is_there:
-                    await self._merge(source, target)
-            elif not self._blobs.is_shared:
+            if not self._blobs.is_shared:
                 files = await self._files(source)
                 await self.paths(source, files)
                 await (self._blobs.place(files, target) if is_there else self._link(target, files))
@@ -161,25 +191,19 @@ class ModelFolders:
             raise LoadError("the artifact's files do not exist any more.")
         return files
 
-    async def _merge(self, source: str, target: Path) -> None:
-        how, adapter, base = source.removeprefix(MERGED).split(":", 2)
+    async def _merge(self, spec: DeploymentSpec, target: Path) -> None:
+        how, adapter, base = spec.source.removeprefix(MERGED).split(":", 2)
         files = await self._files(adapter)
         with self.copies.held(_name(adapter)), self.copies.held(_name(base)):
-            await self._merge_into(
-                target, how, await self.paths(adapter, _two(files)), base, await self._of(base)
+            await self.merged.make(
+                spec,
+                await self.paths(adapter, _two(files)),
+                await self._of(base),
+                target,
+                is_single=how == _SINGLE,
+                # An operator's folder may lie anywhere, and stays.
+                is_linked=base.startswith(FOLDER),
             )
-
-    async def _merge_into(
-        self, target: Path, how: str, paths: Mapping[str, Path], base: str, folder: Path
-    ) -> None:
-        # An operator's folder may lie anywhere, and stays.
-        is_linked = base.startswith(FOLDER)
-        try:
-            await merging.merge(
-                paths, folder, target, is_single=how == _SINGLE, is_linked=is_linked
-            )
-        except merging.UnmergeableError as error:
-            raise LoadError(f"the adapter was not merged into its base: {error}") from error
 
     async def adapters(self, spec: DeploymentSpec) -> Path:
         folder = self._adapters / spec.deployment

@@ -1,37 +1,30 @@
 """Model folders in which an adapter is a part of its base's weights.
 
-Where a replica cannot add an adapter to the rows of a batch, it loads such a folder instead. What
-is to be written is found out here, from the headers alone; a process of its own computes it.
+Where a replica cannot add an adapter to the rows of a batch, it loads such a folder instead. A
+worker process finds out from the headers what is to be written, and a confined process writes it.
 """
 
 import asyncio
 import contextlib
 import os
 import shutil
-import struct
 import sys
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from stoker.adapters.lora import CONFIG, WEIGHTS, Lora
-from stoker.adapters.merge_job import BYTES, Change, Job, Part, Tensor, Written
-from stoker.deployments.readers import FolderReader, Paths
-from stoker.inspection import InspectionError
-from stoker.inspection.adapter import find_adapter
-from stoker.inspection.documents import load_json
-from stoker.inspection.files import FileSet
-from stoker.inspection.safetensors import LENGTH_BYTES, read_header
+from stoker.adapters.merge_job import Confinement, Job, Task
+from stoker.config import Settings
+from stoker.inspection import InspectionError, InspectorError, Inspectors
+from stoker.inspection.merge_plan import UnmergeableError
+from stoker.sandbox import identity
+from stoker.turns import Slots
 
-_MODULE = "stoker.adapters.merging"
+_MODULE = "stoker.adapters.merge_process"
 _KEPT_ENV = frozenset({"HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PATH", "TMPDIR"})
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-_DEEPEST = 3
-"""Leading parts of a module's name that may be those of a model around the base."""
-_TIED = frozenset({"embed_out", "lm_head"})
 _OF_ANOTHER_FORM = frozenset(
     {
         *(".bin", ".ckpt", ".gguf", ".h5", ".msgpack", ".onnx", ".onnx_data", ".pt", ".pth"),
@@ -39,75 +32,117 @@ _OF_ANOTHER_FORM = frozenset(
     }
 )
 """Weights that have not the adapter in them, where they lie beside those that have."""
-_TRANSPOSED = frozenset({"c_attn", "c_fc", "c_proj", "q_attn"})
-_TRANSPOSED_OF = frozenset({"decision_transformer", "gpt2", "imagegpt", "openai-gpt"})
-"""Kinds of models with layers of these names whose weights lie as (in, out)."""
+AT_ONCE = 2
+"""Merges of all accounts; one account has one of them."""
+MEMORY_BYTES = 4 << 30
+"""Address space of the process that writes. It holds 32 MiB of a weight, and an adapter's
+matrices."""
+LEAST_S = 120.0
+BYTES_PER_S = 10 << 20
+"""A merge may take as long as its bytes do at that rate, and `LEAST_S` more."""
+
+Reserve = Callable[[int], Awaitable[None]]
+"""Takes bytes of an account's quota. Raises `StokerError`."""
 
 
-class UnmergeableError(Exception):
-    """An adapter that cannot be merged into a base; the message says why."""
+class Merges:
+    """Makes folders: bounded in number, memory, time and disk."""
+
+    def __init__(
+        self, settings: Settings, inspectors: Inspectors, check_disk: Callable[[int], None]
+    ) -> None:
+        """
+        Args:
+            check_disk: raises `CapacityError` if so many more bytes would fill the disk.
+        """
+        self._data_dir = settings.data_dir.resolve()
+        self._users: Sequence[int] = settings.replica_users or ()
+        self._inspectors = inspectors
+        self._check_disk = check_disk
+        self._slots = Slots(AT_ONCE)
+        self._coming = 0
+        """Bytes that merges at work are about to write."""
+
+    async def merge(
+        self,
+        account: str,
+        adapter: Mapping[str, Path],
+        base: Path,
+        target: Path,
+        *,
+        is_single: bool,
+        is_linked: bool,
+        reserve: Reserve | None = None,
+    ) -> None:
+        """Makes a model folder of a base's and an adapter.
+
+        Args:
+            is_single: whether changed weights are written in float32; else as the base's.
+            is_linked: whether files that stay are links to the base's; else they stay when those
+                go.
+
+        Raises:
+            UnmergeableError: it cannot be merged, or written.
+            StokerError: the disk or the account's quota has no room for it.
+        """
+        async with self._slots.hold(account):
+            try:
+                building = await asyncio.to_thread(_laid_out, base, target, is_linked=is_linked)
+            except OSError as error:
+                raise UnmergeableError(f"it cannot be written: {error.strerror}.") from error
+            try:
+                job = await self._inspectors.plan_merge(
+                    account, adapter, base, building, is_single=is_single
+                )
+                await self._write(job, [base, *adapter.values()], building, reserve)
+                building.rename(target)
+            except (InspectionError, InspectorError, OSError) as error:
+                raise UnmergeableError(f"it cannot be merged: {error}") from error
+            finally:
+                await asyncio.to_thread(shutil.rmtree, building, ignore_errors=True)
+
+    async def _write(
+        self, job: Job, reads: Sequence[Path], building: Path, reserve: Reserve | None
+    ) -> None:
+        size = job.nbytes
+        self._check_disk(self._coming + size)
+        self._coming += size
+        try:
+            if reserve:
+                await reserve(size)
+            home = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="stoker-merge-"))
+            try:
+                await _run(Task(job, self._walls(job, reads, building, home)), _limit_s(size))
+            finally:
+                await asyncio.to_thread(shutil.rmtree, home, ignore_errors=True)
+            await asyncio.to_thread(_take_back, building)
+        finally:
+            self._coming -= size
+
+    def _walls(self, job: Job, reads: Sequence[Path], building: Path, home: Path) -> Confinement:
+        # As root, somebody who is not: replicas begin with the first of these users.
+        user = self._users[-1] if self._users and os.geteuid() == 0 else None
+        return Confinement(
+            folder=str(home),
+            kept_back=str(self._data_dir),
+            reads=[str(path) for path in reads],
+            writes=[str(building)],
+            user=user if user is not None and identity.is_mapped(user, user) else None,
+            memory_bytes=MEMORY_BYTES,
+            file_bytes=max((file.nbytes for file in job.files), default=0),
+        )
 
 
-@dataclass(frozen=True)
-class _Stored:
-    """A base's weights."""
-
-    files: Mapping[str, Mapping[str, Part]]
-    """By the files' names, and the tensors'."""
-    model_type: str
-    ends: dict[str, str | None] = field(default_factory=dict[str, str | None])
-    """The ends of the tensors' names → their names; None where several end so."""
-
-    def __post_init__(self) -> None:
-        for name in self.parts:
-            for depth in range(1, _DEEPEST + 1):
-                if name.count(".") > depth:
-                    end = name.split(".", depth)[-1]
-                    self.ends[end] = None if end in self.ends else name
-        # A whole name means itself, whatever others end with it.
-        self.ends.update({name: name for name in self.parts})
-
-    @property
-    def parts(self) -> dict[str, Part]:
-        return {name: part for one in self.files.values() for name, part in one.items()}
+def _limit_s(size: int) -> float:
+    return LEAST_S + size / BYTES_PER_S
 
 
-def why_unmergeable(adapter: Mapping[str, Path], base: Path) -> str | None:
-    """Why an adapter cannot be merged into a base; None: it can. It reads headers only.
-
-    Raises `InspectionError`, and `OSError`.
-    """
-    try:
-        _changes(*_read(adapter, base))
-    except UnmergeableError as error:
-        return str(error)
-    return None
-
-
-async def merge(
-    adapter: Mapping[str, Path], base: Path, target: Path, *, is_single: bool, is_linked: bool
-) -> None:
-    """Make a model folder of a base's and an adapter.
-
-    Args:
-        is_single: whether changed weights are written in float32; else as the base's.
-        is_linked: whether files that stay are links to the base's; else they stay when those go.
-
-    Raises:
-        UnmergeableError: it cannot be merged, or written.
-    """
-    try:
-        building = await asyncio.to_thread(_laid_out, base, target, is_linked=is_linked)
-    except OSError as error:
-        raise UnmergeableError(f"it cannot be written: {error.strerror}.") from error
-    try:
-        job = await asyncio.to_thread(_job, adapter, base, building, is_single=is_single)
-        await _run(job)
-        building.rename(target)
-    except (InspectionError, OSError) as error:
-        raise UnmergeableError(f"it cannot be merged: {error}") from error
-    finally:
-        await asyncio.to_thread(shutil.rmtree, building, ignore_errors=True)
+def _take_back(building: Path) -> None:
+    """Makes the files this process' own again, whoever wrote them."""
+    if os.geteuid() == 0:
+        for path in (building, *building.rglob("*")):
+            if not path.is_symlink() and path.stat().st_uid:
+                os.chown(path, 0, 0)
 
 
 def _laid_out(base: Path, target: Path, *, is_linked: bool) -> Path:
@@ -137,135 +172,7 @@ def _put(path: Path, place: Path, *, is_linked: bool) -> None:
         shutil.copyfile(path, place)
 
 
-def _read(adapter: Mapping[str, Path], base: Path) -> tuple[Lora, Mapping[str, Part], _Stored]:
-    files = FileSet(Paths({name: adapter[name] for name in (CONFIG, WEIGHTS)}))
-    header = read_header(files, WEIGHTS)
-    found = find_adapter(files, {WEIGHTS: header}, {CONFIG: load_json(files, CONFIG)})
-    if found is None:
-        raise UnmergeableError("it is no adapter.")
-    own = _parts(files, WEIGHTS, adapter[WEIGHTS])
-    stored = FileSet(FolderReader(base))
-    names = [path for path in stored.sizes if path.endswith(".safetensors") and "/" not in path]
-    if not names:
-        raise UnmergeableError("it has no safetensors files in its folder to merge it into.")
-    config = load_json(stored, "config.json") if "config.json" in stored else None
-    kind = str(config.get("model_type", "")) if isinstance(config, dict) else ""
-    parts = {name: _parts(stored, name, base / name) for name in sorted(names)}
-    return found, own, _Stored(parts, kind)
-
-
-def _parts(files: FileSet, name: str, path: Path) -> dict[str, Part]:
-    (length,) = struct.unpack("<Q", files.head(name, LENGTH_BYTES))
-    start = LENGTH_BYTES + length
-    return {
-        tensor: Part(str(path), start + one.begin, one.end - one.begin, one.dtype, one.shape)
-        for tensor, one in read_header(files, name).tensors.items()
-    }
-
-
-@dataclass
-class _Changed:
-    value: Part
-    change: Change = field(default_factory=Change)
-
-
-def _changes(adapter: Lora, own: Mapping[str, Part], base: _Stored) -> dict[str, _Changed]:
-    """The base's tensors that become others. Raises `UnmergeableError`."""
-    replaced = {**adapter.copied, **adapter.saved}
-    wanted = [f"{module}.weight" for module in adapter.modules] + [*adapter.saved]
-    names = _names(wanted, base)
-    found: dict[str, _Changed] = {}
-    parts = base.parts
-    for parameter, (tensor, _) in replaced.items():
-        name = names.get(parameter) or base.ends.get(parameter)
-        if name is None:
-            if parameter.split(".")[-2] in _TIED:
-                # It is the same as the embeddings.
-                continue
-            raise UnmergeableError(f"that has {parameter[:120]!a}, which this one has not.")
-        if own[tensor].shape != parts[name].shape:
-            raise UnmergeableError(
-                f"its own {parameter[:120]!a} is {[*own[tensor].shape]}, and this one's "
-                f"{[*parts[name].shape]}."
-            )
-        found[name] = _Changed(own[tensor])
-    for module, one in adapter.modules.items():
-        name = names[f"{module}.weight"]
-        value = found[name].value if name in found else parts[name]
-        magnitude = adapter.magnitudes.get(module)
-        change = Change(
-            own[one.down],
-            own[one.up],
-            one.scale,
-            _is_transposed(adapter, module, value.shape, base.model_type),
-            own[magnitude] if magnitude else None,
-        )
-        found[name] = _Changed(value, change)
-        if added := adapter.added_biases.get(module):
-            bias = f"{name.removesuffix('weight')}bias"
-            if bias not in parts or parts[bias].shape != own[added].shape:
-                raise UnmergeableError(f"that has a bias of {module[:120]!a}, this one has not.")
-            before = found[bias].value if bias in found else parts[bias]
-            found[bias] = _Changed(before, Change(scale=one.scale, added=own[added]))
-    for name, one in found.items():
-        if one.value.dtype not in BYTES or parts[name].dtype not in BYTES:
-            raise UnmergeableError(
-                f"this one's {name[:120]!a} is stored in {parts[name].dtype}: merged is into "
-                f"{', '.join(BYTES)}."
-            )
-    return found
-
-
-def _names(wanted: list[str], base: _Stored) -> dict[str, str]:
-    """The base's names of what the adapter has something for: either model may be around the
-    other one, and then all names begin otherwise."""
-    for depth in range(_DEEPEST + 1):
-        inner = {
-            name: name.split(".", depth)[-1] if name.count(".") > depth else name for name in wanted
-        }
-        found = {name: base.ends.get(end) for name, end in inner.items()}
-        names = {name: own for name, own in found.items() if own is not None}
-        if len(names) == len(found):
-            return names
-    lost = next((name for name in wanted if not base.ends.get(name)), wanted[0])
-    raise UnmergeableError(f"that has {lost[:120]!a}, which this one has not.")
-
-
-def _is_transposed(adapter: Lora, module: str, shape: tuple[int, ...], kind: str) -> bool:
-    """Whether a weight lies as (in, out). Raises `UnmergeableError` where it is of another size."""
-    one = adapter.modules[module]
-    if shape not in ((one.outputs, one.inputs), (one.inputs, one.outputs)):
-        raise UnmergeableError(
-            f"its matrices of {module[:120]!a} are for {one.inputs} inputs and {one.outputs} "
-            f"outputs, and this one's weights there are {[*shape]}."
-        )
-    if one.inputs != one.outputs:
-        return shape == (one.inputs, one.outputs)
-    is_known = kind in _TRANSPOSED_OF and module.rsplit(".", maxsplit=1)[-1] in _TRANSPOSED
-    if adapter.fan_in_fan_out and not is_known:
-        raise UnmergeableError(f"which way the weights of {module[:120]!a} lie is not known.")
-    return is_known
-
-
-def _job(adapter: Mapping[str, Path], base: Path, building: Path, *, is_single: bool) -> Job:
-    found, own, stored = _read(adapter, base)
-    changes = _changes(found, own, stored)
-    files: list[Written] = []
-    for file, parts in stored.files.items():
-        tensors: list[Tensor] = []
-        for name, part in parts.items():
-            changed = changes.get(name)
-            if changed is None:
-                tensors.append(Tensor(name, part.dtype, part.shape, part.nbytes, part))
-                continue
-            dtype = "F32" if is_single else part.dtype
-            size = part.nbytes // BYTES[part.dtype] * BYTES[dtype]
-            tensors.append(Tensor(name, dtype, part.shape, size, changed.value, changed.change))
-        files.append(Written(str(building / file), tensors))
-    return Job(files)
-
-
-async def _run(job: Job) -> None:
+async def _run(task: Task, limit_s: float) -> None:
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -276,15 +183,18 @@ async def _run(job: Job) -> None:
         stdin=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env=kept | _ONE_THREAD,
-        # What is typed to end the server is not typed for it.
+        # Ctrl-C at the terminal is for the server alone.
         start_new_session=True,
     )
     try:
-        _, told = await process.communicate(msgspec.json.encode(job))
-    except BaseException:
+        async with asyncio.timeout(limit_s):
+            _, told = await process.communicate(msgspec.json.encode(task))
+    except BaseException as error:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         await process.wait()
+        if isinstance(error, TimeoutError):
+            raise UnmergeableError(f"merging it takes longer than {limit_s:.0f} s.") from None
         raise
     if process.returncode:
         lines = told.decode(errors="replace").strip().splitlines()

@@ -3,7 +3,7 @@
 from stoker.inspection.failure import FailureCode, InspectionError
 from stoker.inspection.files import FileReader
 from stoker.inspection.inspector import Inspection, inspect
-from stoker.inspection.inspectors import Inspectors
+from stoker.inspection.inspectors import InspectorError, Inspectors
 from stoker.inspection.names import validate_path
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "FileReader",
     "Inspection",
     "InspectionError",
+    "InspectorError",
     "Inspectors",
     "inspect",
     "validate_path",

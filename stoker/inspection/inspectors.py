@@ -1,10 +1,15 @@
 """Inspection in worker processes: bounded in number, memory and time, shared by account."""
 
+from collections.abc import Mapping
+from pathlib import Path
+
 import msgspec
 
+from stoker.adapters.merge_job import Job
 from stoker.inspection.failure import FailureCode, InspectionError
 from stoker.inspection.inspector import Inspection
-from stoker.inspection.messages import Ask, Found, Wanted
+from stoker.inspection.merge_plan import UnmergeableError
+from stoker.inspection.messages import Ask, AskFit, AskPlan, Fit, Found, Question, Wanted
 from stoker.store.blobs import Blobs, Files, Folder
 from stoker.workers import WorkerDeadlineError, WorkerError, WorkerMemoryError, WorkerPool
 
@@ -46,12 +51,50 @@ class Inspectors:
             raise InspectorError("the process answered nothing")
         return found.inspection
 
+    async def fit(
+        self, account: str, adapter: Mapping[str, Path], base: Path, why_unshared: str
+    ) -> Fit:
+        """Compares an adapter with a base, from their headers.
+
+        Args:
+            adapter: its two files, by their names.
+            why_unshared: why no adapter shares the base's replicas; empty: any may.
+
+        Raises `InspectionError` if it is no adapter, and `InspectorError`.
+        """
+        found = await self._found(account, AskFit(_named(adapter), str(base), why_unshared))
+        if found.fit is None:
+            raise InspectorError("the process answered nothing")
+        return found.fit
+
+    async def plan_merge(
+        self,
+        account: str,
+        adapter: Mapping[str, Path],
+        base: Path,
+        building: Path,
+        *,
+        is_single: bool,
+    ) -> Job:
+        """Returns what is to be written into a folder so that it has an adapter in its base.
+
+        Raises `UnmergeableError`, `InspectionError`, and `InspectorError`.
+        """
+        ask = AskPlan(_named(adapter), str(base), str(building), is_single)
+        found = await self._found(account, ask)
+        if found.job is None:
+            raise UnmergeableError(found.why_not)
+        return found.job
+
     async def close(self) -> None:
         await self._workers.close()
 
-    async def _found(self, account: str, ask: Ask, ahead: "_Ahead") -> Found:
+    async def _found(
+        self, account: str, question: Question, ahead: "_Ahead | None" = None
+    ) -> Found:
+        answer = ahead.answer if ahead else None
         try:
-            content = await self._workers.ask(account, msgspec.json.encode(ask), ahead.answer)
+            content = await self._workers.ask(account, msgspec.json.encode(question), answer)
         except WorkerDeadlineError:
             raise _too_complex(f"longer than {self._deadline_s:g} s") from None
         except WorkerMemoryError:
@@ -85,6 +128,10 @@ class _Ahead:
             self._block = await self._blobs.read(key, size, wanted.offset, length)
             self._path, self._begin, start = wanted.path, wanted.offset, 0
         return self._block[start : start + wanted.length]
+
+
+def _named(paths: Mapping[str, Path]) -> dict[str, str]:
+    return {name: str(path) for name, path in paths.items()}
 
 
 def _too_complex(what: str) -> InspectionError:

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import msgspec
 
+from stoker.inspection.adapter_fit import load_adapter, why_other_base
 from stoker.inspection.failure import InspectionError
 from stoker.inspection.inspector import inspect
-from stoker.inspection.messages import Ask, Found, Wanted
+from stoker.inspection.merge_plan import UnmergeableError, plan, why_unmergeable
+from stoker.inspection.messages import Ask, AskFit, AskPlan, Fit, Found, Question, Wanted
 from stoker.store.blobs import Folder
 from stoker.tasks.registry import PIPELINES
 from stoker.workers.process import Fetch, serve
@@ -29,13 +31,37 @@ class _Sent:
 
 def answer(question: bytes, fetch: Fetch) -> bytes:
     """Raises what reading a file raises."""
-    ask = msgspec.json.decode(question, type=Ask)
-    files = Folder(Path(ask.root)).files(ask.files) if ask.root else _Sent(ask.files, fetch)
     try:
-        found = Found(inspection=inspect(files, ask.pipeline, PIPELINES))
+        found = _answered(msgspec.json.decode(question, type=Question), fetch)
     except InspectionError as error:
         found = Found(code=error.code, message=error.message, path=error.path)
     return msgspec.json.encode(found)
+
+
+def _answered(asked: Question, fetch: Fetch) -> Found:
+    match asked:
+        case Ask(root, files, pipeline):
+            reader = Folder(Path(root)).files(files) if root else _Sent(files, fetch)
+            return Found(inspection=inspect(reader, pipeline, PIPELINES))
+        case AskFit(adapter, base, why_unshared):
+            return Found(fit=_fit(_paths(adapter), Path(base), why_unshared))
+        case AskPlan(adapter, base, building, is_single):
+            given = (_paths(adapter), Path(base), Path(building))
+            try:
+                return Found(job=plan(*given, is_single=is_single))
+            except UnmergeableError as error:
+                return Found(why_not=str(error))
+
+
+def _fit(adapter: Mapping[str, Path], base: Path, why_unshared: str) -> Fit:
+    found = load_adapter(adapter)
+    why_alone = why_unshared or found.alone
+    why = why_unmergeable(adapter, base) if why_alone else why_other_base(found, base)
+    return Fit(why_alone, why or "")
+
+
+def _paths(given: Mapping[str, str]) -> dict[str, Path]:
+    return {name: Path(path) for name, path in given.items()}
 
 
 if __name__ == "__main__":

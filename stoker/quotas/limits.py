@@ -35,7 +35,7 @@ class Limit:
 
 LIMITS: Mapping[Quota, Limit] = {
     Quota.STORAGE_BYTES: Limit(
-        "bytes of artifacts, open upload sessions and generated files",
+        "bytes of artifacts, open upload sessions, generated files and merged adapters",
         lambda settings: int(settings.quota_storage_gib * GIB),
         "Delete artifacts or files, or abandon upload sessions",
     ),

@@ -11,7 +11,7 @@ from stoker.store.db import Session
 from stoker.store.tables.accounts import Account
 from stoker.store.tables.agents import Agent, Run
 from stoker.store.tables.artifacts import Artifact, Upload, UploadFile, UploadPart, UploadStatus
-from stoker.store.tables.deployments import Deployment
+from stoker.store.tables.deployments import Deployment, DeploymentVersion
 from stoker.store.tables.files import File
 from stoker.store.tables.keys import ApiKey
 from stoker.store.tables.videos import Video
@@ -69,13 +69,18 @@ def _sessions(account_id: str | None) -> Select[Any, Any]:
 
 
 def _storage(account_id: str | None) -> Select[Any, Any]:
-    """Live files, what sessions have declared or received, whatever is more, and what was made."""
+    """Live files, what sessions have declared or received, whatever is more, what was made, and
+    folders of merged adapters."""
     live = select(Artifact.account_id, func.sum(Artifact.size_bytes).label("bytes"))
     made = select(File.account_id, func.sum(File.size).label("bytes"))
+    merged = select(
+        DeploymentVersion.account_id, func.sum(DeploymentVersion.merged_bytes).label("bytes")
+    )
     told = _session_bytes(account_id)
     parts = union_all(
         _of(live, Artifact.account_id, account_id),
         _of(made, File.account_id, account_id),
+        _of(merged, DeploymentVersion.account_id, account_id),
         select(told.c.account_id, _larger(told.c.declared, told.c.received).label("bytes")),
     ).subquery()
     return select(parts.c.account_id, func.sum(parts.c.bytes)).group_by(parts.c.account_id)

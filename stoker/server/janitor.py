@@ -73,6 +73,7 @@ class Janitor:
         await database.scrub_again()
         await self._keyring.flush_last_used()
         await completion.reopen_cut_off(database)
+        await self._platform.folders.merged.drop_idle()
         is_hourly = self._clock() >= self._strays_at
         if is_hourly:
             self._strays_at = self._clock() + STRAYS_EVERY_S

@@ -17,11 +17,12 @@ from pathlib import Path
 
 import stoker
 from stoker import logs, sandbox
-from stoker.config import Settings
+from stoker.config import MIB, Settings
 from stoker.deployments import adapters, versions
 from stoker.deployments.events import EventLog
 from stoker.deployments.folders import ModelFolders
 from stoker.ids import Prefix, new_id
+from stoker.inspection import Inspectors
 from stoker.quotas.service import Quotas
 from stoker.runtime import choose
 from stoker.runtime.interface import Runtime
@@ -78,11 +79,16 @@ class _Host:
         # Its own connection: a node that waits for one of many would be taken for gone.
         self._own = Database(self._database.url, connections=1)
         blobs = open_blobs(settings.blob_url, data_dir, timeout_s=settings.blob_timeout_s)
-        self._folders = ModelFolders(settings, self._database, blobs, Quotas(settings))
+        self._inspectors = Inspectors(
+            memory_bytes=settings.inspection_memory_mib * MIB,
+            deadline_s=settings.inspection_timeout_s,
+        )
+        quotas = Quotas(settings)
+        self._folders = ModelFolders(settings, self._database, blobs, quotas, self._inspectors)
         self._credits = Credits()
         build: choose.Builder = choose.builder("local")
         self._runtime: Runtime = build(settings, self._folders, self._credits.exhausted)
-        self._folders.copies.runs = self._has_replicas
+        self._folders.copies.runs = self._folders.merged.runs = self._has_replicas
         self._secret = ServerSecret(data_dir, given=settings.given_secret, waits=True)
         self._background = Background()
         self._placed: set[str] = set()
@@ -181,6 +187,7 @@ class _Host:
         async def keep() -> None:
             await self._forget_deleted(host)
             await self._sweep()
+            await self._folders.merged.drop_idle()
 
         await repeated(keep, SWEEP_S, "upkeep")
 
@@ -235,6 +242,7 @@ class _Host:
         await bounded("node", host.close(), STEP_S)
         await bounded("background", self._background.stop_all(), STEP_S)
         await bounded("metering", metering.close(), STEP_S)
+        await bounded("inspections", self._inspectors.close(), STEP_S)
         await bounded("copies of models", self._folders.copies.close(), STEP_S)
         await bounded("leases", me.end(self._own), STEP_S)
         for database in (self._own, self._database):

@@ -168,9 +168,14 @@ def build_services(settings: Settings) -> Services:
     if not database.is_sqlite:
         limits = SharedLimits(database, lambda: servers.count)
     quotas = Quotas(settings)
-    folders = ModelFolders(settings, database, blobs, quotas)
+    inspectors = Inspectors(
+        memory_bytes=settings.inspection_memory_mib * MIB,
+        deadline_s=settings.inspection_timeout_s,
+    )
+    folders = ModelFolders(settings, database, blobs, quotas, inspectors)
     runtime = build_runtime(settings, folders, known.exhausted)
     folders.copies.runs = lambda spec_id: bool((s := runtime.stats(spec_id)) and s.replicas)
+    folders.merged.runs = folders.copies.runs
     platform = Platform(
         settings=settings,
         quotas=quotas,
@@ -178,10 +183,7 @@ def build_services(settings: Settings) -> Services:
         blobs=blobs,
         secret=ServerSecret(data_dir, given=settings.given_secret, waits=True),
         media=_media(settings),
-        inspectors=Inspectors(
-            memory_bytes=settings.inspection_memory_mib * MIB,
-            deadline_s=settings.inspection_timeout_s,
-        ),
+        inspectors=inspectors,
         runtime=runtime,
     )
     deployed = DeploymentContext(

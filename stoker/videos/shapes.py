@@ -9,9 +9,9 @@ import msgspec
 from stoker.artifacts import service as artifacts
 from stoker.deployments import repository as deployments
 from stoker.deployments.directory import Entry
-from stoker.deployments.readers import FolderReader
 from stoker.diffusion.video.rules import Rules, Shape, check_amount, rules_of
 from stoker.errors import InvalidRequestError
+from stoker.inspection.readers import FolderReader
 from stoker.stages.base import InputError
 from stoker.videos.schemas import VideoCreate
 from stoker.web.context import Platform

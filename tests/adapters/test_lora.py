@@ -1,11 +1,19 @@
 """What an adapter's files say, and what of it is refused."""
 
+import json
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from stoker.adapters import lora
-from stoker.deployments.adapters import why_unfit
+from stoker.inspection import Inspectors
+from stoker.inspection.adapter_fit import why_unfit
+from stoker.inspection.merge_plan import UnmergeableError
+from tests.support.models import tiny_bert
 
 MODULE = "model.layers.0.self_attn.q_proj"
 SHAPES = {
@@ -172,3 +180,42 @@ class TestFits:
         assert why_unfit(found, weights) is None
         weights["classifier.weight"] = (5, 16)
         assert "[5, 16]" in (why_unfit(found, weights) or "")
+
+
+@pytest.mark.case(32)
+def test_many_modules_and_patterns_take_no_time_of_the_square() -> None:
+    """A config of 16 MiB has hundreds of thousands of patterns."""
+    names = [f"model.layers.{at}.q_proj" for at in range(20_000)]
+    patterns = {f"layers.{at}.q_proj": at % 7 for at in range(40_000, 20_000, -1)}
+    patterns |= {"^model.layers.7.q_proj": 5, "layers.9.q_proj": 3, "9.q_proj": 4}
+    began = time.process_time()
+    alphas = lora._Alphas.of(patterns, 8.0)
+    found = {name: alphas.alpha(name) for name in names}
+    assert time.process_time() - began < 5
+    # The first one that fits, as before.
+    assert (found[names[7]], found[names[9]], found[names[8]]) == (5, 3, 8)
+
+
+@pytest.mark.case(32)
+async def test_large_headers_are_read_elsewhere(tmp_path: Path) -> None:
+    """Deploying an adapter compares it with its base: not in the gateway's process."""
+    count, base = 15_000, tiny_bert(tmp_path / "base")
+    tensors = {
+        f"base_model.model.m.{at}.lora_{which}.weight": torch.zeros(1, 1, dtype=torch.float16)
+        for at in range(count)
+        for which in "AB"
+    }
+    save_file(tensors, tmp_path / "adapter_model.safetensors")
+    config = {"peft_type": "LORA", "alpha_pattern": {f"m.{at}": 1 for at in range(count)}}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(config))
+    paths = {name: tmp_path / name for name in (lora.CONFIG, lora.WEIGHTS)}
+    inspectors = Inspectors()
+    began = time.process_time()
+    try:
+        fit = await inspectors.fit("A", paths, base, "")
+        assert fit.why_unfit.startswith("that has 'm.0.weight'")
+        with pytest.raises(UnmergeableError):
+            await inspectors.plan_merge("A", paths, base, tmp_path / "to", is_single=False)
+    finally:
+        await inspectors.close()
+    assert time.process_time() - began < 0.5

@@ -101,6 +101,39 @@ def test_answers_as_peft_merges_it(
     assert len(pids["dora"]) == 1
 
 
+def storage(client: httpx.Client) -> tuple[int, int]:
+    """What the account has by its quota, and what its artifacts have."""
+    used = client.get("/v1/quotas").raise_for_status().json()["quotas"]["storage_bytes"]["used"]
+    listed = client.get("/v1/model-artifacts", params={"limit": 100}).json()["data"]
+    return used, sum(one["size_bytes"] or 0 for one in listed)
+
+
+@pytest.mark.case(33)
+def test_its_copy_of_the_base_counts(server: Server, base: Path, dora: tuple[Path, Any]) -> None:
+    weights = (base / "model.safetensors").stat().st_size
+    with server.account() as client, server.client(server.operator_key) as operator:
+        account = f"/v1/accounts/{client.account_id}"  # type: ignore[attr-defined]
+        deploy(client, base, "base")
+        made = deploy(client, dora[0], "dora", adapter_of="base")
+        used, artifacts = storage(client)
+        assert used == artifacts
+        limit = {"quotas": {"storage_bytes": used + weights // 2}}
+        operator.patch(account, json=limit).raise_for_status()
+        body = {"model": "dora", "prompt": TEXT, "max_tokens": 1}
+        refused = client.post("/v1/completions", json=body)
+        assert refused.status_code == 503
+        assert "quota 'storage_bytes'" in refused.json()["error"]["message"]
+        assert storage(client)[0] == used
+        operator.patch(account, json={"quotas": {"storage_bytes": 1 << 40}}).raise_for_status()
+        # Whoever changes something says that it may be tried again.
+        client.patch(f"/v1/deployments/{made['id']}", json={"max_queue": 9}).raise_for_status()
+        completed(client, "dora")
+        merged = storage(client)[0] - artifacts
+        assert weights <= merged < 2 * weights
+        client.delete(f"/v1/deployments/{made['id']}").raise_for_status()
+        assert storage(client) == (artifacts, artifacts)
+
+
 def test_what_it_says_of_itself(account: httpx.Client, served: dict[str, dict[str, Any]]) -> None:
     found = {name: deployment(account, one["id"]) for name, one in served.items()}
     assert found["base"]["adapter"] is None

@@ -2,15 +2,24 @@
 
 import asyncio
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
+from stoker.adapters.merge_job import Job, Task
+from stoker.config import Settings
 from stoker.deployments import merging
+from stoker.deployments.merging import Merges
+from stoker.errors import CapacityError, PayloadTooLargeError
+from stoker.inspection import Inspectors
+from stoker.inspection.merge_plan import why_unmergeable
+from stoker.sandbox import landlock
 from tests.adapters.support import made
 from tests.llm.support import tiny_llama
 from tests.support.models import tiny_bert
@@ -37,10 +46,21 @@ def tiny_gpt2(folder: Path) -> Path:
 
 def merged(adapter: Path, base: Path, target: Path, *, is_single: bool = False) -> Path:
     paths = {path.name: path for path in adapter.iterdir()}
-    assert merging.why_unmergeable(paths, base) is None
-    done = merging.merge(paths, base, target, is_single=is_single, is_linked=False)
-    asyncio.run(done)
+    asyncio.run(merge(paths, base, target, is_single=is_single))
     return target
+
+
+async def merge(
+    paths: Mapping[str, Path], base: Path, target: Path, *, is_single: bool = False, **options: Any
+) -> None:
+    inspectors = Inspectors()
+    settings = Settings(data_dir=target.parent)
+    try:
+        await Merges(settings, inspectors, options.pop("check_disk", lambda _: None)).merge(
+            "A", paths, base, target, is_single=is_single, is_linked=False, **options
+        )
+    finally:
+        await inspectors.close()
 
 
 def compare(expected: Any, folder: Path, loader: str) -> None:
@@ -97,8 +117,8 @@ def test_in_blocks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
     monkeypatch.setattr(process, "_BLOCK_BYTES", 1000)
 
-    async def run(job: Any) -> None:
-        process.merge(job)
+    async def run(task: Task, _: float) -> None:
+        process.merge(task.job)
 
     monkeypatch.setattr(merging, "_run", run)
     base = tiny_gpt2(tmp_path / "base")
@@ -143,7 +163,7 @@ def test_of_half_precision(dtype: torch.dtype, is_single: bool, tmp_path: Path) 
 
 class TestCannotBe:
     def why(self, adapter: Path, base: Path) -> str:
-        found = merging.why_unmergeable({path.name: path for path in adapter.iterdir()}, base)
+        found = why_unmergeable({path.name: path for path in adapter.iterdir()}, base)
         assert found
         return found
 
@@ -194,3 +214,85 @@ def test_what_lies_beside(tmp_path: Path) -> None:
     shutil.rmtree(base)
     library.AutoTokenizer.from_pretrained(folder)
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+class TestBounds:
+    """A merge takes disk, memory and time of its account, and reads nothing else."""
+
+    @pytest.fixture
+    def pair(self, tmp_path: Path) -> tuple[dict[str, Path], Path]:
+        base = tiny_bert(tmp_path / "base")
+        made(tmp_path / "adapter", base, target_modules=["query"], use_dora=True)
+        return {path.name: path for path in (tmp_path / "adapter").iterdir()}, base
+
+    @pytest.mark.case(33)
+    async def test_disk_and_quota_come_first(
+        self, pair: tuple[dict[str, Path], Path], tmp_path: Path
+    ) -> None:
+        target, asked = tmp_path / "models" / "merged", list[int]()
+
+        def full(size: int) -> None:
+            asked.append(size)
+            raise CapacityError("full", code="insufficient_storage")
+
+        async def exhausted(size: int) -> None:
+            asked.append(size)
+            raise PayloadTooLargeError("no more", code="quota_exceeded")
+
+        with pytest.raises(CapacityError):
+            await merge(*pair, target, check_disk=full)
+        with pytest.raises(PayloadTooLargeError):
+            await merge(*pair, target, reserve=exhausted)
+        assert not [*target.parent.iterdir()]
+        await merge(*pair, target)
+        written = (target / "model.safetensors").stat().st_size
+        assert asked[0] == asked[1]
+        assert written <= asked[0] < written * 1.2 + 100_000
+
+    @pytest.mark.case(33)
+    async def test_time_is_bounded(
+        self, pair: tuple[dict[str, Path], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(merging, "LEAST_S", 0.0)
+        monkeypatch.setattr(merging, "BYTES_PER_S", 1e12)
+        with pytest.raises(merging.UnmergeableError, match="longer than"):
+            await merge(*pair, tmp_path / "models" / "merged")
+        assert not [*(tmp_path / "models").iterdir()]
+
+    @pytest.mark.case(33)
+    async def test_the_process_reads_and_writes_what_it_was_given(
+        self, pair: tuple[dict[str, Path], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Code in it, by a fault in what reads the weights, gets to no other file."""
+        if not landlock.version():
+            pytest.skip("this kernel has no Landlock")
+        secret = tmp_path / "secret"
+        secret.write_bytes(b"x" * 4096)
+        ran = merging._run
+
+        async def other_file(task: Task, limit_s: float) -> None:
+            files = [
+                msgspec.structs.replace(
+                    file,
+                    tensors=[
+                        msgspec.structs.replace(
+                            one, value=msgspec.structs.replace(one.value, path=str(secret))
+                        )
+                        for one in file.tensors
+                    ],
+                )
+                for file in task.job.files
+            ]
+            await ran(msgspec.structs.replace(task, job=Job(files)), limit_s)
+
+        async def other_target(task: Task, limit_s: float) -> None:
+            files = [
+                msgspec.structs.replace(one, path=str(tmp_path / "taken")) for one in task.job.files
+            ]
+            await ran(msgspec.structs.replace(task, job=Job(files)), limit_s)
+
+        for wrong in (other_file, other_target):
+            monkeypatch.setattr(merging, "_run", wrong)
+            with pytest.raises(merging.UnmergeableError, match="Permission denied"):
+                await merge(*pair, tmp_path / "models" / "merged")
+        assert not (tmp_path / "taken").exists()

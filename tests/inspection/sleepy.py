@@ -6,12 +6,12 @@ import time
 import msgspec
 
 from stoker.inspection.failure import FailureCode
-from stoker.inspection.messages import Ask, Found
+from stoker.inspection.messages import Found, Question
 from stoker.workers.process import Fetch, serve
 
 
 def answer(question: bytes, fetch: Fetch) -> bytes:
-    (name,) = msgspec.json.decode(question, type=Ask).files
+    (name,) = msgspec.json.decode(question, type=Question).files
     if name == "ends":
         os._exit(1)
     if name != "quick":

@@ -26,6 +26,7 @@ from stoker.store.blobs.interface import (
     Take,
     WholeFile,
 )
+from stoker.store.blobs.threads import on_disk
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Folder(Blobs):
     # --- blobs ---
 
     async def put(self, key: str, content: bytes, content_type: str = "") -> None:
-        writing = asyncio.ensure_future(asyncio.to_thread(self.write, key, content))
+        writing = asyncio.ensure_future(on_disk(self.write, key, content))
         try:
             await asyncio.shield(writing)
         except BaseException:
@@ -89,7 +90,7 @@ class Folder(Blobs):
     async def stream(self, key: str, start: int, end: int) -> AsyncGenerator[bytes]:
         path = self.local_path(key)
         while start < end:
-            block = await asyncio.to_thread(_read, path, start, min(_COPY_BYTES, end - start))
+            block = await on_disk(_read, path, start, min(_COPY_BYTES, end - start))
             if not block:
                 return
             yield block
@@ -97,7 +98,7 @@ class Folder(Blobs):
 
     async def get(self, key: str) -> bytes:
         try:
-            return await asyncio.to_thread(self.local_path(key).read_bytes)
+            return await on_disk(self.local_path(key).read_bytes)
         except FileNotFoundError as error:
             raise BlobLostError(key) from error
 
@@ -106,7 +107,7 @@ class Folder(Blobs):
 
     async def remove(self, key: str) -> None:
         # Where it is large, that takes a while.
-        await asyncio.to_thread(self.discard, key)
+        await on_disk(self.discard, key)
 
     # --- files that are uploaded ---
 
@@ -114,7 +115,7 @@ class Folder(Blobs):
         return FolderPart(self, key, number, offset, earlier)
 
     async def complete(self, folder: str, files: Sequence[WholeFile]) -> None:
-        await asyncio.to_thread(self._trim, files)
+        await on_disk(self._trim, files)
 
     def _trim(self, files: Sequence[WholeFile]) -> None:
         for file in files:
@@ -130,7 +131,7 @@ class Folder(Blobs):
     async def follow(
         self, key: str, parts: Sequence[PartOfFile], start: int, end: int, take: Take
     ) -> None:
-        await asyncio.to_thread(self._follow, key, start, end, take)
+        await on_disk(self._follow, key, start, end, take)
 
     def _follow(self, key: str, start: int, end: int, take: Take) -> None:
         with self.local_path(key).open("rb") as source:
@@ -141,7 +142,7 @@ class Folder(Blobs):
 
     async def read(self, key: str, size: int, offset: int, length: int) -> bytes:
         length = max(0, min(length, size - offset))
-        return await asyncio.to_thread(_read, self.local_path(key), offset, length)
+        return await on_disk(_read, self.local_path(key), offset, length)
 
     def files(self, files: Files) -> BlobFiles:
         return BlobFiles(self.store, files)
@@ -155,7 +156,7 @@ class Folder(Blobs):
         return self.root / key
 
     async def place(self, files: Files, folder: Path) -> None:
-        await asyncio.to_thread(self._link, files, folder)
+        await on_disk(self._link, files, folder)
 
     def _link(self, files: Files, folder: Path) -> None:
         """Make links that are relative: they still lead here after both folders have moved.
@@ -226,12 +227,12 @@ class FolderPart(Part):
         self._file.write(data)
 
     async def sync(self, sha256: bytes) -> None:
-        await asyncio.to_thread(self._file.sync)
+        await on_disk(self._file.sync)
         self.must_give_way = self._aside is not None and self._earlier != sha256
 
     async def settle(self) -> None:
         if self._aside is not None and self.must_give_way:
-            await asyncio.to_thread(self._copy_into_place, self._aside)
+            await on_disk(self._copy_into_place, self._aside)
 
     def _copy_into_place(self, aside: str) -> None:
         target = PlacedBytes(self._blobs.local_path(self._key), self._offset)
@@ -245,10 +246,10 @@ class FolderPart(Part):
 
     async def close(self, *, is_kept: bool) -> None:
         if not is_kept or self._aside is not None:
-            await asyncio.to_thread(self._file.discard)
+            await on_disk(self._file.discard)
         self._file.close()
         if self._aside is not None:
-            await asyncio.to_thread(self._blobs.discard, self._aside)
+            await on_disk(self._blobs.discard, self._aside)
 
 
 class PlacedBytes:

@@ -131,6 +131,8 @@ class DeploymentVersion(Job, Variant, Base):
     """When it last became live."""
     retired_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     """When it last ceased to be live."""
+    merged_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    """Of a merged adapter: the size of the folder with its base's weights, while there is one."""
 
 
 class VersionComparison(Base):
