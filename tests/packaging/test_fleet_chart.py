@@ -77,7 +77,9 @@ def groups(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def node_pod(documents: list[dict[str, Any]]) -> dict[str, Any]:
     """The template of the pods that run replicas."""
     own = [
-        one["spec"]["template"] for one in documents if one["metadata"]["name"].endswith("-nodes")
+        one["spec"]["template"]
+        for one in documents
+        if one["metadata"]["name"] == "models-stoker-nodes"
     ]
     return own[0] if own else groups(documents)[1]["template"]
 
@@ -87,6 +89,10 @@ def pods(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
     found = [one["spec"]["template"] for one in documents if one["kind"] == "Deployment"]
     clusters = [one for one in documents if one["kind"] == "RayCluster"]
     return [*found, *(group["template"] for one in clusters for group in groups([one]))]
+
+
+def is_selected(selector: dict[str, Any], labels: dict[str, str]) -> bool:
+    return selector["matchLabels"].items() <= labels.items()
 
 
 def variables(container: dict[str, Any]) -> dict[str, Any]:
@@ -148,6 +154,37 @@ class TestDocuments:
                 one for one in pods(documents) if wanted <= one["metadata"]["labels"].items()
             ]
             assert len(matched) == 1
+
+    def test_nodes_are_reached_by_servers_and_their_ray_alone(self, values: dict[str, Any]) -> None:
+        documents = rendered(values)
+        policies = [one["spec"] for one in documents if one["kind"] == "NetworkPolicy"]
+        labels = [one["metadata"]["labels"] for one in pods(documents)]
+        by_name = {one["app.kubernetes.io/name"]: one for one in labels}
+        stranger = {"app.kubernetes.io/name": "stoker", "app.kubernetes.io/instance": "other"}
+
+        def ports(source: dict[str, str], target: dict[str, str]) -> list[str]:
+            """The ports of a target that a source reaches; `any` for all of them."""
+            applied = [one for one in policies if is_selected(one["podSelector"], target)]
+            if not applied:
+                return ["any"]
+            return [
+                port["port"]
+                for policy in applied
+                for rule in policy["ingress"]
+                if any(is_selected(peer["podSelector"], source) for peer in rule["from"])
+                for port in rule.get("ports", [{"port": "any"}])
+            ]
+
+        server, node = by_name["stoker"], by_name["stoker-node"]
+        assert ports(server, node) == ["node"]
+        assert ports(stranger, node) == []
+        assert ports(stranger, server) == ["any"]
+        head = by_name.get("stoker-head")
+        assert (head is not None) == (values["runtime"] == "ray")
+        assert ports(node, node) == (["any"] if head else [])
+        if head:
+            assert ports(node, head) == ports(head, node) == ["any"]
+            assert ports(server, head) == ports(stranger, head) == []
 
     def test_pods_can_do_little(self, values: dict[str, Any]) -> None:
         documents = rendered(values)

@@ -150,6 +150,21 @@ app.kubernetes.io/name: {{ printf "%s-node" .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
+{{- define "stoker.headSelector" -}}
+app.kubernetes.io/name: {{ printf "%s-head" .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{/* The pods of one Ray, as peers of a network policy. */}}
+{{- define "stoker.rayPeers" -}}
+- podSelector:
+    matchLabels:
+      {{- include "stoker.headSelector" . | nindent 6 }}
+- podSelector:
+    matchLabels:
+      {{- include "stoker.nodeSelector" . | nindent 6 }}
+{{- end -}}
+
 {{/* What replicas of a node may hold, MiB: 80% of the limit, as a node reckons by itself. */}}
 {{- define "stoker.nodeMemory" -}}
 {{- $limit := .Values.nodes.resources.limits.memory -}}
