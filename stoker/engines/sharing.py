@@ -98,13 +98,15 @@ def _refuse_without_numbers(
 ) -> None:
     """Raise `UnfitError` if every probe has a NaN in what the model made of it."""
     lacking = [_without_numbers(*pair) for pair in zip(samples, outputs, strict=True)]
-    if lacking and all(lacking):
-        raise UnfitError(
-            f"the model gives no numbers (NaN) in {', '.join(lacking[0])}, computed in "
-            f"{str(engine.dtype).removeprefix('torch.')}. Its weights hold NaN or infinity, or are "
-            "too large for this dtype: save it with sound weights, or deploy it with 'dtype': "
-            "'float32'"
-        )
+    if not lacking or not all(lacking):
+        return
+    cause = "Its weights hold NaN or infinity: save it with sound weights"
+    if engine.dtype != torch.float32:
+        cause += ". Or they are too large for this dtype: deploy it with 'dtype': 'float32'"
+    raise UnfitError(
+        f"the model gives no numbers (NaN) in {', '.join(lacking[0])}, computed in "
+        f"{str(engine.dtype).removeprefix('torch.')}. {cause}"
+    )
 
 
 def _without_numbers(sample: Sample, output: Output) -> list[str]:
