@@ -102,6 +102,8 @@ class TestParity:
         rated = {"sampling_rate": RATE}
         forms = [
             {"array": samples.tolist(), **rated},
+            # A row of a data set; the file is not opened.
+            {"path": "/no/such.wav", "array": samples.tolist(), **rated},
             {"raw": samples.tolist(), **rated},
             Media("audio", content=wav(samples)),
         ]
@@ -170,6 +172,8 @@ class TestRefusals:
             {"inputs": []},
             {"inputs": {"array": [0.1], "sampling_rate": 0}},
             {"inputs": {"array": "abc", "sampling_rate": RATE}},
+            {"inputs": {"path": "/no/such.wav", "sampling_rate": RATE}},
+            {"inputs": {"path": "/no/such.wav", "url": "https://a.example/b.wav"}},
             {"inputs": [0.1], "top_k": 0},
             {"inputs": [0.1], "top_k": 1001},
             {"inputs": [0.1], "function_to_apply": "tanh"},
