@@ -6,11 +6,14 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from stoker.stages.base import Sample
+from stoker.stages.base import InputError, Sample
 from stoker.stages.pipelines import TextPipelineStages
 from stoker.tasks.architectures import PAGES
 from stoker.tasks.base import Task, TaskRequest
 from stoker.tasks.inputs import TextInputs, Truncation
+
+_PLACES = ("special_tokens_mask", "offset_mapping")
+"""What the tokenizer says of tokens for postprocessing."""
 
 
 class TokenClassificationRequest(TaskRequest):
@@ -22,6 +25,13 @@ class TokenClassificationRequest(TaskRequest):
     ignore_labels: (
         Annotated[list[Annotated[str, Field(max_length=1000)]], Field(max_length=1000)] | None
     ) = Field(default=None, description="Labels whose tokens are left out; default: `O`.")
+    stride: int | None = Field(
+        default=None,
+        ge=0,
+        le=1_000_000,
+        description="Read a text that is longer than the model takes in several windows, which "
+        "have so many tokens in common. It needs an `aggregation_strategy`.",
+    )
     truncation: Truncation = False
 
 
@@ -47,12 +57,53 @@ class TokenClassificationStages(TextPipelineStages):
     tokenizer_options = {"return_special_tokens_mask": True, "return_offsets_mapping": True}
 
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
-        samples = super().preprocess(item, parameters)
+        stride: int | None = parameters.get("stride")
+        if stride is None:
+            samples = super().preprocess(item, parameters)
+        else:
+            self._check_stride(stride, parameters["aggregation_strategy"])
+            samples = self._windows(item, stride)
         for sample in samples:
             # Not every tokenizer tells which characters its tokens stand for.
             sample.extras.setdefault("offset_mapping", None)
             sample.extras |= {"sentence": item, "word_ids": None, "word_to_chars_map": None}
         return samples
+
+    def _check_stride(self, stride: int, strategy: str) -> None:
+        room = self.max_tokens() - self.tokenizer.num_special_tokens_to_add()
+        if strategy == "none":
+            what = "needs an 'aggregation_strategy' other than 'none': windows share tokens."
+        elif not self.tokenizer.is_fast:
+            what = "needs to know where in the text tokens are; this model's tokenizer does not."
+        elif stride >= room:
+            what = f"must be less than {room}, the tokens of a text that a window has."
+        else:
+            return
+        raise InputError(f"'stride' {what}", field="stride", of_item=False)
+
+    def _windows(self, text: str, stride: int) -> list[Sample]:
+        import torch
+
+        encoded = self.tokenizer(
+            text,
+            truncation=True,
+            max_length=self.max_tokens(),
+            stride=stride,
+            return_overflowing_tokens=True,
+            **self.tokenizer_options,
+        )
+        names = (*self.tokenizer.model_input_names, *_PLACES)
+        windows = [
+            {name: torch.tensor(encoded[name][number])[None] for name in names if name in encoded}
+            for number in range(len(encoded["input_ids"]))
+        ]
+        return [
+            Sample(
+                {name: value for name, value in window.items() if name not in _PLACES},
+                {name: value for name, value in window.items() if name in _PLACES},
+            )
+            for window in windows
+        ]
 
 
 TASK = Task(

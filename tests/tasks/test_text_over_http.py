@@ -163,6 +163,42 @@ def test_ranking_at_every_path_that_clients_know(case: Any) -> None:
     assert client.post("/v3/rerank", json=body).status_code == 404
 
 
+class TestWindows:
+    """Entities of a text that is longer than the model takes."""
+
+    PATH = "/v1/classifications/token"
+    TEXT = "my name is Clara and I live in Berkeley California. " * 20
+
+    @pytest.fixture
+    def tagger(self, case: Any) -> httpx.Client:
+        if case[0] != "token-classification":
+            pytest.skip("for token-classification only")
+        return case[1]
+
+    @pytest.mark.parametrize(("strategy", "stride"), [("simple", 0), ("first", 40), ("max", 100)])
+    def test_as_the_pipeline(
+        self, case: Any, tagger: httpx.Client, strategy: str, stride: int
+    ) -> None:
+        options = {"aggregation_strategy": strategy, "stride": stride}
+        for text in (self.TEXT, TEXTS[0]):
+            answer = tagger.post(self.PATH, json={"inputs": [text, "hot"], **options})
+            equal(answer.raise_for_status().json()[0], case[3](text, **options))
+
+    @pytest.mark.parametrize(
+        ("options", "words"),
+        [
+            ({"stride": 10}, "needs an 'aggregation_strategy'"),
+            ({"stride": 126, "aggregation_strategy": "simple"}, "must be less than 126"),
+            ({"stride": -1, "aggregation_strategy": "simple"}, "greater than or equal to 0"),
+        ],
+    )
+    def test_refusals(self, tagger: httpx.Client, options: Any, words: str) -> None:
+        refused = tagger.post(self.PATH, json={"inputs": self.TEXT, **options})
+        assert refused.status_code == 400
+        assert refused.json()["error"]["param"] == "stride"
+        assert words in refused.json()["error"]["message"]
+
+
 class TestFillMask:
     @pytest.fixture
     def fill_mask(self, case: Any) -> httpx.Client:
