@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from stoker.chat.answers.answer_events import Event
-from stoker.chat.answers.call_formats import Format
+from stoker.chat.answers.call_formats import FORMATS, Format
 from stoker.chat.answers.dialect import Dialect
 from stoker.chat.forms.grammar import Grammars, compiled
 from stoker.llm.errors import DrawError
@@ -533,6 +533,23 @@ class TestForcedCalls:
         model = caller(form)
         matcher = model.calling(tools(function("get_it", schema), parallel=False))
         assert not model.accepts(matcher, "Hello")[1]
+
+
+class TestManyTools:
+    """All that a request may have, in formats that name each argument in the grammar."""
+
+    @pytest.mark.parametrize("name", ["hermes", "qwen3-coder", "deepseek-v3.2", "gemma-4"])
+    def test_are_compiled(self, name: str) -> None:
+        kinds: list[Any] = [{"type": "string"}, {"type": "integer"}, {"type": "array"}]
+        schema = {"type": "object", "properties": {f"p{at}": kinds[at % 3] for at in range(10)}}
+        functions = [function(f"tool_{at}", schema) for at in range(128)]
+        for one in functions:
+            del one["function"]["strict"]
+        form = next(one for one in FORMATS if one.name == name)
+        grammars = caller("hermes").grammars
+        started = time.process_time()
+        grammars.matcher(grammars.calls(form, tools(*functions, choice="auto")), "tools")
+        assert time.process_time() - started < SECONDS
 
 
 class TestFreeToCall:

@@ -84,7 +84,8 @@ class CallForm:
     # --- parts ---
 
     def _rules(self, start: str) -> str:
-        lines = [start, *self.lark.lines, SHARED]
+        messages = self._messages() if self.form.in_header else []
+        lines = [start, *messages, *self.lark.lines, SHARED]
         tokens, thoughts = self.text_tokens, self.thought_tokens
         lines.append(f"special: {tokens}" if tokens else "")
         lines.append("free: (TEXT | special)*" if tokens else "free: TEXT?")
@@ -97,8 +98,6 @@ class CallForm:
         ]
         said = ["TEXT", *(["special"] if tokens else []), *frames]
         lines.append(f"said: ({' | '.join(said)})*")
-        if self.form.in_header:
-            lines += self._messages()
         return "\n".join(line for line in lines if line)
 
     def _to(self, mark: str) -> str:

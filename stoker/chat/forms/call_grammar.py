@@ -58,8 +58,8 @@ class Lark:
     """Whether the present function's schema is strict."""
 
     def rule(self, schema: Any) -> str:
-        """Returns the expression of a JSON value that fits a schema."""
-        return self.json(schema, self.strict)
+        """Returns the rule of a JSON value that fits a schema: the same one for the same schema."""
+        return self.named(self.json(schema, self.strict), "j")
 
     def named(self, expression: str, prefix: str = "r") -> str:
         """Returns the name of a rule with this expression."""
@@ -293,6 +293,10 @@ class _Elements:
         found = [f"{spelt(self.way.before)} {further}"] if (further := self._from(place)) else []
         return [*found, *([_quoted(self.end)] if self._may_end(place) else [])]
 
+    def _behind(self, place: int) -> str:
+        """Returns the rule of what may stand behind an argument."""
+        return self.lark.named(" | ".join(self._follows(place)), "b")
+
     def _may_end(self, place: int) -> bool:
         return not self.required.intersection(self.names[place:])
 
@@ -319,7 +323,7 @@ class _Elements:
         choices = _choices(schema)
         if choices is not None:
             line = "LINE? " if self.way.newline else ""
-            after = " | ".join(self._follows(place))
+            after = self._behind(place)
             closed = f"{line}({_either(choices)}) {line}{spelt(self.way.after)} SPACE? ({after})"
             return f"{self._between('string')} {closed}"
         if kinds == _TEXT_ONLY:
@@ -351,16 +355,17 @@ class _Elements:
     def _between(self, kind: str) -> str:
         first, mark, rest = self.way.between.partition("§")
         if not mark:
-            return spelt(first)
+            return self.lark.named(spelt(first), "k")
         if rest.startswith("string"):
             told = _quoted("true" if kind == "string" else "false")
-            return f"{spelt(first)} {told} {spelt(rest.removeprefix('string'))}"
+            between = f"{spelt(first)} {told} {spelt(rest.removeprefix('string'))}"
+            return self.lark.named(between, "k")
         kinds = ["string"] if kind == "string" else _TYPES
         told = "|".join(_quoted(one) for one in kinds)
-        return f"{spelt(first)} ({told}) {spelt(rest.removeprefix('type'))}"
+        return self.lark.named(f"{spelt(first)} ({told}) {spelt(rest.removeprefix('type'))}", "k")
 
     def _closed(self, value: str, place: int) -> str:
-        after = " | ".join(self._follows(place))
+        after = self._behind(place)
         return f"SPACE? ({value}) SPACE? {spelt(self.way.after)} SPACE? ({after})"
 
     def _text(self, schema: Any, place: int) -> str:
@@ -368,7 +373,7 @@ class _Elements:
         body = self._body(schema)
         mark, before = self.way.after, self.way.before
         if self.lark.special(mark):
-            after = " | ".join(self._follows(place))
+            after = self._behind(place)
             return f"{body if body != 'TEXT?' else 'free'} {spelt(mark)} SPACE? ({after})"
         further = self._from(place)
         options: list[str] = []
@@ -377,7 +382,7 @@ class _Elements:
         if self._may_end(place) and not self.lark.special(self.end):
             options.append(self._lexeme(body, self.end))
         if not options:
-            after = " | ".join(self._follows(place))
+            after = self._behind(place)
             options.append(f"{self.lark.lazy(f'{body} {_literal(mark)}')} SPACE? ({after})")
         # Other special tokens may stand in a text that has no limit.
         return f"{'free ' if body == 'TEXT?' else ''}({' | '.join(options)})"
