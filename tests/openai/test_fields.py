@@ -174,6 +174,7 @@ class TestOtherServersFields:
             ("responses", {"request_id": "a", "kv_transfer_params": {"a": 1}}),
             ("embeddings", {"embed_dtype": "float32", "endianness": "little", "stream": False}),
             ("rerank", {"priority": 1, "user": "me", "truncation_side": "right"}),
+            ("embeddings", {"service_tier": "flex", "metadata": {"a": "b"}, "store": True}),
             ("transcriptions", {"n": "1", "use_beam_search": "false", "top_p": 1.0}),
         ],
     )
