@@ -3,7 +3,7 @@
 import io
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import av
 import numpy
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from stoker.media import containers
 from stoker.media.errors import MediaError, refusing
 from stoker.media.media_limits import MediaLimits
+from stoker.media.timeline import Timeline
 
 MIN_RATE = 1_000
 """Lowest sampling rate taken, in Hz."""
@@ -34,7 +35,18 @@ _CHUNK = 1 << 16
 Samples = NDArray[numpy.float32]
 
 
+class Sound(NamedTuple):
+    samples: Samples
+    timeline: Timeline
+    """Where the samples are in their container."""
+
+
 def decode(data: bytes | memoryview, sampling_rate: int, limits: MediaLimits) -> Samples:
+    """The first sound of a file: see `decode_timed`."""
+    return decode_timed(data, sampling_rate, limits).samples
+
+
+def decode_timed(data: bytes | memoryview, sampling_rate: int, limits: MediaLimits) -> Sound:
     """The first sound of a file: float32 of shape (samples,), from -1 to 1, at `sampling_rate` Hz.
 
     WAV, FLAC, Ogg, MP3, AAC, MP4 and WebM, recognised by content. Channels are averaged; FFmpeg's
@@ -64,7 +76,24 @@ def decode(data: bytes | memoryview, sampling_rate: int, limits: MediaLimits) ->
                 raise MediaError("The audio is empty.")
             rate = int(first.sample_rate)
             _check_rate(rate)
-            return _finish(_mono(chain([first], frames), rate, limits), rate, sampling_rate)
+            timeline = Timeline()
+            begin_s = (file.start_time or 0) / av.time_base
+            placed = _placed(chain([first], frames), rate, begin_s, timeline)
+            return Sound(_finish(_mono(placed, rate, limits), rate, sampling_rate), timeline)
+
+
+def _placed(frames: Iterable[Any], rate: int, begin_s: float, timeline: Timeline) -> Iterator[Any]:
+    """Passes frames on, and enters into a timeline when they are played.
+
+    Args:
+        begin_s: the earliest time in the container, of any stream.
+    """
+    samples = 0
+    for frame in frames:
+        if frame.pts is not None:
+            timeline.place(samples / rate, float(frame.pts * frame.time_base) - begin_s)
+        samples += frame.samples
+        yield frame
 
 
 def from_samples(

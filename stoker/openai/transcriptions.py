@@ -152,7 +152,7 @@ class TranscriptionRequest(AudioTranslationRequest):
 
 class DurationUsage(BaseModel):
     type: Literal["duration"]
-    seconds: float
+    seconds: float = Field(description="Of sound.")
 
 
 class TranscribedLogprob(BaseModel):
@@ -188,7 +188,9 @@ class Transcription(BaseModel):
     logprobs: list[TranscribedLogprob] | None = None
     task: Literal["transcribe", "translate"] | None = None
     language: str | None = Field(default=None, description="Its English name, in lower case.")
-    duration: float | None = Field(default=None, description="Seconds.")
+    duration: float | None = Field(
+        default=None, description="Seconds from the file's start to the end of its sound."
+    )
     segments: list[TranscriptionSegment] | None = None
     words: list[TranscriptionWord] | None = None
 

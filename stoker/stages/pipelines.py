@@ -17,7 +17,7 @@ from stoker.stages.text import TextStages
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from stoker.media.audio import Samples
+    from stoker.media.audio import Samples, Sound
     from stoker.media.video import Frame
 
 _WINDOW_S = 0.025
@@ -162,13 +162,19 @@ class AudioStages(Stages):
 
         Numbers without a sampling rate of their own are taken to be at `rate`.
         """
+        return self.timed_sound(media, rate, field).samples
 
-        def decode(content: bytes | memoryview) -> "Samples":
+    def timed_sound(self, media: Media, rate: int, field: str = "inputs") -> "Sound":
+        """A recording of an item as by `sound`, with its timeline. Raises `InputError`."""
+
+        def decode(content: bytes | memoryview) -> "Sound":
             from stoker.media import audio
+            from stoker.media.timeline import Timeline
 
             if media.sampling_rate is None:
-                return audio.decode(content, rate, self.limits)
-            return audio.from_samples(content, media.sampling_rate or rate, rate, self.limits)
+                return audio.decode_timed(content, rate, self.limits)
+            own = media.sampling_rate or rate
+            return audio.Sound(audio.from_samples(content, own, rate, self.limits), Timeline())
 
         return self.decoded(media, decode, field)
 

@@ -10,8 +10,10 @@ import pytest
 import torch
 import transformers
 
+from stoker.media.media import Media
 from stoker.stages.recognition.silences import Silences, Span
 from tests.support import recognition
+from tests.support.containers import recorded
 from tests.support.local import Local
 from tools import pauses
 from tools.demo_models.speech import RATE
@@ -172,6 +174,26 @@ class TestWhisper:
         events = [json.loads(one.removeprefix("data: ")) for one in lines]
         assert len(events) > 3
         assert "".join(one["delta"] for one in events[:-1]) == whole == events[-1]["text"]
+
+    @pytest.mark.parametrize("container", ["mp4", "webm"])
+    def test_times_of_the_container(self, local: Local, container: str) -> None:
+        """A clip begins 4.94 s after the video, and again after a gap."""
+        samples, text = pauses.clips()[5]
+        seconds = len(samples) // (RATE // 50) / 50
+        high = np.repeat(samples[: round(seconds * RATE)], 3)
+        said = [(4.94, 4.94 + seconds), (30.0, 30.0 + seconds)]
+        content = recorded(container, said, video_s=0, sound=np.concatenate([high, high]))
+        found = answer(local, samples, file=Media("audio", content=content))
+        starts = [one["start"] for one in found["segments"]]
+        assert found["text"] == f"{text} {text}"
+        assert min(abs(one - 4.94) for one in starts) < pauses.CLOSE_S
+        assert min(abs(one - 30.0) for one in starts) < pauses.CLOSE_S
+        assert found["duration"] == pytest.approx(said[1][1], abs=0.1)
+        assert found["usage"]["seconds"] == pytest.approx(2 * seconds, abs=0.1)
+        form = {"response_format": "srt", "file": Media("audio", content=content)}
+        (subtitles,) = local.answers([pauses.call(samples, **form)])
+        assert subtitles.startswith((b"1\n00:00:04,", b"1\n00:00:05,"))
+        assert b"\n00:00:30," in subtitles
 
     def test_words_are_within_what_is_said(self, local: Local) -> None:
         made = pauses.recording(40, 5, "quiet noise")

@@ -8,10 +8,13 @@ Imported by the gateway through the task file, so torch and transformers are imp
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
+from stoker.media.timeline import Timeline
 from stoker.stages.base import InputError, Sample
 from stoker.stages.pipelines import AudioPipelineStages, Outputs
+from stoker.stages.recognition import transcripts
 from stoker.stages.recognition.silences import Silences, Span
 from stoker.stages.recognition.transcript_writer import Joining, TranscriptWriter
 from stoker.stages.recognition.transcripts import Segment, Transcript, Word
@@ -22,6 +25,11 @@ if TYPE_CHECKING:
 FIELD = "file"
 WINDOW_S = 30.0
 """Longer recordings are cut at silences."""
+_SHORTEST_PIECE_S = 0.5
+"""Between two gaps of the container at which a recording is cut."""
+_MOST_GAPS = 8
+_GAPS_A_SECOND = 0.1
+"""A recording is cut at no more gaps than both allow."""
 PAUSE_S = 0.6
 LONGEST_SEGMENT_S = 10.0
 
@@ -29,7 +37,7 @@ LONGEST_SEGMENT_S = 10.0
 class RecognitionStages(AudioPipelineStages):
     """The stretches of one recording and those of others share batches."""
 
-    shared: ClassVar[tuple[str, ...]] = ("sound_s", "audio_ms")
+    shared: ClassVar[tuple[str, ...]] = ("sound_s", "timeline", "audio_ms")
     """Extras of a recording that a sample which follows another takes over."""
     pipeline = "AutomaticSpeechRecognitionPipeline"
     parts = {"feature_extractor": "AutoFeatureExtractor", "tokenizer": "AutoTokenizer"}
@@ -84,17 +92,21 @@ class RecognitionStages(AudioPipelineStages):
     def preprocess(self, item: Any, parameters: Mapping[str, Any]) -> list[Sample]:
         self._check(parameters)
         call = self.call(parameters)
-        sound = self.long_enough(self.read(item, parameters), FIELD)
         rate = self._parts["feature_extractor"].sampling_rate
+        sound, timeline = self.timed_sound(item, rate, FIELD)
+        sound = self.long_enough(sound, FIELD)
         silences = Silences.of(sound, rate)
-        is_cut = len(sound) > self.window_s * rate
-        spans = silences.stretches(self.window_s) if is_cut else [Span(0, len(sound))]
+        spans: list[Span] = []
+        for whole in _pieces(timeline, len(sound), rate):
+            is_long = len(whole) > self.window_s * rate
+            spans += silences.stretches(self.window_s, whole) if is_long else [whole]
+        is_cut = len(spans) > 1 or len(sound) > self.window_s * rate
         samples: list[Sample] = []
         for span in spans:
             windows = self.windows(sound, span, silences, call, is_cut=is_cut)
             samples += [replace(one, call=one.call or call) for one in windows]
         for sample in samples:
-            sample.extras["sound_s"] = len(sound) / rate
+            sample.extras |= {"sound_s": len(sound) / rate, "timeline": timeline}
         samples[0].extras["audio_ms"] = self.sound_ms(sound)
         samples[0].is_held = False
         return samples
@@ -102,15 +114,13 @@ class RecognitionStages(AudioPipelineStages):
     def postprocess(
         self, outputs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]
     ) -> Transcript:
-        return self.transcript(outputs, parameters)
+        transcript = self.transcript(outputs, parameters)
+        return transcripts.played(transcript, outputs[0]["timeline"])
 
     def writer(
         self, parameters: Mapping[str, Any], finishing: Mapping[str, Any]
     ) -> TranscriptWriter:
         return TranscriptWriter(self.joining(parameters), logprobs=bool(parameters.get("logprobs")))
-
-    def sound(self, media: Any, rate: int, field: str = FIELD) -> Any:
-        return super().sound(media, rate, field)
 
     def _check(self, parameters: Mapping[str, Any]) -> None:
         for name, lack in self.OPTIONAL.items():
@@ -125,6 +135,20 @@ class RecognitionStages(AudioPipelineStages):
         """`text` and, where times are wanted, `chunks`, as transformers reads them."""
         # It takes the tokens out of what it is given.
         return self._pipe.postprocess([Outputs(output) for output in outputs], **options)
+
+
+def _pieces(timeline: Timeline, size: int, rate: int) -> list[Span]:
+    """Returns the parts of a recording between the gaps of its container.
+
+    Gaps in short succession are passed over: each part takes a forward pass.
+    """
+    edges = [0]
+    for gap_s in timeline.gaps:
+        at = round(gap_s * rate)
+        is_frequent = len(edges) > _MOST_GAPS + at / rate * _GAPS_A_SECOND
+        if min(at - edges[-1], size - at) >= _SHORTEST_PIECE_S * rate and not is_frequent:
+            edges.append(at)
+    return [Span(*pair) for pair in pairwise([*edges, size])]
 
 
 def refuse(field: str, message: str) -> NoReturn:

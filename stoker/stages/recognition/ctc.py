@@ -71,6 +71,7 @@ class CtcStages(RecognitionStages):
             text=text,
             language="",
             duration=outputs[0]["sound_s"],
+            sound_s=outputs[0]["sound_s"],
             output_tokens=len(self._parts["tokenizer"](text)["input_ids"]),
         )
         if is_timed:

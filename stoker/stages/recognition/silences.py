@@ -75,8 +75,8 @@ class Silences:
         """Length of the recording."""
         return self.size / self.rate
 
-    def stretches(self, longest_s: float) -> list[Span]:
-        """Returns the parts to transcribe, each by itself.
+    def stretches(self, longest_s: float, whole: Span | None = None) -> list[Span]:
+        """Returns the parts to transcribe, each by itself, of all of a recording or of a span.
 
         A part ends at a long silence, or at the last silence before it would become longer than
         `longest_s`. It is longer only where no silence interrupts it. Long silences are left out.
@@ -84,8 +84,9 @@ class Silences:
         longest, margin = round(longest_s * self.rate), round(MARGIN_S * self.rate)
         pause = round(min(LONGEST_S, longest_s / 3) * self.rate)
         found: list[Span] = []
-        for begin, end in self._sounds():
-            part = Span(max(0, begin - margin), min(self.size, end + margin))
+        whole = whole or Span(0, self.size)
+        for begin, end in self._sounds(whole):
+            part = Span(max(whole.begin, begin - margin), min(whole.end, end + margin))
             last = found[-1] if found else None
             is_near = last is not None and part.begin - last.end < pause
             if last is not None and is_near and part.end - last.begin <= longest:
@@ -94,11 +95,12 @@ class Silences:
                 found.append(part)
         return found
 
-    def _sounds(self) -> list[Span]:
-        """Returns what lies between the silences."""
-        edges = [0, *(edge for span in self.spans for edge in span), self.size]
-        pairs = zip(edges[::2], edges[1::2], strict=True)
-        return [Span(begin, end) for begin, end in pairs if end > begin] or [Span(0, self.size)]
+    def _sounds(self, whole: Span) -> list[Span]:
+        """Returns what lies between the silences of a span."""
+        edges = [whole.begin, *(edge for span in self.spans for edge in span), whole.end]
+        limited = [min(max(edge, whole.begin), whole.end) for edge in edges]
+        pairs = zip(limited[::2], limited[1::2], strict=True)
+        return [Span(begin, end) for begin, end in pairs if end > begin] or [whole]
 
     def snapped(self, start: float, end: float) -> tuple[float, float]:
         """Returns a segment's times, in seconds, moved to where the sound begins and ends.

@@ -80,6 +80,7 @@ class Seq2SeqRecognitionStages(RecognitionStages):
             text=text,
             language="",
             duration=outputs[0]["sound_s"],
+            sound_s=outputs[0]["sound_s"],
             output_tokens=sum(one["tokens"].shape[1] for one in outputs),
         )
         if parameters.get("timed"):

@@ -63,6 +63,7 @@ class TranscriptWriter:
             text=self._text,
             language="",
             duration=self._seconds,
+            sound_s=self._seconds,
             output_tokens=self._joining.tokens,
         )
         if self._logprobs is not None:

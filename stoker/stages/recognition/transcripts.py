@@ -6,10 +6,13 @@ from typing import Any, Literal, NotRequired, cast
 
 from typing_extensions import TypedDict
 
+from stoker.media.timeline import Timeline
 from stoker.wire import sse
 
 TOKEN_S = 0.02
 """Seconds of sound that are counted as one token."""
+FRAMES_A_SECOND = 100
+"""Of Whisper's features, which `Segment.seek` counts."""
 
 
 class Segment(TypedDict):
@@ -46,7 +49,9 @@ class Transcript(TypedDict):
     language: str
     """Its English name, in lower case; empty where the model knows one only and does not say."""
     duration: float
-    """Seconds of the recording."""
+    """Seconds from the start of the recording's container to the end of its sound."""
+    sound_s: float
+    """Seconds of sound: gaps of the container are left out."""
     output_tokens: int
     segments: NotRequired[list[Segment]]
     words: NotRequired[list[Word]]
@@ -63,6 +68,21 @@ class Finishing(TypedDict):
     model: NotRequired[str]
 
 
+def played(transcript: Transcript, timeline: Timeline) -> Transcript:
+    """Returns a transcript whose times are those of the recording's container."""
+    spoken: Sequence[Segment | Word] = [
+        *transcript.get("segments", ()),
+        *transcript.get("words", ()),
+    ]
+    for one in spoken:
+        one["start"], one["end"] = timeline.begin(one["start"]), timeline.end(one["end"])
+    for segment in transcript.get("segments", ()):
+        seek_s = timeline.begin(segment["seek"] / FRAMES_A_SECOND)
+        segment["seek"] = round(seek_s * FRAMES_A_SECOND)
+    transcript["duration"] = timeline.end(transcript["sound_s"])
+    return transcript
+
+
 def written(transcript: Transcript, finishing: Finishing) -> Any:
     """The whole answer: bytes of a text, or an object for JSON."""
     return _FORMS[finishing["response_format"]](transcript, finishing)
@@ -76,7 +96,7 @@ def delta(text: str, logprobs: Sequence[Logprob] | None = None) -> bytes:
 
 def done(transcript: Transcript) -> bytes:
     """The last event of a stream: the whole transcript, and what it took."""
-    audio, written_tokens = round(transcript["duration"] / TOKEN_S), transcript["output_tokens"]
+    audio, written_tokens = round(transcript["sound_s"] / TOKEN_S), transcript["output_tokens"]
     usage = {
         "type": "tokens",
         "input_tokens": audio,
@@ -96,7 +116,7 @@ def compression_ratio(text: str) -> float:
 
 
 def _usage(transcript: Transcript) -> dict[str, Any]:
-    return {"type": "duration", "seconds": transcript["duration"]}
+    return {"type": "duration", "seconds": transcript["sound_s"]}
 
 
 def _json(transcript: Transcript, finishing: Finishing) -> dict[str, Any]:

@@ -256,6 +256,7 @@ class WhisperStages(RecognitionStages):
             text=self._text(outputs[0]) or "".join(part.text for part in parts).strip(),
             language=self._name(int(outputs[0]["language"][0])),
             duration=outputs[0]["sound_s"],
+            sound_s=outputs[0]["sound_s"],
             output_tokens=_tokens(outputs),
         )
         if parameters.get("timed"):

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stoker.stages.recognition.silences import MARGIN_S, Silences
+from stoker.stages.recognition.transcripts import FRAMES_A_SECOND
 
 if TYPE_CHECKING:
     import torch
 
-FRAMES_A_SECOND = 100
 _MOST_PER_WINDOW = 32
 """Windows for a stretch that one window would hold. After more, whole windows are passed over."""
 _JUMPED_S = 1.0
@@ -75,6 +75,10 @@ class Stretch:
         return self.seek >= self.frames
 
     @property
+    def _end_s(self) -> float:
+        return self.start_s + self.frames / FRAMES_A_SECOND
+
+    @property
     def left(self) -> int:
         """Returns how many frames of sound the next window holds."""
         return min(self.size, self.frames - self.seek)
@@ -110,8 +114,8 @@ class Stretch:
                     times[span.begin : span.end],
                     times[max(0, span.begin - 1)] if times else seek_s,
                     logprobs[span.begin : span.end],
-                    seek_s + span.start_frame / FRAMES_A_SECOND,
-                    seek_s + span.end_frame / FRAMES_A_SECOND,
+                    min(seek_s + span.start_frame / FRAMES_A_SECOND, self._end_s),
+                    min(seek_s + span.end_frame / FRAMES_A_SECOND, self._end_s),
                 )
                 for span in spans
             ],
