@@ -23,6 +23,7 @@ from stoker.cli.settings import HINT, read_settings
 from stoker.cli.verdicts import Check, Verdict
 from stoker.client.client import Client
 from stoker.client.errors import ApiError, CliError, UnreachableError, WrongUseError
+from stoker.extras import install_command
 
 MIN_PYTHON = (3, 11)
 GB = 10**9
@@ -277,7 +278,8 @@ def _extras() -> Check:
     ]
     if not missing:
         return Check("extras", Verdict.OK, "installed, all that models ask for")
-    hint = "A model that needs one is refused as it is pushed; pip install 'stoker[EXTRA]' adds it."
+    adds = install_command("EXTRA")
+    hint = f"A model that needs one is refused as it is pushed. This adds it: {adds}."
     return Check("extras", Verdict.OK, f"not installed: {', '.join(missing)}", hint)
 
 

@@ -17,6 +17,7 @@ from stoker.cluster.member import Member, Program
 from stoker.cluster.plan import Plan
 from stoker.cluster.postgres import Postgres, free_port
 from stoker.database_urls import without_password
+from stoker.extras import install_command
 from stoker.server.bootstrap import FILE as OPERATOR_KEY
 from stoker.server.bootstrap import write_private
 from stoker.store.folder_lock import FILE as LOCK
@@ -61,7 +62,7 @@ class Fleet:
         if plan.has_ray:
             ray.check_installed()
         if find_spec("asyncpg") is None:
-            hint = 'Install it: pip install "stoker[postgres]"'
+            hint = f"Install it: {install_command('postgres')}"
             raise CliError("The library that speaks to PostgreSQL is missing.", hint=hint)
         if (plan.folder / "server.json").exists():
             raise WrongUseError(

@@ -16,6 +16,7 @@ from pathlib import Path
 from stoker.client.errors import CliError
 from stoker.cluster.member import Member, Program
 from stoker.config import Settings
+from stoker.extras import install_command
 from stoker.runtime.ray.groups import LABEL
 from stoker.store.db import Database
 from stoker.store.secret import ServerSecret
@@ -36,7 +37,7 @@ _SOCKETS_BYTES = 40
 def check_installed() -> None:
     """Raises `CliError` where Ray is not."""
     if find_spec("ray") is None:
-        raise CliError("Ray is not installed here.", hint='Install it: pip install "stoker[ray]"')
+        raise CliError("Ray is not installed here.", hint=f"Install it: {install_command('ray')}")
 
 
 async def shared_token(settings: Settings, database_url: str, data_dir: Path) -> str:

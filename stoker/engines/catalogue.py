@@ -22,6 +22,7 @@ from stoker.engines.record import (
     Options,
     OwnPython,
 )
+from stoker.extras import install_command
 from stoker.plugins import PluginError
 from stoker.stages.kinds import LANGUAGE, ModelKind
 from stoker.strictness import Strict
@@ -47,7 +48,7 @@ class SchedulingOptions(Strict):
     )
 
 
-_NNCF = Needs(module="nncf", title="NNCF", install="pip install 'stoker[compression]'")
+_NNCF = Needs(module="nncf", title="NNCF", install=install_command("compression"))
 
 OURS = (
     EngineRecord(

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
+from stoker.extras import install_command
 from stoker.inspection.config import CONFIG, SPEECH_PIPELINES, TEXT_PIPELINES
 from stoker.inspection.diffusers_model import MODEL_INDEX, Component
 from stoker.inspection.documents import Json
@@ -63,7 +64,7 @@ class Need:
             what = f"{self.package}, which is not there and comes with no extra. {self.instead}"
         else:
             what = (
-                f"{self.package}: pip install 'stoker[{extra}]' where the server runs, start it "
+                f"{self.package}: {install_command(extra)} where the server runs, start it "
                 "again and upload the model once more."
             )
         message = f"{self.path}: {self.who} needs {what}".rstrip()

@@ -16,6 +16,7 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 import stoker
+from stoker.extras import install_command
 from stoker.runtime.listening import CANCELLED, OK, RuntimeListener, Served
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def from_environment() -> "Traces | None":
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError:
-        log.warning("no traces: they need 'pip install stoker[otel]'")
+        log.warning("no traces: they need an extra, %s", install_command("otel"))
         return None
     named = {SERVICE_VERSION: stoker.__version__}
     if not os.environ.get("OTEL_SERVICE_NAME"):

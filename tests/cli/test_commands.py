@@ -9,6 +9,7 @@ import pytest
 
 from stoker.cli import doctor
 from stoker.engines import catalogue
+from stoker.extras import install_command
 from stoker.inspection import packages
 from tests.cli.support import Cli, account_cli, until
 from tests.support.server import Server
@@ -179,7 +180,7 @@ class TestDoctor:
         report = Cli(server.base_url, server.operator_key).json("doctor")
         found = {check["name"]: check for check in report["checks"]}["extras"]
         assert (found["status"], found["found"]) == ("ok", "not installed: japanese")
-        assert "pip install 'stoker[EXTRA]'" in found["hint"]
+        assert install_command("EXTRA") in found["hint"]
 
     def test_operator(self, server: Server, no_machine: None) -> None:
         report = Cli(server.base_url, server.operator_key).json("doctor")

@@ -7,6 +7,7 @@ import pytest
 from stoker.config import Settings
 from stoker.deployments import engines
 from stoker.errors import InvalidRequestError
+from stoker.extras import install_command
 from stoker.store.tables.deployments import Deployment
 
 ROUNDED = {"weight_format": "int8"}
@@ -92,6 +93,6 @@ def test_without_nncf(
         engines.check(Settings(), row("fill-mask", **fields))
     assert caught.value.param == param
     assert caught.value.message == (
-        f"{what} needs NNCF on the server: pip install 'stoker[compression]'."
+        f"{what} needs NNCF on the server: {install_command('compression')}."
     )
     engines.check(Settings(), row("fill-mask", dtype="bfloat16"))

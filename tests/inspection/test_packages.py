@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from stoker.extras import install_command
 from stoker.inspection import FailureCode, InspectionError, inspect, packages
 from stoker.tasks.registry import PIPELINES
 from tests.inspection.builders import MemoryFiles, config, dumps, model, sentencepiece
@@ -127,7 +128,7 @@ def test_an_extra_brings_it(case: str, installed: set[str]) -> None:
     for package in needed:
         error = refusal(files)
         assert error.code is FailureCode.MISSING_PACKAGE
-        call = f"pip install 'stoker[{extra}]'"
+        call = install_command(extra)
         expected = f"{error.path}: {who} needs {package}: {call} {ON_THE_SERVER}"
         assert error.message == expected
         assert error.path in files

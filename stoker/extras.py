@@ -1,0 +1,57 @@
+"""How an extra of ours is added to this installation, as a command."""
+
+import functools
+import json
+import sys
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+NAME = "stoker"
+
+
+@functools.cache
+def install_command(extra: str) -> str:
+    """Returns the command that adds an extra, by how this package was installed."""
+    try:
+        found = distribution(NAME)
+    except PackageNotFoundError:
+        # Run from a folder that was never installed.
+        return f"pip install '{NAME}[{extra}]'"
+    return _command(found, extra, sys.prefix)
+
+
+def _command(found: Distribution, extra: str, prefix: str) -> str:
+    """
+    Args:
+        prefix: the environment's folder.
+    """
+    origin = _origin(found)
+    url = str(origin.get("url", ""))
+    pip = "uv pip install" if _text(found, "INSTALLER").strip() == "uv" else "pip install"
+    if "dir_info" in origin:
+        folder = Path(unquote(urlsplit(url).path))
+        if Path(prefix).is_relative_to(folder) and pip.startswith("pip"):
+            pip = f"{Path(prefix).relative_to(folder)}/bin/{pip}"
+        pins = "-c constraints.txt " if (folder / "constraints.txt").is_file() else ""
+        editable = "-e " if origin["dir_info"].get("editable") else ""
+        return f"{pip} {pins}{editable}'.[{extra}]' (in the checkout of Stoker)"
+    if "vcs_info" in origin:
+        return f"{pip} '{NAME}[{extra}] @ {origin['vcs_info'].get('vcs', 'git')}+{url}'"
+    if url:
+        return f"{pip} '{NAME}[{extra}] @ {url}'"
+    return f"{pip} '{NAME}[{extra}]'"
+
+
+def _origin(found: Distribution) -> dict[str, Any]:
+    """Where it was installed from, as PEP 610 has it; empty: from an index."""
+    try:
+        origin: Any = json.loads(_text(found, "direct_url.json") or "{}")
+    except ValueError:
+        return {}
+    return origin if isinstance(origin, dict) else {}
+
+
+def _text(found: Distribution, name: str) -> str:
+    return found.read_text(name) or ""
