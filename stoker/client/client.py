@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import parse_qsl, quote, urlsplit
 
+from stoker.client import proxies
 from stoker.client.errors import (
     ACCOUNT_HEADER,
     ApiError,
@@ -124,7 +125,8 @@ class Client:
         if not base_url.startswith(("http://", "https://")):
             raise _not_an_address(base_url)
         self.base_url = base_url.rstrip("/")
-        self._http = httpx.Client(
+        self._http = proxies.client(
+            self.base_url,
             headers=({"authorization": f"Bearer {api_key}"} if api_key else {})
             | ({ACCOUNT_HEADER: account} if account else {}),
             # Reading the certificates takes 70 ms, which an http address has no use for.
@@ -348,7 +350,7 @@ def _unreachable(base_url: str, error: Exception) -> UnreachableError:
     start = "Start one with 'stoker serve', or give" if host in LOCAL_HOSTS else "Check"
     return UnreachableError(
         f"No server answers at {base_url}: {error}",
-        hint=f"{start} its address with --base-url or STOKER_BASE_URL.",
+        hint=proxies.hint(base_url) or f"{start} its address with --base-url or STOKER_BASE_URL.",
     )
 
 

@@ -91,7 +91,7 @@ def _fuzz(given: argparse.Namespace, place: Path) -> dict[str, Any]:
     began = time.monotonic()
     failed = [key.name for key in keys if _run(given, place, base_url, key)]
     seconds = time.monotonic() - began
-    with httpx.Client(base_url=base_url, headers=_bearer(operator)) as client:
+    with httpx.Client(trust_env=False, base_url=base_url, headers=_bearer(operator)) as client:
         text = client.get("/metrics").raise_for_status().text
     families = {one.name: one for one in text_string_to_metric_families(text)}
     statuses: Counter[str] = Counter()
@@ -141,7 +141,9 @@ def _started(place: Path) -> "subprocess.Popen[bytes]":
 
 def _world(base_url: str, operator_key: str) -> tuple[list[Key], dict[str, Any]]:
     """The keys, and what there is: every model of the demo, and good calls of them."""
-    with httpx.Client(base_url=base_url, headers=_bearer(operator_key), timeout=60) as client:
+    with httpx.Client(
+        trust_env=False, base_url=base_url, headers=_bearer(operator_key), timeout=60
+    ) as client:
         account = client.post("/v1/accounts", json={"name": "fuzz"}).raise_for_status().json()
         body: dict[str, Any] = {"scope": "account", "account_id": account["id"]}
         key = client.post("/v1/api-keys", json=body).raise_for_status().json()["key"]

@@ -159,7 +159,9 @@ async def _end(world: World, service: Service, found: Findings, tally: Tally) ->
 
 async def _world(service: Service, tally: Tally) -> World:
     headers = {"authorization": f"Bearer {service.operator_key}"}
-    async with httpx.AsyncClient(base_url=service.base_url, headers=headers) as operator:
+    async with httpx.AsyncClient(
+        base_url=service.base_url, headers=headers, trust_env=False
+    ) as operator:
         made = await operator.post("/v1/accounts", json={"name": "soak"})
         account_id = made.raise_for_status().json()["id"]
         body = {"scope": "account", "account_id": account_id, "name": "soak"}

@@ -1,0 +1,71 @@
+"""Which proxy of the environment a server is reached by: none for this machine's own addresses."""
+
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from stoker.client.errors import WrongUseError
+
+if TYPE_CHECKING:
+    import httpx
+
+_LOCAL_NAME = "localhost"
+
+
+def is_loopback(url: str) -> bool:
+    """Returns whether a URL leads to this machine. Names but `localhost` are not looked up."""
+    host = (urlsplit(url).hostname or "").rstrip(".")
+    if host == _LOCAL_NAME or host.endswith(f".{_LOCAL_NAME}"):
+        return True
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None) or address
+    return mapped.is_loopback or mapped.is_unspecified
+
+
+def proxy_of(url: str) -> str | None:
+    """Returns the proxy that the environment names for a URL, if any."""
+    parts = urlsplit(url)
+    if is_loopback(url) or proxy_bypass(parts.netloc):
+        return None
+    proxies = getproxies()
+    return proxies.get(parts.scheme) or proxies.get("all")
+
+
+def client(url: str, **options: Any) -> "httpx.Client":
+    """An HTTP client for one server. Raises `WrongUseError` for a proxy that cannot be used."""
+    import httpx
+
+    if is_loopback(url):
+        if options.get("verify"):
+            # Certificates that the environment names count all the same.
+            options["verify"] = httpx.create_ssl_context(trust_env=True)
+        return httpx.Client(**options, trust_env=False)
+    try:
+        return httpx.Client(**options)
+    except ImportError as error:
+        raise WrongUseError(
+            "The environment names a SOCKS proxy, and the library for it is not installed.",
+            hint=f"Install it (pip install socksio), or unset ALL_PROXY, or set {_bypass(url)}.",
+        ) from error
+    except (ValueError, httpx.InvalidURL) as error:
+        raise WrongUseError(
+            f"The environment names a proxy that cannot be used: {error}",
+            hint=f"Correct HTTP_PROXY, HTTPS_PROXY or ALL_PROXY, or set {_bypass(url)}.",
+        ) from error
+
+
+def hint(url: str) -> str | None:
+    """What to do if a server is not reached that a proxy stands before."""
+    proxy = proxy_of(url)
+    if proxy is None:
+        return None
+    shown = urlsplit(proxy)._replace(netloc=urlsplit(proxy).netloc.rpartition("@")[2]).geturl()
+    return f"The proxy {shown} of the environment was asked. To go past it, set {_bypass(url)}."
+
+
+def _bypass(url: str) -> str:
+    return f"NO_PROXY={urlsplit(url).hostname}"
