@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import llguidance
-import llguidance.hf
 import torch
 
 from stoker.llm.errors import FormError
+from stoker.llm.token_table import from_tokenizer
 
+UNWRITABLE = "this model's tokenizer has no token that an answer could begin with"
 MAX_KEPT = 64
 """Compiled forms that are kept for the next request."""
 
@@ -92,10 +93,11 @@ class Matchers:
             tokenizer: of transformers, a fast one.
             vocabulary: width of the logits.
             ends: tokens by which the model ends its answer.
+
+        Raises:
+            FormError: the tokenizer's tokens stand for no bytes.
         """
-        self.tokens = llguidance.hf.from_tokenizer(
-            tokenizer, n_vocab=max(vocabulary, len(tokenizer)), eos_token=list(ends) or None
-        )
+        self.tokens = from_tokenizer(tokenizer, max(vocabulary, len(tokenizer)), ends)
         self._kept: OrderedDict[str, llguidance.LLMatcher] = OrderedDict()
 
     def matcher(self, grammar: str, after: int | None = None) -> Matcher:
@@ -108,9 +110,11 @@ class Matchers:
             if known.is_error():
                 raise FormError(f"cannot be enforced: {line(known.get_error())}")
             # Computed here, beside the model's steps, because the first one costs most.
-            known.compute_bitmask()
+            bits = known.compute_bitmask()
             if known.is_error():
                 raise FormError(f"is too complex: {line(known.get_error())}")
+            if not any(bits):
+                raise FormError(f"cannot be enforced: {UNWRITABLE}")
             self._kept[grammar] = known
             if len(self._kept) > MAX_KEPT:
                 self._kept.popitem(last=False)

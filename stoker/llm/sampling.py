@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from stoker.llm.errors import DrawError
+from stoker.llm.errors import DrawError, FormError
 from stoker.llm.interface import Logprob
 from stoker.wire.generation_request import Sampling
 
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from stoker.llm.matcher import Matcher
 
 NOTHING = "The model gave no token that could be drawn."
+UNWRITABLE = (
+    "The form of the answer cannot be followed: the model's tokenizer, or its generation_config."
+    "json, has no token for what has to come next. Ask for a wider form, or none."
+)
 _COLDEST = 1e-6
 """Below it logits would overflow, and the likeliest token has all of the probability anyway."""
 _CANDIDATES = 256
@@ -166,6 +170,8 @@ def _attempted(logits: torch.Tensor, one: Draws) -> Drawn | DrawError:
 def _drawn(logits: torch.Tensor, one: Draws) -> tuple[int, Logprob | None]:
     row = logits if one.plain else one.shaped(logits)
     if not torch.isfinite(row.max()):
+        if one.matcher is not None and torch.isfinite(logits.max()):
+            raise FormError(UNWRITABLE)
         raise DrawError(NOTHING)
     token = int(row.argmax()) if one.greedy else _sampled(row, one)
     if one.sampling.logprobs is None:

@@ -50,7 +50,7 @@ class Sequences:
         generation = request.generation
         if generation.sampling.logprobs is not None:
             # They are reported with tokens' bytes, of which a table is made here, before any step.
-            _ = self._forms.grammars
+            _ = self._forms.problem
         submissions: list[Submission] = []
         for place, prompt in enumerate(generation.prompts):
             field = generation.place(place)
@@ -124,8 +124,13 @@ class Sequences:
         text, offsets = placed(self._prompts.tokenizer, prompt)
         if generation.sampling.prompt_logprobs is None:
             return Echo(text)
-        tokens = [self._forms.bytes_of(token) for token in prepared.tokens]
-        return Echo(text, [one.decode("utf-8", "replace") for one in tokens], offsets)
+        return Echo(text, [self._text_of(token) for token in prepared.tokens], offsets)
+
+    def _text_of(self, token: int) -> str:
+        content = self._forms.bytes_of(token)
+        if content is None:
+            return str(self._prompts.tokenizer.convert_ids_to_tokens(token) or "")
+        return content.decode("utf-8", "replace")
 
 
 def _check_scored(request: TextRequest) -> None:

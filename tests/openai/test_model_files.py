@@ -14,6 +14,7 @@ from stoker.chat.answers.detokenizing import Detokenizer
 from stoker.chat.prompts.prompts import Prompts
 from stoker.llm.checkpoint import load_model
 from tests.artifacts.support import eventually
+from tests.chat.test_tokenizer_kinds import wrapped
 from tests.llm.support import VOCABULARY, tiny_llama, tokenizer
 from tests.openai.conftest import ENGINES, wait_for_engine
 from tests.support.deploying import deploy, deployment
@@ -115,6 +116,49 @@ class TestTokenBeyondTheEmbedding:
     def test_and_other_texts_are_answered(self, client: httpx.Client, short_model: str) -> None:
         body = {"model": short_model, "prompt": "a <fill0>", "max_tokens": 3}
         assert client.post("/v1/completions", json=body).status_code == 200
+
+
+@pytest.fixture(scope="module")
+def spaced(client: httpx.Client, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The id of a model whose tokenizer joins words by spaces."""
+    path = tiny_llama(tmp_path_factory.mktemp("spaced"))
+    made = wrapped("words")
+    made.chat_template = "{% for m in messages %}{{ m.content }} {% endfor %}"
+    made.save_pretrained(path)
+    deploy(client, path, "spaced", engine="torch", readiness="hot")
+    return "spaced"
+
+
+class TestTokenizerWithoutBytes:
+    def test_log_probabilities_have_names_instead_of_bytes(
+        self, client: httpx.Client, spaced: str
+    ) -> None:
+        body = {"model": spaced, "messages": [{"role": "user", "content": "the train"}]}
+        asked = body | {"max_tokens": 3, "logprobs": True, "top_logprobs": 2, "ignore_eos": True}
+        found = client.post("/v1/chat/completions", json=asked).raise_for_status().json()
+        rows = found["choices"][0]["logprobs"]["content"]
+        assert len(rows) == 3
+        assert all(one["bytes"] is None for row in rows for one in (row, *row["top_logprobs"]))
+        body = {"model": spaced, "prompt": "the train", "echo": True, "logprobs": 1}
+        found = client.post("/v1/completions", json=body).raise_for_status().json()
+        assert found["choices"][0]["logprobs"]["tokens"][:2] == ["the", "train"]
+
+    @pytest.mark.parametrize(
+        ("form", "field"),
+        [
+            ({"response_format": {"type": "json_object"}}, "response_format"),
+            ({"structured_outputs": {"choice": ["a", "b"]}}, "structured_outputs"),
+            ({"structured_outputs": {"regex": "a+"}}, "structured_outputs"),
+        ],
+    )
+    def test_forms_are_a_400_that_says_what_would_do(
+        self, form: dict[str, Any], field: str, client: httpx.Client, spaced: str
+    ) -> None:
+        body = {"model": spaced, "messages": [{"role": "user", "content": "the train"}]}
+        answer = client.post("/v1/chat/completions", json=body | form)
+        assert answer.status_code == 400, answer.text
+        assert answer.json()["error"]["param"] == field
+        assert "byte-level" in answer.json()["error"]["message"]
 
 
 class TestGenerationConfig:

@@ -12,8 +12,8 @@ class TokenLogprob:
     """A token, or one that could have stood in its place."""
 
     text: str
-    """Its bytes as UTF-8; what is not, replaced."""
-    content: bytes
+    """Its bytes as UTF-8; what is not, replaced. Without bytes, the tokenizer's name of it."""
+    content: bytes | None
     value: float
     """Log probability, natural."""
     top: "Sequence[TokenLogprob]" = ()

@@ -161,7 +161,8 @@ def logprob(one: TokenLogprob) -> dict[str, Any]:
 
 
 def _token(one: TokenLogprob) -> dict[str, Any]:
-    return {"token": one.text, "logprob": finite(one.value), "bytes": list(one.content)}
+    content = None if one.content is None else list(one.content)
+    return {"token": one.text, "logprob": finite(one.value), "bytes": content}
 
 
 def finite(value: float) -> float:

@@ -15,8 +15,8 @@ from stoker.wire.phases import Phases
 if TYPE_CHECKING:
     from stoker.adapters.applying import Adapter
 
-BytesOf = Callable[[int], bytes]
-"""A token's."""
+BytesOf = Callable[[int], bytes | None]
+"""A token's; None: they depend on the tokens around it."""
 
 
 @dataclass(eq=False)
@@ -98,6 +98,8 @@ class Choice:
 
     def _token(self, token: int, value: float, top: Sequence[TokenLogprob] = ()) -> TokenLogprob:
         content = self.bytes_of(token)
+        if content is None:
+            return TokenLogprob(self.text.name(token), None, value, top)
         return TokenLogprob(content.decode("utf-8", "replace"), content, value, top)
 
 

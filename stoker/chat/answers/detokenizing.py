@@ -37,6 +37,10 @@ class Detokenizer:
                 text += piece
         return text
 
+    def name(self, token: int) -> str:
+        """What the tokenizer calls a token."""
+        return str(self._tokenizer.id_to_token(token) or "")
+
     def _anew(self, token: int) -> str:
         """Begin again where bytes are no text and the library gives up.
 

@@ -9,6 +9,7 @@ from stoker.chat.answers.dialect import Dialect
 from stoker.chat.forms.faults import Asked
 from stoker.chat.forms.grammar import Grammars, asked_of, asked_of_tools, compiled
 from stoker.chat.prompts.prompts import Prompts
+from stoker.llm.errors import FormError
 from stoker.llm.matcher import Matcher
 from stoker.stages.base import InputError
 from stoker.wire.generation_request import TOOLS_FIELD, Generation, Guide
@@ -50,8 +51,18 @@ class Forms:
         ends = sorted(self._prompts.defaults.ends)
         return Grammars(self._prompts.tokenizer, self._vocabulary, ends)
 
-    def bytes_of(self, token: int) -> bytes:
-        return self.grammars.bytes_of(token)
+    @cached_property
+    def problem(self) -> str | None:
+        """Why no form can be enforced with this model; None: forms can be."""
+        try:
+            _ = self.grammars
+        except FormError as error:
+            return str(error)
+        return None
+
+    def bytes_of(self, token: int) -> bytes | None:
+        """The bytes that a token adds to a text; None: that depends on the tokens around it."""
+        return None if self.problem else self.grammars.bytes_of(token)
 
     def form(
         self, generation: Generation, after: int | None, ends: str | None = None
@@ -63,11 +74,14 @@ class Forms:
             ends: what ends it, if that is no single token.
         """
         guide, tools = generation.guide, generation.tools
+        if guide and self.problem:
+            what = f"'{guide.field}' {self.problem}."
+            raise InputError(what, field=guide.field, of_item=False)
         text = self._text_form(guide) if guide else None
         if tools is None or tools.choice == "none":
             return text
         form, auto = self._dialect.format, tools.choice == "auto"
-        if form is None or not self._is_enforced(form, auto=auto):
+        if form is None or not self._is_enforced(form, auto=auto) or self.problem:
             if auto and (text is None or not self._dialect.calls):
                 return text
             raise _unenforceable(text, form)
