@@ -9,10 +9,9 @@ import msgspec
 
 from stoker.llm import generation_fields
 from stoker.llm.checkpoint import load_generation_config
-from stoker.llm.generation_fields import unserved
 from stoker.llm.logit_rules import LogitRules
 from stoker.wire.generation_request import Sampling
-from stoker.wire.notices import Notice
+from stoker.wire.notices import Notice, unserved
 
 _NO_END = Notice(
     "no_end_of_text",

@@ -4,17 +4,15 @@ Fields that change no answer (caches, drafts, output formats) are not in the tab
 https://huggingface.co/docs/transformers/main_classes/text_generation
 """
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
 from stoker.wire.generation_request import MAX_STOPS
-from stoker.wire.notices import Notice
+from stoker.wire.notices import Notice, unserved
 
 FILE, CONFIG = "generation_config.json", "config.json"
-_SHOWN_CHARS = 80
 _MOST_TOKENS = 1 << 20
 _MOST_LISTED = 100_000
 _STOP_CHARS = 512
@@ -199,11 +197,3 @@ def parsed(given: Mapping[str, Any], file: str) -> tuple[dict[str, Any], list[No
         if field.unserved:
             notices.append(unserved(name, value, field.unserved, file))
     return values, notices
-
-
-def unserved(name: str, value: Any, why: str, file: str = FILE) -> Notice:
-    """A notice of a field that has no effect."""
-    shown = json.dumps(value)
-    if len(shown) > _SHOWN_CHARS:
-        shown = f"{shown[:_SHOWN_CHARS]}…"
-    return Notice("generation_field", f'"{name}": {shown} of {file} has no effect: {why}.')

@@ -9,7 +9,7 @@ from typing import Any
 
 from stoker.stages import specimens
 from stoker.stages.base import InputError, Sample
-from stoker.stages.generating import GenerateStages
+from stoker.stages.generating import GenerateStages, settle
 from stoker.stages.pipelines import ImageStages, load_image_processor
 
 
@@ -32,6 +32,7 @@ class Blip2Stages(ImageStages, GenerateStages):
         super().attach(model)
         # It is the language model that generates, by its own configuration.
         self._generation_config = model.language_model.generation_config
+        self.notices = settle(self._generation_config)
         self._goes_on = not model.language_model.config.is_encoder_decoder
 
     def sample(

@@ -10,6 +10,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
 from stoker.stages.base import InputError, Stages
 from stoker.wire.generation_request import MAX_PENALTY, MIN_PENALTY
+from stoker.wire.notices import Notice, unserved
 
 if TYPE_CHECKING:
     import torch
@@ -34,8 +35,8 @@ class _Generation(BaseModel):
         default=None,
         ge=1,
         le=MAX_NEW_TOKENS,
-        description=f"Most tokens to generate; default: {DEFAULT_NEW_TOKENS}, or as many as the "
-        "model can where that is less.",
+        description="Most tokens to generate; default: the model's own `max_new_tokens` or "
+        f"`max_length`, else {DEFAULT_NEW_TOKENS}, and never more than it can.",
     )
     min_new_tokens: int | None = Field(
         default=None, ge=0, le=MAX_NEW_TOKENS, description="Fewest tokens to generate."
@@ -131,10 +132,10 @@ class GenerateStages(Stages):
         Raises:
             InputError: naming the option that the model cannot honour.
         """
-        given = _given(parameters)
-        _refuse_unused(given, self._own_options())
+        given, own = _given(parameters), self._own_options()
+        _refuse_unused(given, own)
         limit = self._new_tokens_limit(prompt)
-        wished = given.setdefault("max_new_tokens", min(DEFAULT_NEW_TOKENS, limit))
+        wished = given.setdefault("max_new_tokens", min(_default_tokens(own, prompt), limit))
         if wished > limit:
             raise _refusal("max_new_tokens", f"is {wished}; this model generates at most {limit}.")
         if given.get("min_new_tokens", 0) > wished:
@@ -142,8 +143,12 @@ class GenerateStages(Stages):
         return tuple(sorted((given | forced).items()))
 
     def alone(self, parameters: Mapping[str, Any]) -> bool:
-        """Whether a sample needs a batch of its own: a seed repeats only the same draws."""
-        return "seed" in _given(parameters)
+        """Whether a sample needs a batch of its own: a seed repeats only the same draws, and what
+        compares with the input's tokens would read padding as a part of the input.
+        """
+        own = self._own_options()
+        reads_input = any(own.get(name) not in off for name, off in _READING_INPUT.items())
+        return "seed" in _given(parameters) or reads_input
 
     def run(
         self, model: Any, call: Hashable, batch: "Mapping[str, torch.Tensor]"
@@ -153,6 +158,8 @@ class GenerateStages(Stages):
 
         library: Any = torch
         options = dict(cast("Options", call))
+        if self._own_options().get("stop_strings"):
+            options["tokenizer"] = self.tokenizer
         if (seed := options.pop("seed", None)) is None:
             return {"sequences": model.generate(**batch, **options)}
         devices = [model.device] if model.device.type == "cuda" else []
@@ -193,6 +200,7 @@ class GenerateStages(Stages):
     def attach(self, model: Any) -> None:
         super().attach(model)
         self._generation_config: Any = model.generation_config
+        self.notices = [*self.notices, *settle(self._generation_config)]
 
     def _own_options(self) -> dict[str, Any]:
         """What the model's own generation_config.json sets."""
@@ -206,6 +214,64 @@ class GenerateStages(Stages):
             if isinstance(positions, int) and positions > 0:
                 return max(1, min(MAX_NEW_TOKENS, positions - prompt + 1))
         return MAX_NEW_TOKENS
+
+
+def _default_tokens(own: Mapping[str, Any], prompt: int) -> int:
+    """Most tokens to generate if the request does not say: as `generate`, but not its 20."""
+    if most := own.get("max_new_tokens"):
+        return int(most)
+    longest = own.get("max_length")
+    return max(1, int(longest) - prompt) if longest else DEFAULT_NEW_TOKENS
+
+
+_READING_INPUT: Mapping[str, tuple[Any, ...]] = {
+    "encoder_repetition_penalty": (None, 1, 1.0),
+    "encoder_no_repeat_ngram_size": (None, 0),
+}
+"""Fields of generation_config.json that look at the encoder's input → values that are off."""
+_NOT_OURS: Mapping[str, Any] = {
+    "assistant_early_exit": None,
+    "cache_config": None,
+    "cache_implementation": None,
+    "low_memory": None,
+    "max_cache_len": None,
+    "output_attentions": None,
+    "output_hidden_states": None,
+    "output_logits": None,
+    "output_scores": None,
+    "prefill_chunk_size": None,
+    "prompt_lookup_num_tokens": None,
+    "return_dict_in_generate": None,
+    "use_mtp": None,
+}
+"""Fields that change no answer, and the shape of what `generate` returns or how it is computed."""
+_NO_SUCH_SEARCH = "transformers has it no more without code from the hub"
+_UNSERVED: Mapping[str, tuple[tuple[Any, ...], str]] = {
+    "constraints": ((None,), _NO_SUCH_SEARCH),
+    "diversity_penalty": ((None, 0, 0.0), _NO_SUCH_SEARCH),
+    "dola_layers": ((None,), _NO_SUCH_SEARCH),
+    "force_words_ids": ((None,), _NO_SUCH_SEARCH),
+    "guidance_scale": ((None, 1, 1.0), "there is no guidance by a second prompt"),
+    "num_beam_groups": ((None, 1), _NO_SUCH_SEARCH),
+    "num_return_sequences": ((None, 1), "an input has one answer"),
+    "penalty_alpha": ((None, 0, 0.0), _NO_SUCH_SEARCH),
+    "token_healing": ((None, False), "prompts are not shortened"),
+}
+"""Fields that have no effect here → values that are off, and why."""
+
+
+def settle(config: Any) -> list[Notice]:
+    """Takes from a model's generation configuration what has no effect here, or would have
+    `generate` fail. Returns a notice of each field that would change answers.
+    """
+    for name, value in _NOT_OURS.items():
+        setattr(config, name, value)
+    notices: list[Notice] = []
+    for name, (off, why) in _UNSERVED.items():
+        if (value := getattr(config, name, None)) not in off:
+            notices.append(unserved(name, value, why, "generation_config.json"))
+        setattr(config, name, None)
+    return notices
 
 
 def _given(parameters: Mapping[str, Any]) -> dict[str, Any]:

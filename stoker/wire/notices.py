@@ -1,9 +1,12 @@
 """Notices: what a replica says of its model when it has loaded it, for the model's owner."""
 
+import json
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
+_SHOWN_CHARS = 80
 MOST_NOTICES, MOST_NOTICE_CHARS = 32, 1000
 """Of one load: further notices are left out, longer messages are cut."""
 
@@ -15,6 +18,14 @@ class Notice(msgspec.Struct, frozen=True):
     """Lower case with underscores, and stable: `generation_field`, `no_end_of_text`."""
     message: str
     """A sentence or two that name the file, the field and its value."""
+
+
+def unserved(name: str, value: Any, why: str, file: str) -> Notice:
+    """Returns a notice of a field of a model's file that has no effect."""
+    shown = json.dumps(value, default=str)
+    if len(shown) > _SHOWN_CHARS:
+        shown = f"{shown[:_SHOWN_CHARS]}…"
+    return Notice("generation_field", f'"{name}": {shown} of {file} has no effect: {why}.')
 
 
 def bounded(notices: Iterable[Notice]) -> list[Notice]:
