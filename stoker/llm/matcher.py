@@ -37,14 +37,17 @@ class Matcher:
         tokens: int,
         grammar: str,
         after: int | None = None,
+        plain: Sequence[int] = (),
     ) -> None:
         """
         Args:
             grammar: the form, in llguidance's own JSON, for an engine that follows it by itself.
             after: the form begins behind this token; before it, anything goes.
+            plain: as of `Matchers`, for such an engine.
         """
         self.grammar = grammar
         self.after = after
+        self.plain = plain
         self._matcher = matcher
         self._waiting = after is not None
         self._bits = torch.zeros(-(-tokens // 32), dtype=torch.int32)
@@ -87,17 +90,25 @@ def _unpacked(bits: torch.Tensor) -> torch.Tensor:
 class Matchers:
     """Forms that were compiled for one tokenizer; the last ones are kept."""
 
-    def __init__(self, tokenizer: Any, vocabulary: int, ends: Sequence[int]) -> None:
+    def __init__(
+        self, tokenizer: Any, vocabulary: int, ends: Sequence[int], plain: Sequence[int] = ()
+    ) -> None:
         """
         Args:
             tokenizer: of transformers, a fast one.
             vocabulary: width of the logits.
             ends: tokens by which the model ends its answer.
+            plain: added tokens that are text like any other. llguidance takes all that look like
+                `<…>` for special ones, which match no text.
 
         Raises:
             FormError: the tokenizer's tokens stand for no bytes.
         """
+        self.plain = plain
         self.tokens = from_tokenizer(tokenizer, max(vocabulary, len(tokenizer)), ends)
+        if plain:
+            own: Any = _Tokens(self.tokens, frozenset(plain))
+            self.tokens = llguidance.LLTokenizer(own, eos_token=self.tokens.eos_tokens)
         self._kept: OrderedDict[str, llguidance.LLMatcher] = OrderedDict()
 
     def matcher(self, grammar: str, after: int | None = None) -> Matcher:
@@ -119,7 +130,26 @@ class Matchers:
             if len(self._kept) > MAX_KEPT:
                 self._kept.popitem(last=False)
         self._kept.move_to_end(grammar)
-        return Matcher(known.deep_copy(), self.tokens.vocab_size, grammar, after)
+        return Matcher(known.deep_copy(), self.tokens.vocab_size, grammar, after, self.plain)
+
+
+class _Tokens:
+    """llguidance's `TokenizerWrapper`: another tokenizer's tokens, some of them as text."""
+
+    is_tokenizer_wrapper = True
+    bos_token_id = None
+
+    def __init__(self, given: llguidance.LLTokenizer, plain: frozenset[int]) -> None:
+        self._given = given
+        self.eos_token_id = given.eos_token
+        every = range(given.vocab_size)
+        self.tokens = [given.decode_bytes([token]) for token in every]
+        self.special_token_ids = [
+            token for token in every if given.is_special_token(token) and token not in plain
+        ]
+
+    def __call__(self, text: str) -> list[int]:
+        return self._given.tokenize_str(text)
 
 
 def line(message: str) -> str:

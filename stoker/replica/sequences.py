@@ -71,7 +71,11 @@ class Sequences:
         generation = request.generation
         sampling = self._prompts.limited(prepared, generation, generation.place(place))
         after = self._dialect.end_of_reasoning(prepared.text)
-        form = self._forms.form(generation, after, self._dialect.ends(prepared.text))
+        ends = self._dialect.ends(prepared.text)
+        # Texts that are completed are no conversation: nothing of them is reasoning.
+        talks = isinstance(prompt, Conversation)
+        may_reason = talks and self._dialect.may_reason(prepared.text)
+        form = self._forms.form(generation, after, ends, may_reason=may_reason)
         echo = self._echo(generation, prompt, prepared)
         first: int | None = None
         for number in range(generation.n):

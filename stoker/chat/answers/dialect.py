@@ -99,7 +99,13 @@ class Dialect:
         framing = self.choice.framing
         if not framing.literals:
             return None
-        return reader_of(Choice(framing=framing), prompt, ())
+        return reader_of(Choice(framing=framing), prompt, (), either=either)
+
+    def may_reason(self, prompt: str) -> bool:
+        """Returns whether an answer to a prompt may begin with reasoning between marks."""
+        pairs = self.choice.framing.reasoning
+        marks = tuple(mark.strip() for pair in pairs for mark in pair)
+        return bool(pairs) and not prompt.rstrip().endswith(marks)
 
     def ends(self, prompt: str) -> str | None:
         """Returns what ends the reasoning that a prompt has begun; None: it has begun none."""

@@ -49,7 +49,7 @@ class Reader:
         """
         Args:
             either: the answer is nothing but calls of these tools, or it is all text, in which
-                what looks like a call is none.
+                what looks like a call is none. Without tools it is text, with reasoning before it.
             ends: what ends the reasoning that the prompt has begun; empty: it has begun none.
             header: whether the prompt ends within a message's header.
             called: the mark of calls that the prompt ends with; empty: it ends with none.
@@ -57,12 +57,13 @@ class Reader:
         self._framing, self._form, self._short = tongue.framing, tongue.form, tongue.short_ids
         functions = [one["function"] for one in tools]
         self._tools = {str(one["name"]): one.get("parameters") for one in functions}
-        self._either = either and bool(tools) and tongue.form is not None
+        self._either = either and (not tools or tongue.form is not None)
         self._source = Source()
         self._events: list[Event] = []
         self._logprobs: list[TokenLogprob] = []
         self._said = False
         """Whether there was text, and not only white space."""
+        self._has_reasoned = bool(ends)
         self._ends = list(ends)
         self._in_header, self._begun_mark = header, called
         self._marks = self._known_marks()
@@ -209,6 +210,9 @@ class Reader:
                 return None
 
     def _say(self, text: str) -> None:
+        if self._either and self._has_reasoned and not self._said and not self.reasoning:
+            # The lines between the reasoning and a form belong to neither.
+            text = text.lstrip()
         if not text:
             return
         self._said = self._said or (not self.reasoning and not text.isspace())
@@ -220,7 +224,7 @@ class Reader:
         self._events.append(Text(text, self.reasoning, logprobs))
 
     def _reasoned(self, ends: Sequence[str]) -> Steps[None]:
-        self.reasoning = True
+        self.reasoning = self._has_reasoned = True
         either, self._either = self._either, False
         yield from self._to_mark(dict.fromkeys(ends, "end"))
         self.reasoning, self._either = False, either

@@ -36,7 +36,7 @@ WORD: "true" | "false" | "null" | "True" | "False" | "None"
 pylist: "[" (py ("," SPACE? py)*)? "]"
 pydict: "{" (py ":" SPACE? py ("," SPACE? py ":" SPACE? py)*)? "}"
 py: QUOTED | pystring | NUMBER | WORD | pylist | pydict
-pystring: %json {"type": "string"}
+pystring: %json {"type": "string", "x-guidance": {"json_allow_general_unicode_escapes": true}}
 """
 _TEXT_ONLY = frozenset({"string"})
 _TEXTS = ("pattern", "format")

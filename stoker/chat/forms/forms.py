@@ -29,6 +29,8 @@ class Form:
     """Whether the model's reasoning has to have the form, too."""
     asked: Sequence[Asked] = ()
     """What the request says of it, to find the place that is at fault."""
+    calls: bool = True
+    """Whether the answer may call tools."""
 
 
 class Forms:
@@ -48,8 +50,24 @@ class Forms:
         """Made by the thread that needs it first, when a request needs it: it takes a second where
         a vocabulary is large, and not every model is ever asked for a form.
         """
+        plain, unseen = self._prompts.tokens_within_answers(calls=True)
+        form = self._dialect.format
+        literals = form.literals if form else ()
+        names = {token: self._prompts.tokenizer.convert_ids_to_tokens(token) for token in plain}
+        marks = {token for token in plain if any(names[token] in one for one in literals)}
+        return self._made([token for token in plain if token not in marks], unseen)
+
+    @cached_property
+    def _text_grammars(self) -> Grammars:
+        """For answers that call nothing: what marks calls is text in them."""
+        tokens = self._prompts.tokens_within_answers(calls=False)
+        if tokens == self._prompts.tokens_within_answers(calls=True):
+            return self.grammars
+        return self._made(*tokens)
+
+    def _made(self, plain: Sequence[int], unseen: Sequence[int]) -> Grammars:
         ends = sorted(self._prompts.defaults.ends)
-        return Grammars(self._prompts.tokenizer, self._vocabulary, ends)
+        return Grammars(self._prompts.tokenizer, self._vocabulary, ends, plain, unseen)
 
     @cached_property
     def problem(self) -> str | None:
@@ -65,14 +83,34 @@ class Forms:
         return None if self.problem else self.grammars.bytes_of(token)
 
     def form(
-        self, generation: Generation, after: int | None, ends: str | None = None
+        self,
+        generation: Generation,
+        after: int | None,
+        ends: str | None = None,
+        *,
+        may_reason: bool = False,
     ) -> Form | None:
         """What an answer has to be. Raises `InputError`.
 
         Args:
             after: the token that ends the reasoning, where the prompt has begun it.
             ends: what ends it, if that is no single token.
+            may_reason: the model may begin the answer with reasoning, between marks of its own.
         """
+        form = self._form(generation, after, ends)
+        if form is None or form.reasoned or generation.guide is None:
+            # Forms of calls make room for reasoning themselves.
+            return form
+        if after is None and not may_reason:
+            return form
+        if after is not None and form.parts:
+            # `calls_or` has made room for the lines behind the reasoning.
+            return form
+        reasoning = self._dialect.choice.framing.reasoning if after is None else ()
+        behind = self.grammars.behind_reasoning(form.grammar, reasoning)
+        return Form(behind, form.field, (form,), calls=form.calls)
+
+    def _form(self, generation: Generation, after: int | None, ends: str | None) -> Form | None:
         guide, tools = generation.guide, generation.tools
         if guide and self.problem:
             what = f"'{guide.field}' {self.problem}."
@@ -100,19 +138,21 @@ class Forms:
     def _text_form(self, guide: Guide) -> Form:
         if guide.kind == "without":
             return Form(self.grammars.without(guide.value), guide.field, reasoned=True)
-        return Form(compiled(guide, guide.field), guide.field, asked=asked_of(guide))
+        compiled_guide = compiled(guide, guide.field)
+        return Form(compiled_guide, guide.field, asked=asked_of(guide), calls=False)
 
     def matcher(self, form: Form, after: int | None) -> Matcher:
         """The start of an answer's form. Raises `InputError` naming the field at fault."""
         try:
             behind = None if form.reasoned else after
-            return self.grammars.matcher(form.grammar, form.field, behind)
+            grammars = self.grammars if form.calls else self._text_grammars
+            return grammars.matcher(form.grammar, form.field, behind)
         except InputError:
-            for part in form.parts or (form,):
-                for fault in (asked.fault() for asked in part.asked):
-                    if fault is not None:
-                        raise fault from None
-                self.grammars.matcher(part.grammar, part.field)
+            for asked in form.asked:
+                if (fault := asked.fault()) is not None:
+                    raise fault from None
+            for part in form.parts:
+                self.matcher(part, None)
             raise
 
 

@@ -17,6 +17,7 @@ from stoker.chat.answers.call_formats.framing import Framing
 from stoker.chat.forms.call_forms import CallForm, Offered
 from stoker.chat.forms.call_grammar import Lark
 from stoker.chat.forms.faults import Asked, of_grammar
+from stoker.chat.forms.json_rules import JsonRules
 from stoker.chat.forms.strict import closed
 from stoker.llm.errors import FormError
 from stoker.llm.matcher import Matcher, Matchers
@@ -24,10 +25,6 @@ from stoker.stages.base import InputError
 from stoker.wire import schema_limits as limits
 from stoker.wire.generation_request import TOOLS_FIELD, Guide, Tools
 
-# As `json.dumps` writes: what a model may put between values, it may put there for ever.
-_JSON: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-# Models differ in whether they write a space there.
-_ARGUMENTS: Any = _JSON | {"item_separator": ", ?", "key_separator": ": ?"}
 NO_PARAMETERS: Mapping[str, Any] = {
     "type": "object",
     "properties": {},
@@ -41,15 +38,25 @@ _CLOSED_TIMES = 4
 class Grammars:
     """Compiles forms for one tokenizer."""
 
-    def __init__(self, tokenizer: Any, vocabulary: int, ends: Sequence[int]) -> None:
+    def __init__(
+        self,
+        tokenizer: Any,
+        vocabulary: int,
+        ends: Sequence[int],
+        plain: Sequence[int] = (),
+        unseen: Sequence[int] | None = None,
+    ) -> None:
         """
         Args:
             tokenizer: of transformers, a fast one.
             vocabulary: width of the logits.
             ends: tokens by which the model ends its answer.
+            plain: added tokens that are text within an answer.
+            unseen: special tokens that may stand in free text; None: all but the ends.
         """
         self._ends = frozenset(ends)
-        self._matchers = Matchers(tokenizer, vocabulary, ends)
+        self._unseen = None if unseen is None else frozenset(unseen)
+        self._matchers = Matchers(tokenizer, vocabulary, ends, plain)
         self._tokens = self._matchers.tokens
         # Special tokens never match text in a grammar.
         self._ids = {
@@ -90,10 +97,11 @@ class Grammars:
             ends: what ends the reasoning that the prompt has begun; None: it has begun none, or
                 the form begins behind it.
         """
-        own = self._call_form(form, tools, framing)
+        values = _call_values()
+        own = self._call_form(form, tools, framing, values)
         with _refused():
             rules = own.required(ends=ends) if tools.choice == "required" else own.free()
-        return llguidance.LLMatcher.grammar_from_lark(self._lark(rules))
+        return llguidance.LLMatcher.grammar_from_lark(self._lark(rules, values))
 
     def calls_or(self, form: Format, tools: Tools, other: str, *, reasoned: bool) -> str:
         """The form of answers that are nothing but calls of tools, or have another form.
@@ -105,13 +113,34 @@ class Grammars:
             reasoned: the model has just ended its reasoning. Behind that it writes an empty line,
                 and only behind the line what it has decided.
         """
-        own_form = self._call_form(form, tools, None)
+        values = _call_values()
+        own_form = self._call_form(form, tools, None, values)
         with _refused():
             rules = own_form.alone("@form", lines=reasoned)
-        own: Any = {"lark_grammar": self._lark(rules)}
+        own: Any = {"lark_grammar": self._lark(rules, values)}
         return json.dumps({"grammars": [own, *_named(other, "form")]})
 
-    def _call_form(self, form: Format, tools: Tools, framing: Framing | None) -> CallForm:
+    def behind_reasoning(self, form: str, reasoning: Sequence[tuple[str, str]]) -> str:
+        """Returns the form of answers whose model may reason first.
+
+        Args:
+            reasoning: what stands before and after it; empty: the form applies from its end.
+        """
+        lines = ["%llguidance {}", r"LINES: /\n{1,2}/"]
+        names: list[str] = []
+        for before, after in reasoning:
+            names.append(f"thought{len(names)}")
+            lines.append(f"{names[-1]}[lazy]: {json.dumps(before)} TEXT {json.dumps(after)}")
+        if reasoning:
+            lines += [r"TEXT: /(.|\n)*/", f"start: (({' | '.join(names)}) LINES?)? @answer"]
+        else:
+            lines.append("start: LINES? @answer")
+        own: Any = {"lark_grammar": "\n".join(lines)}
+        return json.dumps({"grammars": [own, *_named(form, "answer")]})
+
+    def _call_form(
+        self, form: Format, tools: Tools, framing: Framing | None, values: JsonRules
+    ) -> CallForm:
         functions = [
             self._offered(one["function"], tools.schema_field.format(place))
             for place, one in enumerate(tools.functions)
@@ -120,7 +149,12 @@ class Grammars:
         framing = framing or Framing()
         return CallForm(
             form=form,
-            lark=Lark(form, _call_rule, self._begins_special),
+            # What is not enforced the client checks, as it has to if nothing is strict.
+            lark=Lark(
+                form,
+                lambda schema, strict: values.value(schema, lenient=not strict),
+                self._begins_special,
+            ),
             functions=functions,
             several=form.several and tools.parallel,
             text_tokens=self._tokens_beside(form.literals),
@@ -133,7 +167,9 @@ class Grammars:
         numbers = [
             number
             for token, number in self._ids.items()
-            if number not in self._ends and not any(token in literal for literal in literals)
+            if number not in self._ends
+            and (self._unseen is None or number in self._unseen)
+            and not any(token in literal for literal in literals)
         ]
         return f"<{_ranges(numbers)}>" if numbers else ""
 
@@ -145,8 +181,8 @@ class Grammars:
     def _begins_special(self, text: str) -> bool:
         return bool(self._special and self._special.match(text))
 
-    def _lark(self, rules: str) -> str:
-        return f"%llguidance {{}}\n{self._expression(rules)}"
+    def _lark(self, rules: str, values: JsonRules) -> str:
+        return "\n".join(["%llguidance {}", self._expression(rules), *values.lines])
 
     def _expression(self, rule: str) -> str:
         return _TEXT.sub(lambda found: self._literal(found[1]), rule)
@@ -228,26 +264,15 @@ def compiled(guide: Guide, field: str) -> str:
 
 
 def json_grammar(schema: Mapping[str, Any]) -> str:
-    """A JSON schema as llguidance's own JSON; it is checked once it is compiled (`Matchers`)."""
-    return llguidance.LLMatcher.grammar_from_json_schema(dict(schema), overrides=_JSON)
+    """Returns a JSON schema as a Lark grammar; it is checked once it is compiled (`Matchers`)."""
+    rules = JsonRules()
+    lines = [f"start: {rules.value(schema, lenient=False)}", *rules.lines]
+    return llguidance.LLMatcher.grammar_from_lark("\n".join(lines))
 
 
-def json_rule(schema: Mapping[str, Any] | bool, *, lenient: bool, more: Any = _JSON) -> str:
-    """A JSON value as a Lark expression.
-
-    Args:
-        schema: true stands for anything.
-        lenient: leave out what the compiler does not know, instead of refusing the schema.
-        more: the compiler's options.
-    """
-    if isinstance(schema, bool):
-        schema = {} if schema else {"enum": []}
-    return f"%json {json.dumps({**schema, 'x-guidance': {**more, 'lenient': lenient}})}"
-
-
-def _call_rule(schema: Any, strict: bool) -> str:
-    # What is not enforced the client checks, as it has to where nothing was to be strict.
-    return json_rule(schema, lenient=not strict, more=_ARGUMENTS)
+def _call_values() -> JsonRules:
+    # Models differ in whether they write a space there.
+    return JsonRules(comma=", ?", colon=": ?")
 
 
 def checked(schema: Mapping[str, Any], field: str, *, strict: bool) -> Mapping[str, Any]:

@@ -1,5 +1,6 @@
 """Makes token sequences of prompts: chat templates, texts, token lists, with their limits."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -169,6 +170,35 @@ class Prompts:
             tokens = self._encoded(text, special=False)
             refuse_needed(self.tokenizer, tokens, self._vocabulary, "its chat template needs it")
 
+    def tokens_within_answers(self, *, calls: bool) -> tuple[list[int], list[int]]:
+        """Returns the added tokens that may stand anywhere in a text: those that are seen in it,
+        such as `<think>` or a model's `<unit>`, and those that are hidden.
+
+        Left out are tokens that end an answer, and those that give a conversation its structure.
+
+        Args:
+            calls: the answer may call tools: what marks calls and their outputs is structure, too.
+        """
+        added: Mapping[int, Any] = self.tokenizer.added_tokens_decoder
+        structure = self._template.structure(calls=calls)
+        names = ("bos", "eos", "pad", "unk", "cls", "sep", "mask")
+        named = {getattr(self.tokenizer, f"{name}_token_id", None) for name in names}
+        within = [
+            token
+            for token, one in sorted(added.items())
+            if token not in self.defaults.ends
+            and token not in named
+            and not (calls and _TOOLS.search(one.content))
+            and (one.content not in structure or _REASONING.search(one.content))
+        ]
+        seen = [token for token in within if token not in self.hidden]
+        unseen = [
+            token
+            for token in within
+            if token in self.hidden and not _ENDING.search(added[token].content)
+        ]
+        return seen, unseen
+
     def _known(self, tokens: Iterable[int], place: str) -> None:
         """Raise `InputError` for a token that the model does not have."""
         for token in tokens:
@@ -310,6 +340,10 @@ _CUT_FIELD = "truncate_prompt_tokens"
 _ROOM = 8
 """The part of the context that is left to an answer without a limit, where turns are left out."""
 _THINK, _END_OF_THINKING = "<think>", "</think>"
+_ENDING = re.compile("end|eo[mst]|stop", re.IGNORECASE)
+"""Names of special tokens such as `<|endoftext|>`, which not every model's files call an end."""
+_TOOLS = re.compile("tool", re.IGNORECASE)
+_REASONING = re.compile("think", re.IGNORECASE)
 _MARKS = ("tool_call", "TOOL_CALLS", "think", "THINK", "python_tag")
 
 

@@ -1,5 +1,6 @@
 """A tokenizer's chat template, and what it is given."""
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -16,6 +17,13 @@ _COMMENTS = re.compile(r"\{#.*?#\}", re.DOTALL)
 _CODE = re.compile(r"\{[{%](.*?)[%}]\}", re.DOTALL)
 _STRINGS = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
 _NAMES = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
+_FUNCTION: Mapping[str, Any] = {"name": _PROBE, "arguments": {_PROBE: _PROBE}}
+_CALL: Mapping[str, Any] = {"id": "call00001", "type": "function", "function": _FUNCTION}
+_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
+_TOOL: Mapping[str, Any] = {
+    "type": "function",
+    "function": {"name": _PROBE, "description": _PROBE, "parameters": _PARAMETERS},
+}
 _GREETING = ({"role": "user", "content": "Hello"},)
 
 
@@ -110,12 +118,36 @@ class ChatTemplate:
         closing = [token for token, text in texts.items() if text and behind.startswith(text)]
         return sorted(closing, key=lambda token: -len(texts[token]))[:1]
 
+    def structure(self, *, calls: bool) -> str:
+        """Returns conversations as the template writes them.
+
+        Args:
+            calls: with tools, calls of them and their outputs.
+        """
+        if not self.source:
+            return ""
+        asked = {"role": "user", "content": _PROBE}
+        system = {"role": "system", "content": _PROBE}
+        answer = {"role": "assistant", "content": _PROBE}
+        output = {"role": "tool", "tool_call_id": _CALL["id"], "name": _PROBE, "content": _PROBE}
+        called = [asked, {**answer, "tool_calls": [_CALL]}, output, answer]
+        # One by one: a template refuses conversations that it does not know.
+        texts: list[str | None] = []
+        for messages, tools in (
+            ([asked, answer, asked], None),
+            ([system, asked, answer], None),
+            *([(called, [_TOOL])] if calls else []),
+        ):
+            with contextlib.suppress(TemplateLimitError):
+                texts.append(self._tried(messages, begins_answer=True, tools=tools))
+        return "\n".join(text for text in texts if text)
+
     def _tried(
-        self, messages: Sequence[Mapping[str, Any]], *, begins_answer: bool = False
+        self, messages: Sequence[Mapping[str, Any]], *, begins_answer: bool = False, **more: Any
     ) -> str | None:
-        """None where it refuses them."""
+        """Returns None if the template refuses the messages."""
         try:
-            return self.rendered(messages, begins_answer=begins_answer)
+            return self.rendered(messages, begins_answer=begins_answer, **more)
         except (jinja2.TemplateError, TemplateDataError):
             return None
 
@@ -123,11 +155,9 @@ class ChatTemplate:
 def _with_parts(role: str) -> list[dict[str, Any]]:
     """Returns a conversation whose last message has this role, and parts."""
     asked: dict[str, Any] = {"role": "user", "content": "Hello"}
-    function: dict[str, Any] = {"name": _PROBE, "arguments": {}}
-    call: dict[str, Any] = {"id": "call00001", "type": "function", "function": function}
     before: dict[str, list[dict[str, Any]]] = {
         "assistant": [asked],
-        "tool": [asked, {"role": "assistant", "content": "", "tool_calls": [call]}],
+        "tool": [asked, {"role": "assistant", "content": "", "tool_calls": [_CALL]}],
     }
     after = [asked] if role == "system" else []
     return [*before.get(role, []), {"role": role, "content": [_PROBE_PART]}, *after]

@@ -52,6 +52,8 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
     """The form that the answer has to have, in llguidance's own JSON."""
     after: int | None = None
     """The form begins behind this token."""
+    plain: list[int] = []
+    """Added tokens that are text within the form."""
     adapter: str = ""
     """The folder in `Load.adapters` of what is added to the model for it."""
 

@@ -40,6 +40,7 @@ class Inbox:
         self._channel = channel
         self._folder = folder
         self._vocabulary = vocabulary
+        self._ends: Sequence[int] = ()
         self._matchers: Any = None
         self._found: queue.SimpleQueue[tuple[Begin | Submit | Abort, Any]] = queue.SimpleQueue()
         threading.Thread(target=self._read, name="inbox", daemon=True).start()
@@ -63,21 +64,22 @@ class Inbox:
 
     def _prepared(self, message: Begin | Submit | Abort) -> Any:
         if isinstance(message, Begin):
-            self._matchers = _matchers(self._folder, self._vocabulary, message.ends)
+            self._ends = message.ends
         if not isinstance(message, Submit) or not message.grammar:
             return None
         try:
+            if self._matchers is None or list(self._matchers.plain) != message.plain:
+                self._matchers = self._made(message.plain)
             return self._matchers.matcher(message.grammar, message.after)
         except Exception as error:
             log.exception("a form could not be compiled")
             return error
 
-
-def _matchers(folder: str, vocabulary: int, ends: Sequence[int]) -> Any:
-    matcher: Any = importlib.import_module("stoker.llm.matcher")
-    transformers: Any = importlib.import_module("transformers")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    return matcher.Matchers(tokenizer, vocabulary, ends)
+    def _made(self, plain: Sequence[int]) -> Any:
+        matcher: Any = importlib.import_module("stoker.llm.matcher")
+        transformers: Any = importlib.import_module("transformers")
+        tokenizer = transformers.AutoTokenizer.from_pretrained(self._folder, local_files_only=True)
+        return matcher.Matchers(tokenizer, self._vocabulary, self._ends, plain)
 
 
 def _serve(channel: Channel[ToChild], engine: ChildEngine, inbox: Inbox) -> None:

@@ -174,6 +174,7 @@ class VllmModel:
                 sampling=submission.sampling,
                 grammar=matcher.grammar if matcher else "",
                 after=matcher.after if matcher else None,
+                plain=list(matcher.plain) if matcher else [],
                 adapter=submission.adapter.name if submission.adapter else "",
             )
         )
