@@ -29,7 +29,7 @@ class Script:
         Args:
             special: tokens that are special, beside those of the beginning and the end.
             added: tokens that are never split but are text.
-            template: what the chat template says beside the script's place, such as how calls look.
+            template: the chat template, which writes as many `<s>` as the script's place says.
         """
         from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
         from transformers.convert_slow_tokenizer import bytes_to_unicode
@@ -43,8 +43,13 @@ class Script:
         made.add_special_tokens([AddedToken(one, normalized=False) for one in special])
         made.add_tokens([AddedToken(one, normalized=False) for one in added])
         self._tokenizer = made
-        self._template = SAYS + template
+        self._template = template or SAYS
         self._tokens: list[int] = []
+
+    @property
+    def length(self) -> int:
+        """How many tokens have been added."""
+        return len(self._tokens)
 
     def add(self, text: str) -> str:
         """Returns the message that has the model write this text."""
@@ -56,7 +61,7 @@ class Script:
         import torch
 
         end = self._tokenizer.token_to_id(END)
-        length = (len(self._tokens) + 300) // 64 * 64 + 64
+        length = (len(self._tokens) + 200) // 64 * 64 + 64
         config = library.GPT2Config(
             vocab_size=self._tokenizer.get_vocab_size(),
             n_positions=length,

@@ -1,0 +1,215 @@
+"""Whatever the server has answered, it accepts as part of the next request.
+
+A scripted model writes texts, reasoning and calls, well-formed and not; where an answer begins and
+ends is made up. `STOKER_TEST_EXAMPLES=80` tries 2,000 answers.
+"""
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from openai.lib.streaming.chat import ChatCompletionStreamState
+
+from tests.llm.support import HERMES
+from tests.support.deploying import deploy, wait_for
+from tests.support.examples import examples
+from tests.support.server import Server
+from tests.support.tape import BEGIN, Script
+
+MODEL = "scripted-answers"
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+TOOL: Any = {"type": "function", "function": {"name": "get_weather", "parameters": SCHEMA}}
+FLAT: Any = {"type": "function", "name": "get_weather", "parameters": SCHEMA, "strict": False}
+FUNCTION: Any = {"type": "function", "function": {"name": "other", "parameters": SCHEMA}}
+PLACE = (
+    "{%- set last = (messages | selectattr('role', 'equalto', 'user') | list | last).content -%}"
+    "{%- if last is string and last | int > 0 -%}{%- set unseen -%}"
+)
+"""A place in the script stands for a conversation, which is rendered but not shown."""
+
+
+def call(arguments: str, name: str = "get_weather") -> str:
+    return f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>'
+
+
+PLAIN, ESCAPED = '{"city": "A"}', r'{"city": "\u00e9\ud83d\ude00\/"}'
+TAPE = (
+    "<think>\nHot?\n</think>\n\nIt is\u2028hot\x85.",
+    f"Look: {call(PLAIN)}\nand {call(ESCAPED)} so.",
+    call('{"city": "B", "x": [1e400, -0, {"": null}]}'),
+    f"<think>a</think>{call('{}')}",
+    call('{"city": "\\ud83d"}'),
+    call("{city: C}", "no tool"),
+    '<tool_call>\n{"name": 5}\n</tool_call> <tool_call></tool_call></think>',
+    "{" * 70,
+)
+STOPS = ("city", '"', "}", "{", "get", "\n", "A", "</tool_call>", "e9", "ud83d", "think", "a")
+
+
+SHOWN = f"{{%- endset -%}}{{%- for _ in range(last | int) -%}}{BEGIN}{{%- endfor -%}}"
+SCRIPT = Script(
+    special=("<|im_start|>", "<|im_end|>"),
+    added=("<tool_call>", "</tool_call>", "<think>", "</think>"),
+    template=f"{PLACE}{HERMES}{SHOWN}{{%- else -%}}{HERMES}{{%- endif -%}}",
+)
+BEGINS = [int(SCRIPT.add(text)) for text in TAPE]
+
+
+@pytest.fixture(scope="module")
+def model(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    server.wait_ready()
+    folder = SCRIPT.save(tmp_path_factory.mktemp("scripted") / "model")
+    with server.account("replays") as client:
+        found = deploy(client, folder, MODEL, engine="torch", readiness="hot")
+        wait_for(client, found["id"], "ready")
+        yield client
+
+
+@pytest.fixture(scope="module")
+def sdk(model: httpx.Client, server: Server) -> openai.OpenAI:
+    key = str(model.headers["authorization"]).removeprefix("Bearer ")
+    return openai.OpenAI(base_url=f"{server.base_url}/v1", api_key=key, max_retries=0)
+
+
+# Most often an answer begins where a text of the script does.
+PLACES = st.sampled_from(BEGINS) | st.integers(1, SCRIPT.length)
+ANSWERS = {
+    "place": PLACES,
+    "most": st.sampled_from([1, 2, 40, 90]) | st.integers(1, 120),
+    "stop": st.none() | st.sampled_from(STOPS),
+    "choice": st.sampled_from(["auto", "required", "none"]),
+    "streams": st.booleans(),
+    "abandoned": st.sampled_from([None, None, 1, 5, 30]),
+}
+
+
+class TestChat:
+    @settings(max_examples=examples(25))
+    @given(**ANSWERS, form=st.booleans())
+    def test_any_answer(
+        self,
+        sdk: openai.OpenAI,
+        place: int,
+        most: int,
+        stop: str | None,
+        choice: Any,
+        streams: bool,
+        abandoned: int | None,
+        form: bool,
+    ) -> None:
+        messages: list[Any] = [{"role": "user", "content": str(place)}]
+        asked: dict[str, Any] = {"model": MODEL, "tools": [TOOL], "tool_choice": choice}
+        asked |= {"max_tokens": most, "temperature": 0}
+        if stop:
+            asked["stop"] = [stop]
+        if form:
+            asked["response_format"] = {"type": "json_object"}
+        if streams:
+            state = ChatCompletionStreamState()
+            with sdk.chat.completions.create(messages=messages, stream=True, **asked) as stream:
+                for number, chunk in enumerate(stream):
+                    state.handle_chunk(chunk)
+                    if number == abandoned:
+                        break
+            answer = state.current_completion_snapshot
+        else:
+            answer = sdk.chat.completions.create(messages=messages, **asked)
+        message = answer.choices[0].message
+        calls = message.tool_calls or []
+        if answer.choices[0].finish_reason == "tool_calls":
+            for one in calls:
+                assert one.type == "function"
+                assert isinstance(json.loads(one.function.arguments), dict)
+        messages.append(message.model_dump())
+        messages += [{"role": "tool", "tool_call_id": one.id, "content": "21"} for one in calls]
+        messages.append({"role": "user", "content": "1"})
+        # It raises for any status but 200.
+        sdk.chat.completions.create(model=MODEL, messages=messages, tools=[TOOL], max_tokens=1)
+
+
+class TestResponses:
+    @settings(max_examples=examples(25))
+    @given(**ANSWERS)
+    def test_any_answer(
+        self,
+        sdk: openai.OpenAI,
+        place: int,
+        most: int,
+        stop: str | None,
+        choice: Any,
+        streams: bool,
+        abandoned: int | None,
+    ) -> None:
+        items: list[Any] = [{"role": "user", "content": str(place)}]
+        asked: dict[str, Any] = {"model": MODEL, "tools": [FLAT], "tool_choice": choice}
+        asked |= {"max_output_tokens": most, "temperature": 0}
+        asked["extra_body"] = {"stop": [stop]} if stop else {}
+        output: list[Any] = []
+        if streams:
+            with sdk.responses.create(input=items, stream=True, **asked) as stream:
+                for number, event in enumerate(stream):
+                    # As a client has it that stops in the middle: what was added, as it is so far.
+                    if event.type == "response.output_item.added":
+                        output.append(event.item.model_dump())
+                    elif event.type == "response.output_item.done":
+                        output[event.output_index] = event.item.model_dump()
+                    elif event.type == "response.function_call_arguments.delta":
+                        output[event.output_index]["arguments"] += event.delta
+                    if number == abandoned:
+                        break
+        else:
+            output = [one.model_dump() for one in sdk.responses.create(input=items, **asked).output]
+        calls = [one for one in output if one["type"] == "function_call"]
+        for one in calls:
+            if one["status"] == "completed":
+                assert isinstance(json.loads(one["arguments"]), dict)
+        outputs = [
+            {"type": "function_call_output", "call_id": one["call_id"], "output": "21"}
+            for one in calls
+        ]
+        again: list[Any] = [*items, *output, *outputs, {"role": "user", "content": "1"}]
+        sdk.responses.create(model=MODEL, input=again, tools=[FLAT], max_output_tokens=1)
+        counted = sdk.responses.input_tokens.count(model=MODEL, input=again, tools=[FLAT])
+        assert counted.input_tokens == 1
+
+
+class TestRuns:
+    @settings(max_examples=examples(8))
+    @given(
+        place=PLACES,
+        most=st.sampled_from([40, 90]) | st.integers(1, 120),
+        stop=st.none() | st.sampled_from(STOPS),
+        own=st.booleans(),
+    )
+    def test_any_step(
+        self, model: httpx.Client, place: int, most: int, stop: str | None, own: bool
+    ) -> None:
+        """Its second step is given the first one's answer, with outputs of all calls."""
+        config = {"max_tokens": most, "temperature": 0} | ({"stop": [stop]} if stop else {})
+        agent = {"name": "a", "model": MODEL, "max_steps": 2, "config": config}
+        # Calls are the owner's to answer, or of no tool that there is.
+        agent["tools"] = [TOOL if own else FUNCTION]
+        created = model.post("/v1/agent", json=agent).raise_for_status().json()
+        runs = f"/v1/agent/{created['id']}/runs"
+        run = model.post(runs, json={"input": str(place)}).raise_for_status().json()
+        path = f"{runs}/{run['id']}"
+        deadline = time.monotonic() + 60
+        while (found := model.get(path).json())["status"] not in ("completed", "failed"):
+            assert time.monotonic() < deadline, found
+            if found["status"] == "requires_action":
+                waiting = found["required_action"]["tool_calls"]
+                for one in waiting:
+                    json.loads(one["function"]["arguments"])
+                outputs = [{"tool_call_id": one["id"], "output": "21"} for one in waiting]
+                model.post(f"{path}/tool-outputs", json={"tool_outputs": outputs})
+            time.sleep(0.01)
+        if found["status"] == "failed":
+            assert found["error"]["code"] == "step_limit_exceeded", found
+        model.delete(path).raise_for_status()
+        model.delete(f"/v1/agent/{created['id']}").raise_for_status()
