@@ -593,3 +593,15 @@ class TestCut:
                 made.add(piece)
             made.finish()
             assert made.is_cut == cut
+
+    def test_anywhere(self) -> None:
+        """Half an escape and half a mark are no text: the call would end as if it were whole."""
+        arguments = '{"city": "\\u00e9\\ud83d\\ude00 \\\\ \\/"}'
+        text = hermes("get_weather", arguments)
+        for end in range(1, len(text)):
+            made = reader("hermes")
+            answer = joined([*made.add(text[:end]), *made.finish()])
+            if answer.calls:
+                assert answer.text == ""
+                assert arguments.startswith(answer.calls[0].arguments)
+                assert made.is_cut == (answer.calls[0].arguments != arguments)

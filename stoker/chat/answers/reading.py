@@ -245,13 +245,20 @@ class Reader:
                 if self._either:
                     self._said = True
                     return
-            # Nothing that was written is kept from the client.
-            if form.closing and not (self.calls > begun and self._at_end()):
+            if self.calls > begun and self._ends_within(form):
+                self._source.at = len(self._source.text)
+            elif form.closing:
+                # Nothing that was written is kept from the client.
                 yield from self._to_mark({form.closing: "closing"})
         self.calling = False
 
-    def _at_end(self) -> bool:
-        return self._source.ended and self._source.at >= len(self._source.text)
+    def _ends_within(self, form: Format) -> bool:
+        """Returns whether the answer has ended in the middle of arguments, or of their mark.
+
+        What was not told of them by then is half an escape, or half a mark: it is no text.
+        """
+        rest = self._source.text[self._source.at :].strip()
+        return self._source.ended and (self.is_cut or (form.closing or "").startswith(rest))
 
     def _unmarked(self) -> Steps[None]:
         """Reads calls that begin without a mark, if some come next."""
