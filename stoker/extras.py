@@ -5,7 +5,7 @@ import json
 import sys
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
 NAME = "stoker"
@@ -50,7 +50,7 @@ def _origin(found: Distribution) -> dict[str, Any]:
         origin: Any = json.loads(_text(found, "direct_url.json") or "{}")
     except ValueError:
         return {}
-    return origin if isinstance(origin, dict) else {}
+    return cast("dict[str, Any]", origin) if isinstance(origin, dict) else {}
 
 
 def _text(found: Distribution, name: str) -> str:
