@@ -605,3 +605,21 @@ class TestCut:
                 assert answer.text == ""
                 assert arguments.startswith(answer.calls[0].arguments)
                 assert made.is_cut == (answer.calls[0].arguments != arguments)
+
+
+class TestChosenFormat:
+    def test_of_several_templates_the_one_for_tools(self) -> None:
+        both = tokenizer(None)
+        both.chat_template = {"default": CHATML, "tool_use": TEMPLATES["hermes"]}
+        chosen = Dialect(both).format
+        assert chosen is not None
+        assert chosen.name == "hermes"
+
+    @pytest.mark.parametrize("name", TEMPLATES)
+    def test_by_marks_where_nothing_is_rendered(self, name: str) -> None:
+        made = dialect(TEMPLATES[name])
+        assert made.format is not None
+        assert made.format.name == name
+        assert not made.is_proven
+        takes_tools = "tools" in TEMPLATES[name]
+        assert [one.code for one in made.notices] == ["tool_calls_not_tried"] * takes_tools
