@@ -186,8 +186,6 @@ def drawn(choice: Choice, one: Rendered) -> str:
 
 ENFORCED = [name for name in PROVEN if (form := chosen(name).form) is not None and form.enforced]
 BEYOND = {
-    # Its texts are written in ASCII's escapes, which forms of JSON do not admit.
-    ("Reka-Edge", "Unicode and escapes"),
     ("deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", "text before"),
 }
 
