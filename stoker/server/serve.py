@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import gc
 import signal
 import socket
@@ -10,6 +11,7 @@ from functools import partial
 from types import FrameType
 from typing import cast
 
+import psutil
 import uvicorn
 from fastapi.concurrency import run_in_threadpool
 
@@ -116,8 +118,30 @@ def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind((host, port))
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        why = error.strerror or str(error)
+        if error.errno == errno.EADDRINUSE:
+            why = f"it is in use{_user_of(port)}. Choose another port"
+        raise OSError(f"The address {shown} cannot be listened on: {why}.") from error
     return listener
+
+
+def _user_of(port: int) -> str:
+    """Names the process that listens on a port, if this process may know."""
+    try:
+        found = psutil.net_connections("tcp")
+        pid = next(
+            one.pid
+            for one in found
+            if one.pid and one.status == psutil.CONN_LISTEN and one.laddr and one.laddr.port == port
+        )
+        return f" by process {pid} ({psutil.Process(pid).name()})"
+    except (psutil.Error, OSError, StopIteration):
+        return ""
 
 
 async def _serve(settings: Settings, started: Started) -> None:
