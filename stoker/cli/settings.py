@@ -1,5 +1,11 @@
 """The server's settings as the commands read them."""
 
+import difflib
+import functools
+import os
+import re
+import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from stoker.client.errors import WrongUseError
@@ -8,6 +14,14 @@ if TYPE_CHECKING:
     from stoker.config import Settings
 
 HINT = "Settings are STOKER_ variables, or lines in .env; docs/settings.md lists them."
+
+_PREFIX = "STOKER_"
+_OF_COMMANDS = ("base_url", "api_key", "account")
+"""Variables of the command line, which are no settings of a server."""
+_OF_KUBERNETES = re.compile(r"(.*_)?(service_(host|port).*|port_[0-9]+_.*)")
+"""It adds such variables for a service that is called `stoker`."""
+_ALIKE = 0.75
+"""From this likeness on, of 1, a name is taken for a misspelt one."""
 
 
 def read_settings(**given: Any) -> "Settings":
@@ -18,6 +32,7 @@ def read_settings(**given: Any) -> "Settings":
     from stoker.config import Settings
     from stoker.runtime import choose
 
+    _warn_of_misspelt(tuple(Settings.model_fields))
     try:
         settings = Settings(**given)
         choose.builder(settings.runtime)
@@ -34,6 +49,27 @@ def read_settings(**given: Any) -> "Settings":
     except choose.UnknownRuntimeError as error:
         raise WrongUseError(f"Wrong settings: STOKER_RUNTIME: {error}", hint=HINT) from error
     return settings
+
+
+@functools.cache
+def _warn_of_misspelt(known: tuple[str, ...]) -> None:
+    """Write a line to stderr for each variable that is probably a misspelt setting. Once."""
+    for line in misspelt(os.environ, known):
+        sys.stderr.write(f"Warning: {line}\n")
+
+
+def misspelt(variables: Iterable[str], known: Iterable[str]) -> list[str]:
+    """Returns what to say of variables that are none of ours and are named almost like one."""
+    names, found = [*known, *_OF_COMMANDS], list[str]()
+    for variable in sorted(one for one in variables if one.upper().startswith(_PREFIX)):
+        name = variable[len(_PREFIX) :].lower()
+        if name in names or _OF_KUBERNETES.fullmatch(name):
+            continue
+        if near := difflib.get_close_matches(name, names, n=1, cutoff=_ALIKE):
+            found.append(
+                f"{variable} is no setting and is ignored. Did you mean {_variable(near[0])}?"
+            )
+    return found
 
 
 def _told(error: Any) -> str:
