@@ -338,6 +338,14 @@ MUTATIONS: tuple[Mutation, ...] = (
         new="",
         tests=("tests/adapters/test_merging.py::TestBounds::test_disk_and_quota_come_first",),
     ),
+    Mutation(
+        case=34,
+        breaks="the processes below a replica do not count",
+        file="stoker/runtime/local/guard.py",
+        old="max(0, found - resident.inherited) + resident.below",
+        new="max(0, found - resident.inherited)",
+        tests=("tests/runtime/local/test_guard.py::test_what_is_below_a_replica_counts",),
+    ),
 )
 
 

@@ -191,6 +191,11 @@ CASES: dict[int, Case] = {
         "adapters of 12 kB that wrote a gigabyte which no quota counted",
         "disk and quota are taken first; a confined process writes; idle folders are removed",
     ),
+    34: Case(
+        "memory beside a replica's process",
+        "System V shared memory that outlived its server, and a child that no budget counted",
+        "such memory is refused; the processes below a replica count, and so does its folder",
+    ),
 }
 
 

@@ -53,6 +53,10 @@ _decode = msgspec.json.Decoder(HostCommand).decode
 _encode = msgspec.json.Encoder().encode
 
 
+_ORPHANS_S = 1.0
+"""How long a process may live that a replica's child has left behind."""
+
+
 class Host:
     """Obeys commands until its input ends. Events go to the descriptor `events`."""
 
@@ -71,7 +75,10 @@ class Host:
         self._emit(HostReady(threads=_thread_count()))
         commands = LineReader(0)
         while True:
-            readable, _, _ = select.select([0, self._wake_read], [], [])
+            readable, _, _ = select.select([0, self._wake_read], [], [], _ORPHANS_S)
+            if not readable:
+                # No signal tells of a process whose parent, a replica's child, has ended.
+                self._end_orphans()
             if self._wake_read in readable:
                 os.read(self._wake_read, 4096)
                 self._reap()

@@ -1,16 +1,12 @@
 """Which files the processes that run a model are left with."""
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from stoker.sandbox import Standing, Walls, confine, places
+from stoker.sandbox.written import most_written
 from stoker.wire.protocol import Cell, Conversion, ReplicaSpec, Trial
-
-_WRITTEN = 8
-"""A converted model is at most so many times larger than its files, which may be of four bits."""
-_LEAST_BYTES = 1 << 30
 
 
 def around_replica(spec: ReplicaSpec) -> Standing:
@@ -56,7 +52,7 @@ def _confined(cell: Cell, model_dir: str, *, reads: Iterable[str] = (), **others
             kept_back=Path(cell.kept_back),
             user=cell.user,
             reads=[model, *map(Path, reads)],
-            file_bytes=_LEAST_BYTES + _WRITTEN * _size(model),
+            file_bytes=most_written(model),
             **others,
         )
     )
@@ -66,8 +62,3 @@ def _environment(python: Path) -> list[Path]:
     """The folders of an interpreter's environment, and of what that was made of."""
     real = python.resolve()
     return [*places.inside(python.parent.parent), *places.inside(real.parent.parent)]
-
-
-def _size(folder: Path) -> int:
-    found = (Path(place, name) for place, _, names in os.walk(folder) for name in names)
-    return sum(path.stat().st_size for path in found if path.exists())

@@ -68,6 +68,20 @@ _FORBIDDEN: dict[str, tuple[int | None, int | None]] = {
     "keyctl": (250, 219),
     "lookup_dcookie": (212, 18),
     "syslog": (103, 116),
+    # memory that outlives the process, and is shared with whoever knows its number
+    "shmget": (29, 194),
+    "shmat": (30, 196),
+    "shmctl": (31, 195),
+    "semget": (64, 190),
+    "semop": (65, 193),
+    "semctl": (66, 191),
+    "semtimedop": (220, 192),
+    "msgget": (68, 186),
+    "msgsnd": (69, 189),
+    "msgrcv": (70, 188),
+    "msgctl": (71, 187),
+    "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
     # the machine
     "kexec_load": (246, 104),
     "kexec_file_load": (320, 294),
@@ -89,6 +103,8 @@ NUMBER, KEYCTL = (
     numbers[_COLUMN.get(kernel.MACHINE, 0)] or 0 for numbers in (_SECCOMP, _FORBIDDEN["keyctl"])
 )
 """Of system calls: of this one, and of one that is refused."""
+_MEMORY_FILES = {"memfd_create": (319, 279), "memfd_secret": (447, 447)}
+"""Memory that no measurement of a process shows while it is not mapped."""
 _NEW_NAMESPACES = 0x7E020000
 """All of clone's flags that make one."""
 _OWN_ONLY = {
@@ -124,16 +140,17 @@ def is_known() -> bool:
     return kernel.MACHINE in _ARCHES
 
 
-def restrict(families: Collection[int], *, others: bool, signals: bool) -> None:
+def restrict(families: Collection[int], *, others: bool, signals: bool, memory_files: bool) -> None:
     """Refuse, from now on and for good. Raises `OSError`. Needs `no_new_privs`.
 
     Args:
         families: of sockets that may be made.
         others: whether it may have processes below it that are set priorities, limits and cores.
         signals: whether signals may be sent to other processes, as far as the kernel lets it.
+        memory_files: whether it may make files that are memory, as drivers of GPUs do.
     """
     program: list[_Instruction] = []
-    for numbers in _FORBIDDEN.values():
+    for numbers in (*_FORBIDDEN.values(), *(() if memory_files else _MEMORY_FILES.values())):
         program += _when(numbers, [_refusal()])
     program += _when((_CLONE3, _CLONE3), [_refusal(errno.ENOSYS)])
     program += _when(

@@ -175,7 +175,12 @@ def _filter(walls: Walls, *, may_signal: bool) -> None:
     if not seccomp.is_known():
         raise OSError("there is no filter for this processor")
     families = seccomp.LOOPBACK if walls.has_child else seccomp.LOCAL
-    seccomp.restrict(families, others=walls.has_child, signals=may_signal)
+    seccomp.restrict(
+        families,
+        others=walls.has_child,
+        signals=may_signal,
+        memory_files=walls.gpu or walls.has_child,
+    )
 
 
 def _walked(paths: Iterable[Path]) -> Iterator[Path]:

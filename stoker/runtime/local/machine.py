@@ -1,11 +1,12 @@
 """The machine's processes and processor, as the kernel shows them."""
 
+import contextlib
 import math
 import os
 import platform
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import psutil
@@ -18,6 +19,7 @@ _READ_AHEAD_TIMES = 4
 _JUST_NOW_S = 5.0
 """A process that the kernel kills has ended by then, however much memory it had."""
 
+_OWN_SHARES = re.compile(rb"^(?:Pss_Anon|Pss_Shmem|SwapPss):\s+([0-9]+) kB$", re.MULTILINE)
 _OWN_PAGES = re.compile(rb"^(?:RssAnon|RssShmem|VmSwap):\s+([0-9]+) kB$", re.MULTILINE)
 
 
@@ -31,6 +33,58 @@ def own_bytes(pid: int) -> int | None:
     except OSError:
         return None
     return sum(int(size) for size in _OWN_PAGES.findall(content)) * 1024
+
+
+def descendants(pids: Collection[int]) -> dict[int, list[int]]:
+    """The processes below each of these, at any depth.
+
+    A process that leaves its session is among them; the host ends one that leaves its parent.
+    """
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):  # noqa: PTH208 - names alone, and often
+        if name.isdecimal() and (parent := _parent(name)):
+            children.setdefault(parent, []).append(int(name))
+    found: dict[int, list[int]] = {}
+    for pid in pids:
+        below = list(children.get(pid, ()))
+        for one in below:
+            below += children.get(one, ())
+        found[pid] = below
+    return found
+
+
+def _parent(pid: str) -> int:
+    """0 for a process that is gone."""
+    try:
+        content = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return 0
+    # Its name, which may hold anything, ends with the last bracket; see proc(5).
+    return int(content.rpartition(b")")[2].split()[1])
+
+
+def private_bytes(pid: int) -> int:
+    """What a process holds that is in no file, bytes, shared pages by their share; 0 if that cannot
+    be read. It takes milliseconds for each gigabyte.
+    """
+    try:
+        content = Path(f"/proc/{pid}/smaps_rollup").read_bytes()
+    except OSError:
+        return 0
+    return sum(int(size) for size in _OWN_SHARES.findall(content)) * 1024
+
+
+def folder_bytes(folder: Path, most_files: int) -> tuple[int, int]:
+    """What lies in a folder: bytes on the disk, and how many files, of which it counts so many."""
+    size = count = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                size += os.lstat(os.path.join(place, name)).st_blocks * 512  # noqa: PTH118
+            count += 1
+            if count > most_files:
+                return size, count
+    return size, count
 
 
 def computed(pid: int) -> int:

@@ -23,7 +23,11 @@ class Resident:
     inherited: int | None = None
     """Bytes of memory that it was forked with, which it shares with all; None: not measured yet."""
     used: int = 0
-    """Bytes that it holds beside those, as they were last measured."""
+    """Bytes that it and the processes below it hold beside those, as they were last measured."""
+    below: int = 0
+    """Bytes that the processes below it hold."""
+    may_write: int | None = None
+    """Bytes that its own folder may hold; None: not looked at yet."""
 
 
 class Background(Protocol):

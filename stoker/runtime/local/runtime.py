@@ -21,7 +21,7 @@ from stoker.runtime.local.devices import Device, Devices, DriverDevices
 from stoker.runtime.local.engine_host import EngineHost
 from stoker.runtime.local.findings import Findings
 from stoker.runtime.local.forking import ForkingLauncher
-from stoker.runtime.local.guard import LOOK_S, Guard
+from stoker.runtime.local.guard import FOLDERS_S, LOOK_S, Guard
 from stoker.runtime.local.log_files import LogFiles
 from stoker.runtime.local.machine import host_id, processor_name
 from stoker.runtime.local.memory import Memory
@@ -156,6 +156,7 @@ class LocalRuntime:
             self._host.start()
         self._spawn(self._supervise())
         self._spawn(self._watch_memory())
+        self._spawn(self._watch_folders())
         if self._memory.devices:
             self._spawn(self._watch_devices())
         self._spawn(self._preparations.run())
@@ -347,6 +348,14 @@ class LocalRuntime:
         if now - self._findings_written_at > FINDINGS_S:
             self._findings_written_at = now
             self._findings.write_unwritten()
+
+    async def _watch_folders(self) -> None:
+        while True:
+            try:
+                await self._guard.look_at_folders(self._cells.folder)
+            except Exception:
+                log.exception("the folders of replicas could not be looked at; it is tried again")
+            await asyncio.sleep(FOLDERS_S)
 
     async def _watch_devices(self) -> None:
         while True:

@@ -86,7 +86,8 @@ class Sizing:
     def measure(self, resident: Resident) -> None:
         """Meter what a replica holds; what it has needed is the estimate for the next one."""
         replica, pool, spec = resident.replica, resident.pool, resident.spec
-        self._meter.resize(replica.id, replica.vitals.memory_bytes or spec.memory_bytes)
+        held = (replica.vitals.memory_bytes or spec.memory_bytes) + resident.below
+        self._meter.resize(replica.id, held)
         self._measure_devices(resident)
         if not replica.vitals.own_bytes or not replica.answered:
             return

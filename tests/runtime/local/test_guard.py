@@ -1,5 +1,9 @@
 """What replicas may hold of memory, and which are ended, with sizes that the test gives."""
 
+import os
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,7 +11,7 @@ from typing import Any
 import pytest
 
 from stoker.config import MIB
-from stoker.runtime.local import machine
+from stoker.runtime.local import guard, machine
 from stoker.runtime.local.book import Need
 from stoker.runtime.local.guard import ALWAYS_BYTES, AT_ONCE_BYTES, Guard
 from stoker.runtime.observed import Reason
@@ -30,10 +34,17 @@ class Watched(World):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.sizes = {HOST: HOST_MIB, REPLICA: HOST_MIB}
+        self.below: dict[int, int] = {}
+        """Processes below the replica, and what they hold by their share, MiB."""
         host: Any = Host()
         self.memory = self.runtime._memory
         self.guard = Guard(
-            host, self.runtime._residents, self.memory, lambda pid: self.sizes[pid] * MIB
+            host,
+            self.runtime._residents,
+            self.memory,
+            lambda pid: self.sizes[pid] * MIB,
+            below=lambda pids: {pid: [*self.below] for pid in pids},
+            measure_below=lambda pid: self.below[pid] * MIB,
         )
         self.guard._has_device = False
         self.ended: list[tuple[Reason, str]] = []
@@ -112,3 +123,64 @@ def test_h5_the_kernel_is_asked() -> None:
     assert before and after
     assert after - before == pytest.approx(len(held), rel=0.1)
     assert machine.own_bytes(0) is None
+
+
+@pytest.mark.case(34)
+async def test_what_is_below_a_replica_counts(watched: Watched) -> None:
+    """One has hidden its maps, and a small one has nothing but what it was forked with."""
+    watched.below = {3: 300, 4: 0, 5: 1}
+    watched.sizes |= {3: HOST_MIB + 310, 4: HOST_MIB + 200, 5: HOST_MIB + 10}
+    for _ in range(4):
+        watched.holds(100)
+    assert watched.resident.below == 500 * MIB
+    assert watched.memory.main.held == 600 * MIB
+    watched.below = {3: 1200}
+    watched.sizes[3] = HOST_MIB + 1200
+    for _ in range(4):
+        watched.holds(0)
+    ((reason, _),) = set(watched.ended)
+    assert reason is Reason.MEMORY_EXCEEDED
+
+
+@pytest.mark.case(34)
+async def test_a_replicas_folder_is_bounded(
+    watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    watched.resident.may_write = 10 * MIB
+    await watched.guard.look_at_folders(lambda _: own)
+    (own / "file").write_bytes(b"x" * (9 * MIB))
+    await watched.guard.look_at_folders(lambda _: own)
+    assert not watched.ended
+    (own / "other").write_bytes(b"x" * (2 * MIB))
+    await watched.guard.look_at_folders(lambda _: own)
+    ((reason, why),) = watched.ended
+    assert (reason, "its folder held 11 MiB" in why) == (Reason.MEMORY_EXCEEDED, True), why
+    (own / "other").unlink()
+    monkeypatch.setattr(guard, "FILES", 3)
+    for number in range(5):
+        (own / str(number)).touch()
+    await watched.guard.look_at_folders(lambda _: own)
+    assert len(watched.ended) == 2
+
+
+def test_processes_below_at_any_depth() -> None:
+    program = (
+        "import os, subprocess, sys, time\n"
+        "code = 'import time; x = bytes([1]) * (80 << 20); print(flush=True); time.sleep(60)'\n"
+        "subprocess.Popen([sys.executable, '-c', code], start_new_session=True)\n"
+        "time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout
+            process.stdout.readline()
+            found = machine.descendants([os.getpid(), process.pid])
+            (grandchild,) = found[process.pid]
+            assert {process.pid, grandchild} <= {*found[os.getpid()]}
+            assert 80 * MIB < machine.private_bytes(grandchild) < 120 * MIB
+        finally:
+            for pid in (*found[process.pid], process.pid):
+                os.kill(pid, signal.SIGKILL)
+    assert machine.private_bytes(grandchild) == 0

@@ -293,6 +293,24 @@ class TestH3Processes:
         assert [name for name in known if name.startswith("STOKER_")] == []
         assert "STOKER_SECRET_OF_OURS" in psutil.Process(world.pid).environ()
 
+    @pytest.mark.case(34)
+    @no_filter
+    @pytest.mark.parametrize(
+        "attack", ["shared_memory", "semaphores", "messages", "message_queue", "memory_file"]
+    )
+    def test_memory_that_no_process_has(self, world: World, attack: str) -> None:
+        world.fails(attack)
+
+    @pytest.mark.case(34)
+    def test_what_left_its_parent_ends(self, world: World) -> None:
+        """In a session of its own, and the replica goes on."""
+        left = int(world.in_replica("left_behind").removeprefix("did: "))
+        deadline = time.monotonic() + 30
+        while psutil.pid_exists(left) and psutil.Process(left).status() != "zombie":
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert psutil.pid_exists(world.worker["pid"])
+
     def test_nothing_outlives_it(self, world: World) -> None:
         """What it has started and left ends with it, though it has another session."""
         left = int(world.in_replica("leave_behind").removeprefix("did: "))

@@ -187,6 +187,61 @@ def keyring(_given: object) -> str:
     return _checked(_libc.syscall(_NUMBERS["keyctl"], 0, -3, 1))
 
 
+def shared_memory(_given: object) -> str:
+    """System V's: it would outlive the process, for whoever knows its number."""
+    found = _libc.shmget(0, 4096, 0o1666)
+    if found >= 0:
+        _libc.shmctl(found, 0, None)
+    return _checked(found)
+
+
+def semaphores(_given: object) -> str:
+    found = _libc.semget(0, 1, 0o1666)
+    if found >= 0:
+        _libc.semctl(found, 0, 0)
+    return _checked(found)
+
+
+def messages(_given: object) -> str:
+    found = _libc.msgget(0, 0o1666)
+    if found >= 0:
+        _libc.msgctl(found, 0, None)
+    return _checked(found)
+
+
+def message_queue(_given: object) -> str:
+    name = b"/stoker-test"
+    found = _libc.mq_open(name, os.O_CREAT | os.O_RDWR, 0o666, None)
+    if found >= 0:
+        _libc.mq_unlink(name)
+    return _checked(found)
+
+
+def memory_file(_given: object) -> str:
+    return str(os.memfd_create("hidden"))
+
+
+def below(mib: int) -> str:
+    """Have a process in a session of its own hold memory, and answer at once."""
+    program = f"a = b'x' * ({mib} << 20); import time; time.sleep(60)"
+    child = subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
+    return str(child.pid)
+
+
+def left_behind(_given: object) -> str:
+    """The same of a process whose parent ends."""
+    program = (
+        "import os, sys, time\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid()\n"
+        "    print(os.getpid(), flush=True)\n"
+        "    os.close(1)\n"
+        "    time.sleep(60)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=True)
+    return done.stdout.decode().strip()
+
+
 def faults(_given: object) -> str:
     # UFFD_USER_MODE_ONLY, which needs no privilege.
     return _checked(_libc.syscall(_USERFAULTFD[os.uname().machine], 1))
