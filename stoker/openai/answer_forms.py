@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -40,7 +40,25 @@ Schema = Annotated[
 ]
 
 
-def _only_default(why: str, *accepted: Any) -> BeforeValidator:
+_OTHER_NAMES = frozenset(
+    ["args_schema", "arguments", "input_schema", "inputSchema", "params", "schema"]
+)
+"""What other APIs and libraries call the schema of a function's arguments."""
+
+
+def check_schema_is_named(model: type[BaseModel], data: Any, member: str) -> None:
+    """Raise `ValidationError` for a schema under another name: it would be left out."""
+    given = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
+    if given.get(member) is not None:
+        return
+    known = {field.alias or name for name, field in model.model_fields.items()}
+    for name, value in given.items():
+        is_schema = isinstance(value, dict) and (member == "schema" or name in _OTHER_NAMES)
+        if name not in known and is_schema:
+            raise refusal(f"is unknown: the schema is the member '{member}'", name)
+
+
+def only_default(why: str, *accepted: Any) -> BeforeValidator:
     def check(value: Any) -> Any:
         if value is not None and value not in accepted:
             raise ValueError(why)
@@ -66,10 +84,10 @@ class StructuredOutputs(BaseModel):
         default=False, description="Objects take no members but those that the schema names."
     )
     whitespace_pattern: Annotated[
-        None, _only_default("is not served: JSON is written on one line")
+        None, only_default("is not served: JSON is written on one line")
     ] = None
     structural_tag: Annotated[
-        None, _only_default("is not served: use 'grammar', or send 'tools'")
+        None, only_default("is not served: use 'grammar', or send 'tools'")
     ] = None
 
     @model_validator(mode="after")

@@ -3,11 +3,20 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PlainValidator, Tag, ValidationInfo, WithJsonSchema, field_validator
+from pydantic import (
+    Field,
+    PlainValidator,
+    Tag,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
 from stoker.errors import InvalidRequestError
 from stoker.media.inline import Inline
 from stoker.media.media import Media
+from stoker.openai.answer_forms import check_schema_is_named, only_default
 from stoker.openai.call_arguments import arguments_of
 from stoker.openai.sampling import MAX_TEXT_CHARS, Name, OpenAIRequest
 from stoker.openai.unions import attribute, one_of, type_of
@@ -127,6 +136,10 @@ class UserMessage(OpenAIRequest):
         return value
 
 
+_TO_CONTINUE = only_default('is not served: send "continue_final_message": true', False)
+"""Of members by which other servers' clients have the last message continued."""
+
+
 class AssistantMessage(OpenAIRequest):
     role: Literal["assistant"]
     content: AnsweredContent | None = None
@@ -134,6 +147,8 @@ class AssistantMessage(OpenAIRequest):
     refusal: Text | None = None
     name: Name | None = None
     tool_calls: Annotated[list[ToolCall], Field(max_length=MAX_CALLS)] | None = None
+    prefix: Annotated[Literal[False] | None, _TO_CONTINUE] = None
+    partial: Annotated[Literal[False] | None, _TO_CONTINUE] = None
 
 
 class ToolMessage(OpenAIRequest):
@@ -172,6 +187,14 @@ class FunctionDefinition(OpenAIRequest):
     strict: bool | None = Field(
         default=None, description="Refuse a schema that cannot be enforced as a whole."
     )
+
+    checks_spelling = True
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_its_schema(cls, data: Any) -> Any:
+        check_schema_is_named(cls, data, "parameters")
+        return data
 
 
 class Tool(OpenAIRequest):

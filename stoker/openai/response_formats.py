@@ -1,10 +1,10 @@
 """`response_format`: the form of the answer that a request asks for."""
 
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, Tag, model_validator
 
-from stoker.openai.answer_forms import Regex, Schema
+from stoker.openai.answer_forms import Regex, Schema, check_schema_is_named
 from stoker.openai.sampling import OpenAIRequest
 from stoker.openai.unions import one_of
 from stoker.tasks.field_checks import refusal
@@ -28,14 +28,8 @@ class JsonSchema(OpenAIRequest):
     @model_validator(mode="before")
     @classmethod
     def _has_its_schema(cls, data: Any) -> Any:
-        """Refuses a schema under another name: without it any object would be an answer."""
-        given = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
-        if given.get("schema") is None:
-            known = {field.alias or name for name, field in cls.model_fields.items()}
-            for name, value in given.items():
-                if name not in known and isinstance(value, dict):
-                    raise refusal("is unknown: the schema is the member 'schema'", name)
-        return cast("Any", data)
+        check_schema_is_named(cls, data, "schema")
+        return data
 
 
 class TextFormat(OpenAIRequest):

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, Self
 import msgspec
 from pydantic import BeforeValidator, Field, Tag, model_validator
 
+from stoker.openai.answer_forms import check_schema_is_named
 from stoker.openai.items import Input, for_template, served_only
 from stoker.openai.messages import FUNCTION_NAME, MAX_TOOLS, Text
 from stoker.openai.prompting import TemplatedRequest
@@ -53,6 +54,14 @@ class FunctionTool(OpenAIRequest):
     )
     output_schema: Annotated[None, served_only(why=_NO_PROGRAMS)] = None
 
+    checks_spelling = True
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_its_schema(cls, data: Any) -> Any:
+        check_schema_is_named(cls, data, "parameters")
+        return data
+
     def for_template(self) -> dict[str, Any]:
         given = {"name", "description", "parameters", "strict"}
         return {"type": "function", "function": self.model_dump(include=given, exclude_none=True)}
@@ -83,6 +92,8 @@ _FORMATS = "an object of the type 'text', 'json_object' or 'json_schema'"
 
 
 class TextConfig(OpenAIRequest):
+    checks_spelling = True
+
     format: (
         Annotated[
             Annotated[TextFormat, Tag("<text>")]
@@ -101,6 +112,8 @@ _UNSUMMARIZED = "is not served: the reasoning itself is in the answer, where the
 
 
 class ReasoningConfig(OpenAIRequest):
+    checks_spelling = True
+
     effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = Field(
         default=None, description="For models whose chat template knows `reasoning_effort`."
     )

@@ -238,6 +238,54 @@ class TestUnknownFields:
         assert refused.param == param
 
 
+class TestMembersThatWouldBeLost:
+    @pytest.mark.parametrize(
+        ("endpoint", "more", "param"),
+        [
+            (
+                "chat",
+                {"tools": [{"type": "function", "function": {"name": "f", "input_schema": {}}}]},
+                "tools[0].function.input_schema",
+            ),
+            (
+                "chat",
+                {"tools": [{"type": "function", "function": {"name": "f", "parameter": {}}}]},
+                "tools[0].function.parameter",
+            ),
+            (
+                "responses",
+                {"tools": [{"type": "function", "name": "f", "inputSchema": {}}]},
+                "tools[0].inputSchema",
+            ),
+            ("responses", {"text": {"fromat": {"type": "json_object"}}}, "text.fromat"),
+            ("responses", {"reasoning": {"efort": "low"}}, "reasoning.efort"),
+            (
+                "chat",
+                {"messages": [{"role": "assistant", "content": "x", "prefix": True}]},
+                "messages[0].prefix",
+            ),
+            (
+                "chat",
+                {"messages": [{"role": "assistant", "content": "x", "partial": True}]},
+                "messages[0].partial",
+            ),
+        ],
+    )
+    def test_are_refused(self, endpoint: Endpoint, more: dict[str, Any], param: str) -> None:
+        refused = refusal_of(endpoint, **more)
+        assert refused is not None
+        assert refused.param == param
+
+    def test_others_are_ignored(self) -> None:
+        function = {"name": "f", "returns": {"type": "object"}}
+        messages: list[dict[str, Any]] = [
+            {"role": "user", "content": "x", "cache_control": {"type": "ephemeral"}},
+            {"role": "assistant", "content": "x", "prefix": False, "annotations": []},
+        ]
+        tools = [{"type": "function", "function": function}]
+        assert refusal_of("chat", messages=messages, tools=tools) is None
+
+
 @pytest.mark.case(21)
 @pytest.mark.parametrize(
     ("path", "body"),
