@@ -76,7 +76,9 @@ class JsonSchemaFormat(OpenAIRequest):
 
     @model_validator(mode="after")
     def _has_one_schema(self) -> Self:
-        given = [one for one in (self.json_schema, self.schema_, self.value) if one is not None]
+        given = [
+            schema for schema in (self.json_schema, self.schema_, self.value) if schema is not None
+        ]
         if len(given) != 1:
             raise refusal("is required" if not given else "must be the only schema", "json_schema")
         return self

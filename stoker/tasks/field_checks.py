@@ -23,9 +23,9 @@ def refusal(message: str, *place: str | int) -> ValidationError:
 class CheckedFields(BaseModel):
     """Base of requests, and of objects in them, that ignore unknown fields.
 
-    OpenAI's clients send new fields all the time, so a field that nobody knows is ignored. A field
-    of another endpoint, or of another server's protocol, is accepted only if it does not change the
-    answer. A name that is nearly the name of a field is refused as a spelling error.
+    OpenAI's clients send new fields all the time, so a field that no server knows is ignored. A
+    field of another endpoint, or of another server's protocol, is accepted only if it does not
+    change the answer. A name that is nearly a field's name is refused as a spelling error.
     """
 
     endpoint: ClassVar[Endpoint | None] = None
@@ -89,8 +89,8 @@ def _checked(
 def _misspelt(name: str, known: Iterable[str]) -> str | None:
     """Returns the known name that an unknown one most likely is, but for its spelling."""
     plain = _plain(name)
-    near = [one for one in known if _is_near(plain, _plain(one))]
-    return min(near, key=lambda one: (_plain(one) != plain, one), default=None)
+    near = [candidate for candidate in known if _is_near(plain, _plain(candidate))]
+    return min(near, key=lambda name: (_plain(name) != plain, name), default=None)
 
 
 def _plain(name: str) -> str:

@@ -48,7 +48,7 @@ class KnownField:
         """Returns whether a request may have the value. Null always counts as left out."""
         if self.effect != "refused" or value is None:
             return True
-        return any(_equal(value, one) for one in self.accepted)
+        return any(_equal(value, accepted) for accepted in self.accepted)
 
 
 def _equal(value: Any, accepted: Any) -> bool:

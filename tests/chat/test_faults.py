@@ -11,12 +11,12 @@ Kind = Literal["json_schema", "regex", "grammar"]
 
 
 def fault(kind: Kind, value: Any, **more: Any) -> tuple[str, str]:
-    found = Asked(kind, value, "F", **more).fault()
-    assert found is not None
-    assert not found.of_item
-    assert "\n" not in found.message
-    assert found.field == "F"
-    return found.message.split("'")[1], found.message
+    error = Asked(kind, value, "F", **more).fault()
+    assert error is not None
+    assert not error.of_item
+    assert "\n" not in error.message
+    assert error.field == "F"
+    return error.message.split("'")[1], error.message
 
 
 def within(part: Any) -> dict[str, Any]:

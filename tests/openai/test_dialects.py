@@ -62,7 +62,7 @@ FORMS: list[tuple[dict[str, Any], str]] = [
 
 class TestForms:
     @pytest.mark.parametrize(
-        ("field", "wanted"), FORMS, ids=[json.dumps(one)[:48] for one, _ in FORMS]
+        ("field", "wanted"), FORMS, ids=[json.dumps(field)[:48] for field, _ in FORMS]
     )
     def test_are_enforced(
         self, field: dict[str, Any], wanted: str, account: httpx.Client, model: str
@@ -105,8 +105,8 @@ class TestForms:
         """As vLLM's `disable_additional_properties`."""
         schema = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]}
         given = {"json": schema, "disable_additional_properties": True}
-        found = json.loads(said(account, model, structured_outputs=given))
-        assert list(found) == ["a"]
+        answer = json.loads(said(account, model, structured_outputs=given))
+        assert list(answer) == ["a"]
 
 
 class TestTokens:
@@ -125,12 +125,12 @@ class TestTokens:
     def test_allowed_ones_only(self, account: httpx.Client, model: str) -> None:
         tokenizer: Any = transformers.AutoTokenizer.from_pretrained(MODEL)
         allowed = tokenizer(" cat dog", add_special_tokens=False)["input_ids"]
-        found = chat(account, model, allowed_token_ids=allowed, max_tokens=12)["choices"][0]
-        made = tokenizer(found["message"]["content"], add_special_tokens=False)["input_ids"]
+        answer = chat(account, model, allowed_token_ids=allowed, max_tokens=12)["choices"][0]
+        made = tokenizer(answer["message"]["content"], add_special_tokens=False)["input_ids"]
         assert set("".join(tokenizer.convert_ids_to_tokens(made))) <= set(
             "".join(tokenizer.convert_ids_to_tokens(allowed))
         )
-        assert found["finish_reason"] == "length"
+        assert answer["finish_reason"] == "length"
         sampled = chat(
             account, model, allowed_token_ids=[allowed[0]], max_tokens=5, temperature=1, seed=3
         )
@@ -167,18 +167,18 @@ class TestPrompts:
         )["input_ids"]
         body = {"model": model, "prompt": prompt, "max_tokens": 24}
         wanted = post(account, "completions", body).json()
-        found = chat(account, model, messages=messages, continue_final_message=True)
-        assert found["choices"][0]["message"]["content"] == wanted["choices"][0]["text"]
-        assert found["usage"]["prompt_tokens"] == len(prompt)
-        assert found["choices"][0]["message"]["content"] == ANSWER.removeprefix("The capital")
+        answer = chat(account, model, messages=messages, continue_final_message=True)
+        assert answer["choices"][0]["message"]["content"] == wanted["choices"][0]["text"]
+        assert answer["usage"]["prompt_tokens"] == len(prompt)
+        assert answer["choices"][0]["message"]["content"] == ANSWER.removeprefix("The capital")
 
     def test_a_prompt_without_the_answers_beginning(
         self, account: httpx.Client, model: str
     ) -> None:
         tokenizer: Any = transformers.AutoTokenizer.from_pretrained(MODEL)
         prompt = tokenizer.apply_chat_template([QUESTION], return_dict=True)["input_ids"]
-        found = chat(account, model, add_generation_prompt=False)
-        assert found["usage"]["prompt_tokens"] == len(prompt)
+        answer = chat(account, model, add_generation_prompt=False)
+        assert answer["usage"]["prompt_tokens"] == len(prompt)
         assert len(prompt) < chat(account, model)["usage"]["prompt_tokens"]
 
     def test_both_at_once(self, account: httpx.Client, model: str) -> None:
@@ -188,8 +188,8 @@ class TestPrompts:
         assert error["param"] == "add_generation_prompt"
 
     def test_are_cut(self, account: httpx.Client, model: str) -> None:
-        found = chat(account, model, truncate_prompt_tokens=3, max_tokens=4)
-        assert found["usage"]["prompt_tokens"] == 3
+        answer = chat(account, model, truncate_prompt_tokens=3, max_tokens=4)
+        assert answer["usage"]["prompt_tokens"] == 3
         tokens = list(range(40, 60))
         for side, kept in (("left", tokens[-5:]), ("right", tokens[:5])):
             cut = {"truncate_prompt_tokens": 5, "truncation_side": side}
@@ -213,13 +213,13 @@ class TestPrompts:
 
         def counted(**more: Any) -> int:
             body = {"model": random_model, "input": "Hello", **more}
-            found = post(account, "responses/input_tokens", body)
-            return int(found.json()["input_tokens"])
+            answer = post(account, "responses/input_tokens", body)
+            return int(answer.json()["input_tokens"])
 
         wanted = chat(account, random_model, reasoning_effort="high", max_tokens=1)
         given = {"reasoning_effort": "high"}
-        found = chat(account, random_model, chat_template_kwargs=given, max_tokens=1)
-        assert found["usage"]["prompt_tokens"] == wanted["usage"]["prompt_tokens"]
+        answer = chat(account, random_model, chat_template_kwargs=given, max_tokens=1)
+        assert answer["usage"]["prompt_tokens"] == wanted["usage"]["prompt_tokens"]
         assert counted(chat_template_kwargs=given) == counted(reasoning={"effort": "high"})
         assert counted(chat_template_kwargs=given) > counted()
 

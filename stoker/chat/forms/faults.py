@@ -162,13 +162,13 @@ def _fault_of_schema(schema: dict[str, Any], lenient: bool) -> tuple[str, str]:
     said = refusal(schema)
     if not said:
         return "", ""
-    path, part = _deepest(schema, lambda one: refusal(one) == said, ends)
+    path, part = _deepest(schema, lambda part: refusal(part) == said, ends)
     while (name := _unsatisfied(said, part)) is not None:
         below = part["properties"][name]
         if not (why := refusal(below)):
             break
         said, path = why, f"{path}.properties{_member(name)}"
-        step, part = _deepest(below, lambda one, why=why: refusal(one) == why, ends)
+        step, part = _deepest(below, lambda part, why=why: refusal(part) == why, ends)
         path += step
     keyword, what = _said_of_schema(said)
     at = cast("dict[str, Any]", part) if isinstance(part, dict) else {}
@@ -227,9 +227,9 @@ def _said_of_schema(said: str) -> tuple[str, str]:
         return "pattern", of_regex(said)
     for pattern, keyword, words in _SCHEMA_WORDS:
         if match := re.fullmatch(pattern, said, re.DOTALL):
-            found = [short(one, _SHOWN_CHARS) for one in match.groups()]
-            said = words.format(*found) if isinstance(words, str) else words(match[1])
-            return keyword or found[0], said
+            groups = [short(group, _SHOWN_CHARS) for group in match.groups()]
+            said = words.format(*groups) if isinstance(words, str) else words(match[1])
+            return keyword or groups[0], said
     return "", short(said)
 
 
