@@ -37,6 +37,7 @@ from stoker.errors import (
 from stoker.ids import Prefix, new_id
 from stoker.logs import request_id
 from stoker.web.disk import full_disk
+from stoker.web.encodings import decoded
 from stoker.web.outage import lost_database, lost_store
 from stoker.web.structure import FREE_BYTES, Structure
 
@@ -137,7 +138,7 @@ class RequestContext:
             await send(message)
 
         try:
-            await self.app(scope, _limited(scope, receive), send_with_id)
+            await self.app(scope, _limited(scope, decoded(scope, receive)), send_with_id)
         finally:
             seconds = time.perf_counter() - started
             self.metrics.answered(route_of(scope), scope["method"], status, seconds)
@@ -302,7 +303,10 @@ def _limited(scope: Scope, receive: Receive) -> Receive:
         nonlocal received, structure
         if limits.now is not None and declared is not None and declared > limits.now:
             raise _too_large(limits.now)
-        message = await receive()
+        try:
+            message = await receive()
+        except StokerError as error:
+            raise _BodyRefused(error) from error
         body = message.get("body", b"")
         received += len(body)
         if limits.now is not None and received > limits.now:
