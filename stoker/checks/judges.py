@@ -89,5 +89,5 @@ def _why(error: WorkerError) -> str:
     if isinstance(error, WorkerMemoryError):
         return f"takes more than {MEMORY_BYTES >> 20} MiB of memory"
     if isinstance(error, WorkerDeadlineError):
-        return f"takes longer than {CPU_S:g} s"
+        return f"takes {error}"
     return "fails: it is nested too deep"
