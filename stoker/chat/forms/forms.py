@@ -14,6 +14,9 @@ from stoker.llm.matcher import Matcher
 from stoker.stages.base import InputError
 from stoker.wire.generation_request import TOOLS_FIELD, Generation, Guide
 
+_BEHIND_REASONING = ("json_object", "json_schema", "choice")
+"""Forms that never describe reasoning themselves, as an expression or a grammar may."""
+
 
 @dataclass(frozen=True)
 class Form:
@@ -101,7 +104,7 @@ class Forms:
         if form is None or form.reasoned or generation.guide is None:
             # Forms of calls make room for reasoning themselves.
             return form
-        if after is None and not may_reason:
+        if after is None and not (may_reason and generation.guide.kind in _BEHIND_REASONING):
             return form
         if after is not None and form.parts:
             # `calls_or` has made room for the lines behind the reasoning.
