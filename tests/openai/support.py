@@ -70,7 +70,10 @@ def chat_model(folder: Path) -> Path:
     model = transformers.LlamaForCausalLM(config).eval()
     model.save_pretrained(folder)
     own = folder / "generation_config.json"
-    own.write_text(json.dumps(json.loads(own.read_text()) | {"do_sample": False}))
+    # It may reason before a form or a call, and would go on for ever: it begins no mark by itself.
+    rarely = [[[tokenizer.convert_tokens_to_ids("<")], -50.0]]
+    more = {"do_sample": False, "sequence_bias": rarely}
+    own.write_text(json.dumps(json.loads(own.read_text()) | more))
     return folder
 
 
