@@ -83,8 +83,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         case=6,
         breaks="variables that a template does not know are handed to it",
         file="stoker/chat/prompts/prompts.py",
-        old="                raise _refusal(why, prompt.effort_field)\n",
-        new="                del why\n",
+        old="            if not self._template.reads(name):\n",
+        new="            if not (name and field):\n",
         tests=("tests/chat/test_prompts.py::TestPrepare::test_variables_that_it_does_not_know",),
     ),
     Mutation(
@@ -222,9 +222,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         case=21,
         breaks="`prompt_embeds` is a field that is ignored",
-        file="stoker/openai/sampling.py",
-        old='    "prompt_embeds": ',
-        new='    "_prompt_embeds": ',
+        file="stoker/tasks/known_fields.txt",
+        old="text | vLLM | prompt_embeds | refused |",
+        new="text | vLLM | prompt_embeddings | refused |",
         tests=("tests/openai/test_fields.py::test_prompt_embeddings_are_refused",),
     ),
     Mutation(

@@ -163,7 +163,7 @@ CASES: dict[int, Case] = {
     28: Case(
         "answers of another key",
         "an account's sign-in link, for a deployment's key with the same Idempotency-Key",
-        "remembered answers belong to the key that asked; none with a secret is remembered",
+        "remembered answers belong to the key that asked; no sign-in link is remembered",
     ),
     29: Case(
         "prompts in logs",

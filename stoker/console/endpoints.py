@@ -118,7 +118,7 @@ async def create_link(
     async def created() -> ConsoleLink:
         return await service.link(session, context, request, caller)
 
-    return await idempotent.run(session, created, has_secret=True)
+    return await idempotent.run(session, created, is_single_use=True)
 
 
 def _set_cookie(

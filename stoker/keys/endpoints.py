@@ -42,7 +42,7 @@ async def create_key(
     async def created() -> KeyWithSecret:
         return _with_secret(*await service.create(session, platform.quotas, caller, body))
 
-    return await idempotent.run(session, created, has_secret=True)
+    return await idempotent.run(session, created)
 
 
 @router.get("", responses=responses())

@@ -1,7 +1,7 @@
 """`Idempotency-Key`: the same key and body get the first answer again, another body a 409.
 
-Records belong to the API key that made the request. An answer with a secret is not kept: a repeat
-gets a 409 that names what was made.
+Records belong to the API key that made the request, and are sealed. A sign-in link is not kept: a
+repeat gets a 409.
 """
 
 import hashlib
@@ -67,15 +67,15 @@ class Idempotency:
         status: int = 201,
         fingerprint: str | None = None,
         *,
-        has_secret: bool = False,
+        is_single_use: bool = False,
     ) -> Response:
         """Create and remember the answer in the same transaction, or give the remembered one.
 
         Args:
             fingerprint: SHA-256 of what was asked for; None: of the body. The bodies of forms
                 differ each time that they are sent.
-            has_secret: the answer opens something. It is not remembered, and a repeat creates
-                nothing.
+            is_single_use: the answer opens something once. It is not remembered, and a repeat
+                creates nothing.
         """
         if self._key is None:
             return _response((await create()).model_dump_json().encode(), status)
@@ -88,7 +88,7 @@ class Idempotency:
             IdempotencyRecord(
                 id=self._record_id(),
                 body_sha256=body_sha256,
-                response=self._secret.seal(b"" if has_secret else content),
+                response=self._secret.seal(b"" if is_single_use else content),
                 created_at=db.now(),
                 object_id=getattr(created, "id", None),
             )
@@ -122,10 +122,9 @@ class Idempotency:
                 param="Idempotency-Key",
             )
         if not content:
-            made = f" of '{record.object_id}'" if record.object_id else ""
             raise ConflictError(
-                f"The answer{made} to the first request with this Idempotency-Key had a secret, "
-                "which is shown once. Rotate that key, or make another with a new Idempotency-Key.",
+                "The answer to the first request with this Idempotency-Key works once, and is not "
+                "repeated. Ask again with a new Idempotency-Key.",
                 code="idempotency_secret",
                 param="Idempotency-Key",
             )

@@ -22,8 +22,9 @@ def make_and_use_keys(server: Server) -> list[str]:
     with server.account() as client:
         made = [
             client.post(KEYS, json={"scope": "account"}, headers=headers).json()
-            for headers in ({}, {"idempotency-key": "a"})
+            for headers in ({}, {"idempotency-key": "a"}, {"idempotency-key": "a"})
         ]
+        assert made[1] == made[2]
         made.append(client.post(f"{KEYS}/{made[0]['id']}/rotate", json={"grace_s": 60}).json())
         own = client.headers["authorization"].removeprefix("Bearer ")
     keys = [own, *(key["key"] for key in made)]

@@ -12,7 +12,7 @@ class IdempotencyRecord(Base):
     # SHA-256 of the API key's id, the request and its Idempotency-Key: bounded in length.
     id: Mapped[str] = mapped_column(String(64), primary_key=True)
     body_sha256: Mapped[str] = mapped_column(String(64))
-    # Sealed. Empty for an answer with a secret, which is not kept.
+    # Sealed: the first answer to a key's creation contains the key. Empty for a sign-in link.
     response: Mapped[bytes] = mapped_column(LargeBinary)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
     object_id: Mapped[str | None] = mapped_column(String(40), index=True)
