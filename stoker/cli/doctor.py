@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -65,8 +66,17 @@ FILES_HINT = "'stoker deployments list' shows which failed; restore the data fol
 STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
-def doctor(ctx: typer.Context, as_json: AsJson = False) -> None:
+def doctor(
+    ctx: typer.Context,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(help="The server's data folder, if it was started with --data-dir."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
     """Check this machine and the server. Exits with 1 where a check fails."""
+    if data_dir is not None:
+        os.environ["STOKER_DATA_DIR"] = str(data_dir)
     checks: list[Check] = []
     with output.spinner("Checking …"):
         for check in MACHINE:

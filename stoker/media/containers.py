@@ -17,6 +17,19 @@ _MOST_TABLE_ENTRIES = 1 << 24
 AUDIO = frozenset({"wav", "flac", "ogg", "mp3", "aac", "mov", "matroska"})
 VIDEO = frozenset({"mov", "matroska", "avi", "gif"})
 
+_NAMES = {
+    "aac": "AAC",
+    "avi": "AVI",
+    "flac": "FLAC",
+    "gif": "GIF",
+    "matroska": "Matroska and WebM",
+    "mov": "MP4, M4A and MOV",
+    "mp3": "MP3",
+    "ogg": "Ogg",
+    "wav": "WAV",
+}
+"""FFmpeg's names of demuxers → what people call the formats."""
+
 # No protocol has this name. A demuxer reads the bytes it is given; the whitelists also bind those
 # that it starts, such as the one that AVI starts for subtitles by probing them.
 _NO_PROTOCOL = "none"
@@ -30,7 +43,8 @@ def container(data: bytes | memoryview, allowed: frozenset[str], kind: str) -> s
     """
     name = _sniff(bytes(data[:64]), data)
     if name not in allowed:
-        raise MediaError(f"The {kind} is of a format that is not served.")
+        known = ", ".join(sorted(_NAMES[one] for one in allowed))
+        raise MediaError(f"The {kind} is of a format that is not served. These are: {known}.")
     if name == "mov":
         _check_tables(memoryview(data), kind)
     return name

@@ -187,6 +187,13 @@ class TestDoctor:
         found = {check["name"]: check["found"] for check in report["checks"]}
         assert found["API key"] == "valid, scope operator"
 
+    def test_doctor_looks_at_the_named_data_folder(self, server: Server, tmp_path: Path) -> None:
+        cli = Cli(server.base_url, server.operator_key)
+        named = tmp_path / "named"
+        report = cli.json("doctor", "--data-dir", str(named))
+        found = {one["name"]: one["found"] for one in report["checks"]}
+        assert found["data folder"].endswith(str(named.resolve()))
+
     def test_no_server(self, no_machine: None) -> None:
         done = Cli("http://127.0.0.1:9").run("doctor")
         assert done.returncode == 1

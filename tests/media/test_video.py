@@ -323,7 +323,10 @@ class TestRefused:
         ],
     )
     def test_what_is_no_video(self, data: bytes) -> None:
-        assert self.refusal(data) == "The video is of a format that is not served."
+        assert self.refusal(data) == (
+            "The video is of a format that is not served. These are: AVI, GIF, MP4, M4A and MOV, "
+            "Matroska and WebM."
+        )
 
     @pytest.mark.parametrize("container", ["mp4", "webm", "avi", "gif"])
     @settings(max_examples=25, deadline=None)
