@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 GREED = 7
 """How many times as many places an account may take as it leaves free: of eight it takes seven, so
@@ -14,6 +15,8 @@ that another account's first job begins at once, and the more accounts work, the
 fewer places it leaves one free, too; of a single place it takes that.
 """
 _REMEMBERED = 1000
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -123,6 +126,46 @@ class Slots:
             waiting.remove(granted)
             if not waiting:
                 del self._waiting[account]
+
+
+class FairQueue(Generic[Item]):
+    """A bounded queue whose places and turns are shared between accounts.
+
+    A full queue drops the newest item of the account with the most items, if that account has at
+    least two more than the account of the new item. Otherwise it drops the new item.
+    """
+
+    def __init__(self, places: int) -> None:
+        self._places = places
+        self._turns = Turns(1)
+        self._waiting: dict[str, deque[Item]] = {}
+        self._filled = asyncio.Event()
+
+    def __len__(self) -> int:
+        return sum(len(items) for items in self._waiting.values())
+
+    def put(self, account: str, item: Item) -> Item | None:
+        """Adds an item and returns the item that was dropped for it, which may be itself."""
+        dropped: Item | None = None
+        if len(self) >= self._places:
+            largest = max(self._waiting, key=lambda name: len(self._waiting[name]))
+            if len(self._waiting[largest]) < len(self._waiting.get(account, ())) + 2:
+                return item
+            dropped = self._waiting[largest].pop()
+        self._waiting.setdefault(account, deque()).append(item)
+        self._filled.set()
+        return dropped
+
+    async def get(self) -> Item:
+        """Waits for an item and removes it: the oldest of the account that waited longest."""
+        while (account := self._turns.next({}, self._waiting)) is None:
+            self._filled.clear()
+            await self._filled.wait()
+        items = self._waiting[account]
+        item = items.popleft()
+        if not items:
+            del self._waiting[account]
+        return item
 
 
 class Order:

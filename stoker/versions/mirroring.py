@@ -21,14 +21,14 @@ from stoker.inference.call import LONGEST_COPIED
 from stoker.runtime.interface import Call, Runtime
 from stoker.store.db import Database
 from stoker.store.secret import ServerSecret
-from stoker.turns import PARTY, Party
+from stoker.turns import PARTY, FairQueue, Party
 from stoker.versions import comparisons
 from stoker.versions.comparisons import Example, Found, Pair
 from stoker.versions.tally import Tally
 from stoker.wire.generation_request import Generation
 
 MOST = 16
-"""Copies that wait; further ones are dropped, as they hold what their callers sent."""
+"""Most copies that wait, of all accounts together. Each holds the body of its request."""
 MOST_PAIRS = 1000
 GIVE_WAY_S = 10.0
 """Longest wait for a moment in which nobody else's calls are at work; then a copy is dropped."""
@@ -76,7 +76,7 @@ class Mirrors:
         self._wait_s = wait_s
         self._timeout_s = timeout_s
         self._draw = draw
-        self._queue: asyncio.Queue[_Copy] = asyncio.Queue(MOST)
+        self._queue: FairQueue[_Copy] = FairQueue(MOST)
         self._found: dict[Pair, tuple[str, Found]] = {}
         """With the id of what this server writes down of it."""
         self._unwritten: set[Pair] = set()
@@ -101,10 +101,8 @@ class Mirrors:
                 *(pair, entry.account_id, call, answer, seconds, is_streamed),
                 is_shown=entry.keeps_examples,
             )
-            try:
-                self._queue.put_nowait(copy)
-            except asyncio.QueueFull:
-                self._of(pair).tally.dropped += 1
+            if dropped := self._queue.put(copy.account_id, copy):
+                self._of(dropped.pair).tally.dropped += 1
 
     async def found(self, version_id: str, live_id: str) -> Found:
         """Of the copies of one version's calls that another one got, on all servers."""

@@ -32,11 +32,11 @@ __all__ = ["bench", "client"]
 CALL = Call(task="fill-mask", items=["a"], parameters={}, single=True)
 
 
-def entry(*mirrors: Share, keeps_examples: bool = False) -> Entry:
+def entry(*mirrors: Share, keeps_examples: bool = False, account: str = "acct_1") -> Entry:
     return Entry(
         deployment_id="dep_1",
         version_id="ver_1",
-        account_id="acct_1",
+        account_id=account,
         model="m",
         pipeline="fill-mask",
         readiness="cold",
@@ -110,7 +110,7 @@ async def settled(mirrors: Mirrors) -> None:
             ended.release()
 
     mirrors._repeat = repeated
-    waiting = mirrors._queue.qsize()
+    waiting = len(mirrors._queue)
     task = asyncio.create_task(mirrors.run())
     async with asyncio.timeout(60):
         for _ in range(waiting):
@@ -155,6 +155,39 @@ async def test_failures_and_what_has_no_moment(
     assert (await mirrors.found("ver_2", "ver_1")).tally.dropped == 4
     mirrors.forget("ver_2")
     assert (await mirrors.found("ver_2", "ver_1")).tally.dropped == 0
+
+
+async def test_accounts_share_the_places_and_the_turns(made: Making) -> None:
+    runtime = Runtime()
+    mirrors = made(runtime)
+
+    async def dropped(version: str) -> int:
+        return (await mirrors.found(version, "ver_1")).tally.dropped
+
+    def offer(account: str, version: str) -> None:
+        mirrors.offer(entry(Share(version, 100), account=account), "ver_1", CALL, b"[]", 0.5)
+
+    for _ in range(MOST + 3):
+        offer("acct_1", "ver_2")
+    offer("acct_2", "ver_3")
+    offer("acct_2", "ver_3")
+    # The account that filled the queue makes room.
+    assert (await dropped("ver_2"), await dropped("ver_3")) == (5, 0)
+    await settled(mirrors)
+    assert runtime.asked[:5] == ["ver_2", "ver_3", "ver_2", "ver_3", "ver_2"]
+    assert len(runtime.asked) == MOST
+    # An account that comes later is next.
+    for _ in range(MOST):
+        offer("acct_1", "ver_2")
+    assert (await mirrors._queue.get()).account_id == "acct_1"
+    offer("acct_3", "ver_4")
+    assert (await mirrors._queue.get()).account_id == "acct_3"
+    # Each of as many accounts as there are places has one.
+    for number in range(MOST):
+        offer(f"acct_{number}", f"ver_{number}")
+    assert [await dropped(f"ver_{number}") for number in range(5, MOST)] == [0] * (MOST - 5)
+    offer("acct_new", "ver_new")
+    assert await dropped("ver_new") == 1
 
 
 async def test_streams_are_compared_by_their_texts(made: Making) -> None:
