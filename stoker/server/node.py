@@ -43,7 +43,7 @@ from stoker.store.folder_lock import locked
 from stoker.store.secret import ServerSecret
 from stoker.store.tables.deployments import Deployment
 from stoker.store.waiting import repeated
-from stoker.telemetry.nodes import HostedMetrics
+from stoker.telemetry.nodes import HostedMetrics, refused_connections
 from stoker.usage.balances import Credits
 from stoker.usage.counts import Counts
 from stoker.usage.metering import Metering
@@ -126,6 +126,7 @@ class _Host:
         events = EventLog(self._database)
         name = self._settings.node_name or socket.gethostname()[:63]
         metrics = HostedMetrics((name, self._id), self._runtime, host.leases.specs)
+        metrics.add(refused_connections((name, self._id), lambda: host.listener.refused))
         await self._runtime.start([events, host, metrics])
         port = await host.listen(self._settings.node_host, self._settings.node_port)
         me = Registration(

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from stoker.runtime.interface import Runtime
 from stoker.runtime.listening import RuntimeListener
@@ -66,6 +66,21 @@ def _at_work(found: Sequence[NodeStats]) -> Iterable[Metric]:
         for each in NodeStatus:
             status.add_metric([*name, each], each is one.status)
     return leases, replicas, status
+
+
+def refused_connections(name: Name, count: Callable[[], int]) -> Source:
+    """Counts connections that a node host closed because too many were open."""
+
+    async def collect() -> Iterable[Metric]:
+        family = CounterMetricFamily(
+            "stoker_node_connections_refused",
+            "Connections that a node host closed because too many were open.",
+            labels=NODE,
+        )
+        family.add_metric(name, count())
+        return [family]
+
+    return collect
 
 
 class HostedMetrics(RuntimeListener):

@@ -4,19 +4,20 @@ import asyncio
 import contextlib
 import socket
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 from stoker.errors import RateLimitError
 from stoker.media.media import Media
 from stoker.runtime.interface import Call
 from stoker.runtime.listening import Served
-from stoker.runtime.nodes import holdings, identity, messages, probe
+from stoker.runtime.nodes import holdings, identity, listener, messages, probe
 from stoker.runtime.nodes import host as hosts
 from stoker.runtime.nodes.flights import NodeLostError, RefusedError
 from stoker.runtime.nodes.host import NodeHost
@@ -174,7 +175,14 @@ class Bench:
 
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
-    secret, runtime, adapters = ServerSecret(tmp_path), Answering(), list[str]()
+    async with benched(tmp_path) as made:
+        yield made
+
+
+@contextlib.asynccontextmanager
+async def benched(folder: Path) -> AsyncIterator[Bench]:
+    """Starts a node host with a runtime of the test."""
+    secret, runtime, adapters = ServerSecret(folder), Answering(), list[str]()
 
     async def have_adapter(_spec: DeploymentSpec, name: Any) -> None:
         adapters.append(name.folder)
@@ -558,7 +566,7 @@ async def test_what_is_no_greeting_ends_it(bench: Bench, said: bytes) -> None:
 
 
 async def test_who_says_nothing_is_cut_off(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosts, "_GREETING_S", 0.2)
+    monkeypatch.setattr(listener, "GREETING_S", 0.2)
     reader, writer = await connected(bench)
     async with asyncio.timeout(5):
         with contextlib.suppress(ConnectionError):
@@ -574,6 +582,112 @@ async def test_nothing_is_said_in_the_clear(bench: Bench) -> None:
     with contextlib.suppress(ConnectionError):
         assert b"welcome" not in await reader.read()
     writer.close()
+
+
+class TestManyConnections:
+    """The node host's caps, with both event loops: nodes run on uvloop."""
+
+    @pytest.fixture(
+        params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"]
+    )
+    def runner(self, request: pytest.FixtureRequest) -> Iterator[asyncio.Runner]:
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            yield runner
+
+    def test_idle_sockets_are_bounded_and_do_not_lock_gateways_out(
+        self,
+        runner: asyncio.Runner,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        monkeypatch.setattr(listener, "GREETING_S", 3.0)
+        most, attempts = listener.MOST_UNKNOWN, 3 * listener.MOST_UNKNOWN
+
+        async def check() -> None:
+            async with benched(tmp_path) as bench, leased(bench) as (node, _):
+                before, own = open_files(), bench.host.listener
+                with contextlib.ExitStack() as idle:
+                    # In a thread: the host accepts meanwhile, so its backlog does not fill.
+                    for client in await asyncio.to_thread(open_idle, address_of(bench), attempts):
+                        idle.enter_context(client)
+                    await until(lambda: own.refused == attempts - most)
+                    assert open_files() - before - attempts <= most
+                    assert (len(own.unknown), len(own.known)) == (most, 1)
+                    # The connected gateway is not disturbed, and a new one is refused.
+                    assert await node.call(SPEC, 5, CALL, **TIMES) == b"a"
+                    await closed_at_once(bench)
+                    await until(lambda: not own.unknown)
+                    # All idle clients still hold their end.
+                    assert open_files() - before - attempts <= 2
+                    assert await reach(bench.record, bench.secret) < 5
+                    async with bench.gateway() as (other, heard):
+                        await heard.until(lambda: other.is_connected)
+                        assert len(own.known) == 2
+                    assert await node.call(SPEC, 5, CALL, **TIMES) == b"a"
+                await until(lambda: len(own.known) == 1)
+
+        runner.run(check())
+        warnings = [each for each in caplog.records if "too many connections" in each.message]
+        assert len(warnings) == 1
+
+    def test_places_are_freed_however_a_connection_ends(
+        self, runner: asyncio.Runner, tmp_path: Path
+    ) -> None:
+        async def check() -> None:
+            async with benched(tmp_path) as bench:
+                own = bench.host.listener
+                for said in (b"", b"no TLS at all", b"\x16\x03\x01\x02\x00\x01"):
+                    with socket.create_connection(address_of(bench)) as gone:
+                        gone.sendall(said)
+                        await asyncio.sleep(0.05)
+                    # Far below the time limit for a greeting.
+                    await until(lambda: not own.unknown)
+                _, writer = await connected(bench)
+                await until(lambda: own.unknown)
+                writer.close()
+                await until(lambda: not own.unknown)
+                await refused(Why.REFUSED, bench.record, ServerSecret(tmp_path / "other"))
+                await until(lambda: not own.unknown)
+
+        (tmp_path / "other").mkdir()
+        runner.run(check())
+
+    def test_gateways_count_for_the_whole(
+        self, runner: asyncio.Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(listener, "MOST_CONNECTIONS", 1)
+
+        async def check() -> None:
+            async with benched(tmp_path) as bench:
+                async with leased(bench) as (node, _):
+                    await closed_at_once(bench)
+                    assert bench.host.listener.refused == 1
+                    assert await node.call(SPEC, 5, CALL, **TIMES) == b"a"
+                await until(lambda: not bench.host.listener.known)
+                await reach(bench.record, bench.secret)
+
+        runner.run(check())
+
+
+async def closed_at_once(bench: Bench) -> None:
+    before = bench.host.listener.refused
+    with pytest.raises(UnreachableError, match="too many connections"):
+        await reach(bench.record, bench.secret)
+    assert bench.host.listener.refused == before + 1
+
+
+def address_of(bench: Bench) -> tuple[str, int]:
+    host, _, port = bench.record.address.rpartition(":")
+    return host, int(port)
+
+
+def open_idle(address: tuple[str, int], count: int) -> list[socket.socket]:
+    return [socket.create_connection(address, timeout=10) for _ in range(count)]
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 async def connected(bench: Bench) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -183,6 +183,7 @@ class TestOfNodes:
         assert budget == listed["memory_budget_bytes"]
         assert 0 < told.get("stoker_node_memory_held_bytes", **which) <= budget
         assert told.get("process_resident_memory_bytes") > 1 << 20
+        assert told.get("stoker_node_connections_refused_total", **which) == 0
         assert [one.name for one in told.families.values() if not one.documentation] == []
 
     def test_series_go_with_the_deployment(self, watched: Watched, loaded: dict[str, Any]) -> None:

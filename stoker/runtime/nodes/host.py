@@ -17,6 +17,7 @@ from stoker.runtime.nodes import messages
 from stoker.runtime.nodes.holdings import Holdings
 from stoker.runtime.nodes.identity import Identity
 from stoker.runtime.nodes.link import Link
+from stoker.runtime.nodes.listener import Connection, Listener
 from stoker.runtime.nodes.messages import (
     Ask,
     Changed,
@@ -52,7 +53,6 @@ log = logging.getLogger(__name__)
 OBSERVE_S = 0.25
 """Between two tellings of what has changed; every other one is sent though nothing has."""
 _GREETING_BYTES = 4096
-_GREETING_S = 10.0
 _ON_THE_WAY_S = 0.2
 """What a gateway has sent before it heard is here by then."""
 
@@ -62,6 +62,7 @@ class _Gateway:
     """One that is connected."""
 
     link: Link
+    connection: Connection
     server_id: str = ""
     """Nothing: it has not shown that it is one."""
     tasks: dict[int, "asyncio.Task[None]"] = field(default_factory=dict[int, "asyncio.Task[None]"])
@@ -106,7 +107,6 @@ class NodeHost(RuntimeListener):
         """
         self.node_id = node_id
         self._runtime = runtime
-        self._identity = identity
         self._token = token
         self._have_adapter = have_adapter
         self._sources = sources
@@ -115,22 +115,14 @@ class NodeHost(RuntimeListener):
         self._gateways: list[_Gateway] = []
         self._lively: set[str] = set()
         """What has something to tell, or may have soon."""
-        self._server: asyncio.Server | None = None
+        self.listener = Listener(identity.context, self._connect)
         self._background: set[asyncio.Task[None]] = set()
 
     async def listen(self, host: str, port: int) -> int:
         """Take connections from now on. Returns the port; 0 picks one."""
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            self._accept,
-            host,
-            port,
-            ssl=self._identity.context,
-            ssl_handshake_timeout=_GREETING_S,
-        )
+        port = await self.listener.listen(host, port)
         self._spawn(self._observe())
-        found: int = self._server.sockets[0].getsockname()[1]
-        return found
+        return port
 
     async def drain(self, grace_s: float) -> None:
         """Have gateways ask elsewhere, and wait for what is under way, but no longer."""
@@ -142,8 +134,7 @@ class NodeHost(RuntimeListener):
             await asyncio.wait(tasks, timeout=grace_s)
 
     async def close(self) -> None:
-        if self._server:
-            self._server.close()
+        await self.listener.close()
         for one in self._gateways:
             one.link.close()
         for task in self._background:
@@ -206,8 +197,7 @@ class NodeHost(RuntimeListener):
 
     # --- connections ---
 
-    def _accept(self) -> Link:
-        loop = asyncio.get_running_loop()
+    def _connect(self, connection: Connection) -> Link:
         gateway: _Gateway
 
         def received(frames: list[bytes]) -> None:
@@ -217,7 +207,7 @@ class NodeHost(RuntimeListener):
                 self._greet(gateway, frames)
 
         def lost() -> None:
-            greeting.cancel()
+            connection.end()
             if gateway in self._gateways:
                 self._gateways.remove(gateway)
                 log.info("a gateway is gone", extra={"server": gateway.server_id})
@@ -225,8 +215,7 @@ class NodeHost(RuntimeListener):
                 task.cancel()
 
         link = Link(received, lost, most_bytes=_GREETING_BYTES)
-        gateway = _Gateway(link)
-        greeting = loop.call_later(_GREETING_S, lambda: gateway.server_id or link.abort())
+        gateway = _Gateway(link, connection)
         return link
 
     def _greet(self, gateway: _Gateway, frames: list[bytes]) -> None:
@@ -245,6 +234,7 @@ class NodeHost(RuntimeListener):
             gateway.link.close()
             return
         gateway.server_id = hello.server_id or gateway.link.peer
+        gateway.connection.introduce()
         gateway.link.takes(MOST_BYTES)
         self._gateways.append(gateway)
         log.info("a gateway has come", extra={"server": gateway.server_id})

@@ -37,6 +37,11 @@ class Link(asyncio.Protocol):
         self._reader.most_bytes = most_bytes
 
     @property
+    def is_established(self) -> bool:
+        """Whether the TLS handshake succeeded. The connection may be closed again."""
+        return self._transport is not None
+
+    @property
     def is_open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 

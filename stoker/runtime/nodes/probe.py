@@ -71,8 +71,11 @@ async def reach(record: NodeRecord, secret: ServerSecret) -> float:
             took_s = loop.time() - begun
     except TimeoutError as error:
         raise UnreachableError(Why.NO_ANSWER, f"no answer in {TIMEOUT_S:g} s") from error
-    except (ssl.SSLError, ConnectionResetError) as error:
+    except ssl.SSLError as error:
         found = "what answers there is not this node"
+        raise UnreachableError(Why.ANOTHER, found) from error
+    except ConnectionResetError as error:
+        found = "what answers there is not this node, or has too many connections"
         raise UnreachableError(Why.ANOTHER, found) from error
     except OSError as error:
         found = error.strerror or str(error) or type(error).__name__

@@ -1,0 +1,156 @@
+"""Accepts TLS connections, up to a cap. A lower cap holds for those without a greeting yet."""
+
+import asyncio
+import logging
+import socket
+import ssl
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from stoker.runtime.nodes.link import Link
+
+log = logging.getLogger(__name__)
+
+MOST_CONNECTIONS = 512
+"""Each server of a fleet needs one connection, and one more for each `stoker doctor`."""
+MOST_UNKNOWN = 128
+"""Most connections that have not introduced themselves, TLS handshakes included."""
+GREETING_S = 10.0
+"""Time from accepting a connection to its introduction, the TLS handshake included."""
+_BACKLOG = 1024
+"""The kernel drops further connections, and their clients try again after a second."""
+_RETRY_S = 1.0
+_LOG_EVERY_S = 60.0
+
+NewLink = Callable[["Connection"], Link]
+"""Makes the link of a connection. The link's owner calls `introduce` and `end`."""
+
+
+class Connection:
+    """The place of one connection under the caps."""
+
+    def __init__(self, listener: "Listener") -> None:
+        self._listener = listener
+        self._settled = asyncio.Event()
+
+    def introduce(self) -> None:
+        """Counts the connection as a gateway's. It no longer has a deadline."""
+        self._listener.unknown.discard(self)
+        self._listener.known.add(self)
+        self._settled.set()
+
+    def end(self) -> None:
+        """Frees the place of a closed connection."""
+        self._listener.unknown.discard(self)
+        self._listener.known.discard(self)
+        self._settled.set()
+
+    async def wait(self) -> None:
+        """Waits until the connection is introduced or closed."""
+        await self._settled.wait()
+
+
+class Listener:
+    """Accepts connections. A connection over a cap is closed before its TLS handshake.
+
+    It accepts the sockets itself. The protocol factory of `create_server` cannot refuse: an
+    exception in it makes uvloop stop accepting for good. Nor does `create_server` report a failed
+    handshake, so its place could not be freed.
+    """
+
+    def __init__(self, context: ssl.SSLContext, new_link: NewLink) -> None:
+        self.unknown: set[Connection] = set()
+        """Connections that have not introduced themselves."""
+        self.known: set[Connection] = set()
+        self.refused = 0
+        """Connections that were closed because of a cap, since the start."""
+        self._context = context
+        self._new_link = new_link
+        self._sockets: list[socket.socket] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._logged_at = -_LOG_EVERY_S
+
+    async def listen(self, host: str, port: int) -> int:
+        """Starts to accept connections and returns the port. Port 0 picks a free port.
+
+        Raises `OSError` if the address cannot be used.
+        """
+        loop = asyncio.get_running_loop()
+        addresses = await loop.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        for family, address in dict.fromkeys((each[0], each[4]) for each in addresses):
+            listening = socket.create_server(address, family=family, backlog=_BACKLOG)
+            listening.setblocking(False)
+            self._sockets.append(listening)
+            self._spawn(self._accept(listening))
+        bound: int = self._sockets[0].getsockname()[1]
+        return bound
+
+    async def close(self) -> None:
+        """Stops accepting and closes connections that have not introduced themselves."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for listening in self._sockets:
+            listening.close()
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, _ = await loop.sock_accept(listening)
+            except OSError as error:
+                # For example, the process has no free descriptor.
+                log.warning("no connection can be accepted: %s", error)
+                await asyncio.sleep(_RETRY_S)
+                continue
+            if self._is_full():
+                accepted.close()
+                self._count_refusal()
+            else:
+                connection = Connection(self)
+                self.unknown.add(connection)
+                self._spawn(self._serve(accepted, connection))
+            # `sock_accept` does not yield to the event loop while further connections wait.
+            await asyncio.sleep(0)
+
+    def _is_full(self) -> bool:
+        unknown = len(self.unknown)
+        return unknown >= MOST_UNKNOWN or unknown + len(self.known) >= MOST_CONNECTIONS
+
+    async def _serve(self, accepted: socket.socket, connection: Connection) -> None:
+        """Gives a connection its link. Closes it if it is not introduced in time."""
+        loop, link = asyncio.get_running_loop(), self._new_link(connection)
+        try:
+            async with asyncio.timeout(GREETING_S):
+                await loop.connect_accepted_socket(lambda: link, accepted, ssl=self._context)
+                if link.is_established:
+                    await connection.wait()
+        except OSError as error:
+            # `TimeoutError` and `ssl.SSLError` are among these.
+            log.debug("a connection was not introduced: %s", error)
+        finally:
+            if connection in self.unknown:
+                link.abort()
+                connection.end()
+
+    def _count_refusal(self) -> None:
+        self.refused += 1
+        now = time.monotonic()
+        if now - self._logged_at >= _LOG_EVERY_S:
+            self._logged_at = now
+            log.warning(
+                "too many connections: new connections are closed",
+                extra={
+                    "unknown": len(self.unknown),
+                    "gateways": len(self.known),
+                    "refused": self.refused,
+                },
+            )
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
