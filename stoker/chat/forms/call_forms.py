@@ -8,7 +8,8 @@ from typing import Any
 from stoker.chat.answers.call_formats.calls import UnwritableCallError
 from stoker.chat.answers.call_formats.format import Format, behind
 from stoker.chat.answers.call_formats.framing import Framing
-from stoker.chat.forms.call_grammar import SHARED, Lark, spelt
+from stoker.chat.forms.call_grammar import Lark
+from stoker.chat.forms.lark import SHARED, spelt
 
 _PLAIN = Framing()
 

@@ -151,9 +151,9 @@ class Grammars:
             form=form,
             # What is not enforced the client checks, as it has to if nothing is strict.
             lark=Lark(
-                form,
-                lambda schema, strict: values.value(schema, lenient=not strict),
-                self._begins_special,
+                form=form,
+                json=lambda schema, strict: values.value(schema, lenient=not strict),
+                special=self._begins_special,
             ),
             functions=functions,
             several=form.several and tools.parallel,
