@@ -19,8 +19,8 @@ from openai.lib.streaming.chat import ChatCompletionStreamState
 from tests.llm.support import HERMES
 from tests.support.deploying import deploy, wait_for
 from tests.support.examples import examples
+from tests.support.scripted import BEGIN, Script
 from tests.support.server import Server
-from tests.support.tape import BEGIN, Script
 
 MODEL = "scripted-answers"
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
