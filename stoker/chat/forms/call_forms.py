@@ -1,4 +1,4 @@
-"""The form of answers that may call tools, or have to, in a model's own format."""
+"""The form of answers with optional or required tool calls, in a model's own format."""
 
 import json
 from collections.abc import Sequence
@@ -16,13 +16,13 @@ _PLAIN = Framing()
 
 @dataclass(frozen=True, kw_only=True)
 class Offered:
-    """A function that may be called."""
+    """A function that the answer may call."""
 
     name: str
     schema: Any
     strict: bool
     field: str
-    """The request's field of the schema."""
+    """The request's field of the function's schema."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,13 +34,13 @@ class CallForm:
     functions: Sequence[Offered]
     several: bool
     text_tokens: str
-    """Special tokens that may stand in an answer's text, as Lark lists them; empty: none."""
+    """Special tokens that an answer's text may contain, as a Lark list. Empty: none."""
     thought_tokens: str
-    """The same in reasoning."""
+    """Special tokens that reasoning may contain."""
     framing: Framing = _PLAIN
 
     def required(self, *, ends: str | None) -> str:
-        """Returns the rules of an answer that is nothing but calls, and reasoning before them.
+        """Returns the rules of an answer of calls only, with reasoning before them.
 
         Args:
             ends: what ends the reasoning that the prompt has begun; None: it has begun none.
@@ -71,7 +71,7 @@ class CallForm:
         return self._rules(f"start: said ({calls})?")
 
     def alone(self, other: str, *, lines: bool) -> str:
-        """Returns the rules of an answer that is nothing but calls, or has another form.
+        """Returns the rules of an answer of calls only, or of another form.
 
         Args:
             other: the name of the other form's grammar.
@@ -102,14 +102,14 @@ class CallForm:
         return "\n".join(line for line in lines if line)
 
     def _to(self, mark: str) -> str:
-        """Returns reasoning, to the mark that ends it."""
+        """Returns the expression of reasoning with the mark that ends it."""
         mark = mark.strip()
         if self.lark.special(mark):
             return f"thought «{mark}»"
         return f"thought {self.lark.lazy(f'TEXT? {json.dumps(mark)}')}"
 
     def _frames(self) -> Sequence[str]:
-        """Returns marks that may stand around text, or around nothing."""
+        """Returns the expressions of marks that may enclose a text, also an empty text."""
         headers = self.framing.headers
         found = [spelt(mark) for mark in self.framing.dropped if self.lark.special(mark)]
         if headers and self.lark.special(headers.close):
@@ -123,13 +123,13 @@ class CallForm:
         return not form.section[0] and not form.separator.strip() and not form.at_start
 
     def _marked(self, mark: str) -> str:
-        """Returns a mark of calls with the text that it ends, and the calls."""
+        """Returns the expression of a text, the mark that ends it, and calls."""
         text, rest = self.lark.split(mark)
         head = self.lark.lazy(f"TEXT? {json.dumps(text)}") if text else ""
         return f"{head} {spelt(rest)} {self._section(opened=mark)}"
 
     def _headed(self) -> str:
-        """Returns calls that begin an answer without a mark."""
+        """Returns the expression of calls at the start of an answer, without a mark."""
         options = [
             self.lark.headed(one.name, one.schema, strict=one.strict) for one in self.functions
         ]
@@ -149,7 +149,7 @@ class CallForm:
         return self.lark.named(" | ".join(either), "call")
 
     def _section(self, *, opened: str) -> str:
-        """Returns all calls between the marks around them.
+        """Returns the expression of all calls with the marks around them.
 
         Args:
             opened: the mark that begins them, if it was written.

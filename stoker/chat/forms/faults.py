@@ -54,14 +54,14 @@ class Asked:
     kind: Literal["json_schema", "regex", "grammar"]
     value: Any
     field: str
-    """The request's field that holds it."""
+    """The request's field of the schema, expression or grammar."""
     lenient: bool = False
-    """What llguidance does not know of a schema is ignored."""
+    """Whether keywords that llguidance does not know are ignored."""
     tool: str = ""
-    """The tool whose arguments have to fit the schema."""
+    """The tool whose arguments must match the schema."""
 
     def fault(self) -> InputError | None:
-        """Returns the error that names the place at fault. None: no fault can be told."""
+        """Returns an error that names the place of the fault, or None if it is unknown."""
         place, what = self.field, ""
         if self.kind == "json_schema":
             path, what = _fault_of_schema(cast("dict[str, Any]", self.value), self.lenient)
@@ -126,7 +126,7 @@ def short(text: str, most: int = _MOST_CHARS) -> str:
 
 
 def _told(message: str) -> tuple[str, str]:
-    """Returns where a grammar's error is, and what it says."""
+    """Returns the place and the message of a grammar's error."""
     first, _, context = message.partition("\n")
     said = re.sub(r"^(at )?\d+\(\d+\): ", "", first)
     lines = context.splitlines()
@@ -145,7 +145,7 @@ def _told(message: str) -> tuple[str, str]:
 
 
 def _fault_of_schema(schema: dict[str, Any], lenient: bool) -> tuple[str, str]:
-    """Returns the path below the schema and what is wrong there; nothing, where nothing is."""
+    """Returns the path to the fault in a schema and its description. Both may be empty."""
     definitions = {name: schema[name] for name in ("$defs", "definitions") if name in schema}
     ends = time.monotonic() + _SEARCH_S
 
@@ -181,7 +181,7 @@ def _fault_of_schema(schema: dict[str, Any], lenient: bool) -> tuple[str, str]:
 
 
 def _unsatisfied(said: str, part: Any) -> str | None:
-    """Returns the member that no value of a schema can have, though it has to."""
+    """Returns a required member for which a schema allows no value."""
     match = re.fullmatch(r"Unsatisfiable schema: required property '(.*)' is unsatisfiable", said)
     known = cast("dict[str, Any]", part).get("properties") if isinstance(part, dict) else None
     return match[1] if match and isinstance(known, dict) and match[1] in known else None
@@ -202,7 +202,7 @@ def _deepest(part: Any, fails: Callable[[Any], bool], ends: float) -> tuple[str,
 
 
 def _parts(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yields the schemas right below a schema, with their paths."""
+    """Yields the direct subschemas of a schema with their paths."""
     for name in _MAPS:
         if isinstance(members := schema.get(name), dict):
             for key, value in cast("dict[str, Any]", members).items():
@@ -222,7 +222,7 @@ def _member(name: str) -> str:
 
 
 def _said_of_schema(said: str) -> tuple[str, str]:
-    """Returns the keyword at fault, where there is one, and what is wrong in plain words."""
+    """Returns the keyword at fault, or an empty text, and a description of the fault."""
     if "regex parse error:" in said:
         return "pattern", of_regex(said)
     for pattern, keyword, words in _SCHEMA_WORDS:
@@ -289,6 +289,6 @@ _SCHEMA_WORDS: tuple[tuple[str, str, str | Callable[[str], str]], ...] = (
 
 
 def _refused(grammar: str) -> str:
-    """Returns why llguidance does not take a grammar. Empty: it does."""
+    """Returns llguidance's error for a grammar. Empty: the grammar is valid."""
     said = llguidance.LLMatcher.validate_grammar(grammar)
     return re.sub(r"^at \d+\(\d+\): failed to compile JSON schema: ", "", said or "")

@@ -1,4 +1,4 @@
-"""Which form an answer has to have: that of its text, that of its calls, or either."""
+"""Chooses the form that an answer must match: of its text, of its calls, or either."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,18 +20,18 @@ _BEHIND_REASONING = ("json_object", "json_schema", "choice")
 
 @dataclass(frozen=True)
 class Form:
-    """What an answer has to be, before it is compiled."""
+    """The form that an answer must match, before it is compiled."""
 
     grammar: str
     """In llguidance's own JSON, or in Lark."""
     field: str
-    """The request's field that asks for it, for errors."""
+    """The request's field of the form, for errors."""
     parts: "Sequence[Form]" = ()
-    """What it is made of, to find the one that is at fault."""
+    """The parts of a combined form, to find the part at fault."""
     reasoned: bool = False
-    """Whether the model's reasoning has to have the form, too."""
+    """Whether the form also holds for the model's reasoning."""
     asked: Sequence[Asked] = ()
-    """What the request says of it, to find the place that is at fault."""
+    """The request's schemas and grammars, to find the place at fault."""
     calls: bool = True
     """Whether the answer may call tools."""
 
@@ -50,8 +50,9 @@ class Forms:
 
     @cached_property
     def grammars(self) -> Grammars:
-        """Made by the thread that needs it first, when a request needs it: it takes a second where
-        a vocabulary is large, and not every model is ever asked for a form.
+        """The compiler of this model's forms.
+
+        The first request with a form makes it in its thread, which takes up to a second.
         """
         plain, unseen = self._prompts.tokens_within_answers(calls=True)
         form = self._dialect.format
@@ -62,7 +63,7 @@ class Forms:
 
     @cached_property
     def _text_grammars(self) -> Grammars:
-        """For answers that call nothing: what marks calls is text in them."""
+        """The compiler for answers without calls, in which marks of calls are text."""
         tokens = self._prompts.tokens_within_answers(calls=False)
         if tokens == self._prompts.tokens_within_answers(calls=True):
             return self.grammars
@@ -74,7 +75,7 @@ class Forms:
 
     @cached_property
     def problem(self) -> str | None:
-        """Why no form can be enforced with this model; None: forms can be."""
+        """The reason why no form can be enforced with this model, or None."""
         try:
             _ = self.grammars
         except FormError as error:
@@ -82,7 +83,7 @@ class Forms:
         return None
 
     def bytes_of(self, token: int) -> bytes | None:
-        """The bytes that a token adds to a text; None: that depends on the tokens around it."""
+        """Returns the bytes that a token adds to a text. None: they depend on other tokens."""
         return None if self.problem else self.grammars.bytes_of(token)
 
     def form(
@@ -93,11 +94,11 @@ class Forms:
         *,
         may_reason: bool = False,
     ) -> Form | None:
-        """What an answer has to be. Raises `InputError`.
+        """Returns the form of an answer, or None if it is free. Raises `InputError`.
 
         Args:
-            after: the token that ends the reasoning, where the prompt has begun it.
-            ends: what ends it, if that is no single token.
+            after: the token that ends the reasoning, if the prompt has begun it.
+            ends: the text that ends the reasoning, if it is not a single token.
             may_reason: the model may begin the answer with reasoning, between marks of its own.
         """
         form = self._form(generation, after, ends)
@@ -145,7 +146,7 @@ class Forms:
         return Form(compiled_guide, guide.field, asked=asked_of(guide), calls=False)
 
     def matcher(self, form: Form, after: int | None) -> Matcher:
-        """The start of an answer's form. Raises `InputError` naming the field at fault."""
+        """Returns a matcher at a form's start. Raises `InputError` naming the field at fault."""
         try:
             behind = None if form.reasoned else after
             grammars = self.grammars if form.calls else self._text_grammars

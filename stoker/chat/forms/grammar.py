@@ -1,7 +1,7 @@
-"""Forms that an answer has to have, enforced while it is drawn (llguidance).
+"""Compiles the forms of answers, which llguidance enforces while tokens are sampled.
 
-A form comes from a client: its size is bounded before it is compiled, the compiler's and the
-lexer's work by llguidance's own limits. Compiling lets the other threads run.
+A form comes from a client. Its size is bounded before it is compiled, and llguidance bounds the
+work of its compiler and lexer. Compiling releases the interpreter lock.
 """
 
 import json
@@ -32,7 +32,7 @@ NO_PARAMETERS: Mapping[str, Any] = {
 }
 _TEXT = re.compile("«(.*?)»", re.DOTALL)
 _CLOSED_TIMES = 4
-"""By how much a schema may grow when its objects are closed: each gets a keyword more."""
+"""The factor by which closing a schema's objects may enlarge it. Each gets a keyword."""
 
 
 class Grammars:
@@ -90,7 +90,7 @@ class Grammars:
     def calls(
         self, form: Format, tools: Tools, framing: Framing | None = None, *, ends: str | None = None
     ) -> str:
-        """The form of answers that may call tools, or have to. Raises `InputError`.
+        """Returns the form of answers with optional or required calls. Raises `InputError`.
 
         Args:
             framing: marks around reasoning and text.
@@ -104,14 +104,14 @@ class Grammars:
         return llguidance.LLMatcher.grammar_from_lark(self._lark(rules, values))
 
     def calls_or(self, form: Format, tools: Tools, other: str, *, reasoned: bool) -> str:
-        """The form of answers that are nothing but calls of tools, or have another form.
+        """Returns the form of answers that are tool calls only, or have another form.
 
         Raises `InputError`.
 
         Args:
-            other: as `compiled` gives it.
-            reasoned: the model has just ended its reasoning. Behind that it writes an empty line,
-                and only behind the line what it has decided.
+            other: a result of `compiled`.
+            reasoned: the model has just ended its reasoning. It writes an empty line before the
+                answer.
         """
         values = _call_values()
         own_form = self._call_form(form, tools, None, values)
@@ -124,7 +124,7 @@ class Grammars:
         """Returns the form of answers whose model may reason first.
 
         Args:
-            reasoning: what stands before and after it; empty: the form applies from its end.
+            reasoning: pairs of marks around it. Empty: the answer starts after the reasoning.
         """
         lines = ["%llguidance {}", r"LINES: /\n{1,2}/"]
         names: list[str] = []
@@ -149,7 +149,7 @@ class Grammars:
         framing = framing or Framing()
         return CallForm(
             form=form,
-            # What is not enforced the client checks, as it has to if nothing is strict.
+            # Without `strict`, clients check the arguments themselves.
             lark=Lark(
                 form=form,
                 json=lambda schema, strict: values.value(schema, lenient=not strict),
@@ -188,7 +188,7 @@ class Grammars:
         return _TEXT.sub(lambda found: self._literal(found[1]), rule)
 
     def _literal(self, text: str) -> str:
-        """Text as Lark writes it; special tokens can only be named by their numbers."""
+        """Returns a text in Lark's notation. Special tokens become numbers."""
         parts = self._special.split(text) if self._special else [text]
         return " ".join(
             f"<[{self._ids[part]}]>" if part in self._ids else json.dumps(part)
@@ -197,9 +197,10 @@ class Grammars:
         )
 
     def matcher(self, grammar: str, field: str, after: int | None = None) -> Matcher:
-        """The start of a form, given as llguidance's own JSON, behind a token where one is given.
+        """Returns a matcher of a form in llguidance's JSON. Raises `InputError`.
 
-        Raises `InputError`.
+        Args:
+            after: the token after which the form applies. None: it applies from the start.
         """
         try:
             return self._matchers.matcher(grammar, after)
@@ -208,7 +209,7 @@ class Grammars:
 
 
 def asked_of(guide: Guide) -> Sequence[Asked]:
-    """Returns what a client's form is made of."""
+    """Returns the schemas, expressions and grammars of a client's form."""
     match guide.kind:
         case "json_schema":
             value = closed(guide.value) if guide.strict else guide.value
@@ -220,7 +221,7 @@ def asked_of(guide: Guide) -> Sequence[Asked]:
 
 
 def asked_of_tools(tools: Tools) -> Sequence[Asked]:
-    """Returns the schemas of the functions that may be called."""
+    """Returns the schemas of the functions that the answer may call."""
     found: list[Asked] = []
     for place, tool in enumerate(tools.functions):
         function: Mapping[str, Any] = tool["function"]
@@ -239,7 +240,7 @@ def asked_of_tools(tools: Tools) -> Sequence[Asked]:
 
 
 def compiled(guide: Guide, field: str) -> str:
-    """A client's form as llguidance's own JSON. Raises `InputError` naming the field."""
+    """Returns a client's form as llguidance's JSON. Raises `InputError` naming the field."""
     value: Any = guide.value
     match guide.kind:
         case "json_object":
@@ -264,7 +265,7 @@ def compiled(guide: Guide, field: str) -> str:
 
 
 def json_grammar(schema: Mapping[str, Any]) -> str:
-    """Returns a JSON schema as a Lark grammar; it is checked once it is compiled (`Matchers`)."""
+    """Returns a JSON schema as a Lark grammar. `Matchers` checks it while compiling it."""
     rules = JsonRules()
     lines = [f"start: {rules.value(schema, lenient=False)}", *rules.lines]
     return llguidance.LLMatcher.grammar_from_lark("\n".join(lines))
@@ -276,7 +277,7 @@ def _call_values() -> JsonRules:
 
 
 def checked(schema: Mapping[str, Any], field: str, *, strict: bool) -> Mapping[str, Any]:
-    """A schema as it is enforced. Raises `InputError` for one that is too large to be compiled."""
+    """Returns a schema as it is enforced. Raises `InputError` if it is too large to compile."""
     if what := limits.excess(schema):
         raise _refusal(what, field)
     if not strict:
@@ -289,7 +290,7 @@ def checked(schema: Mapping[str, Any], field: str, *, strict: bool) -> Mapping[s
 
 @contextmanager
 def _refused() -> Generator[None]:
-    """Turns what a model cannot write into an `InputError` that names the schema's field."""
+    """Turns an `UnwritableCallError` into an `InputError` that names the schema's field."""
     try:
         yield
     except UnwritableCallError as error:
@@ -308,14 +309,14 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 
 def _regex(text: str) -> str:
-    """Returns a text as a regular expression that has no character of a notation in it."""
+    """Returns a regular expression of a text, with everything but letters and digits escaped."""
     return "".join(
         one if one.isascii() and one.isalnum() else f"\\x{{{ord(one):x}}}" for one in text
     )
 
 
 def _named(grammar: str, name: str) -> list[Any]:
-    """A grammar as llguidance's JSON lists it for others to refer to."""
+    """Returns the entries of a grammar in llguidance's JSON, so that others can refer to it."""
     if not grammar.startswith("{"):
         return [{"name": name, "lark_grammar": grammar}]
     first, *others = json.loads(grammar)["grammars"]

@@ -19,7 +19,7 @@ from stoker.chat.forms import json_text
 
 Schema = Mapping[str, Any]
 
-# As `json.dumps` writes, or nearly: what a model may put between values, it may put there for ever.
+# Nearly as `json.dumps` writes: a model could repeat optional white space without an end.
 OPTIONS: Mapping[str, Any] = {
     "whitespace_flexible": False,
     "json_allow_general_unicode_escapes": True,
@@ -42,13 +42,13 @@ _OF_TYPES: Mapping[str, Sequence[str]] = {
 _KEYWORDS = frozenset(keyword for keywords in _OF_TYPES.values() for keyword in keywords)
 _ALL_TYPES = ("null", "boolean", "number", "string", "array", "object")
 _MOST_TIMES = 1 << 16
-"""Larger lengths are left to llguidance."""
+"""llguidance compiles larger lengths."""
 _MOST_LEFT = 8
-"""Parts that are left to llguidance with all definitions; with more, the whole schema is."""
+"""The most parts that llguidance compiles alone. With more, it compiles the whole schema."""
 
 
 class NotUnderstoodError(Exception):
-    """A schema is left to llguidance."""
+    """The schema must be compiled by llguidance."""
 
 
 class JsonRules:
@@ -82,7 +82,7 @@ class JsonRules:
             return self.left(schema, lenient=lenient)
 
     def terminal(self, body: str) -> str:
-        """Returns the name of a terminal; equal ones are one."""
+        """Returns the name of a terminal. Equal terminals share a name."""
         return self._named(body, "T")
 
     def regex(self, expression: str) -> str:
@@ -96,7 +96,7 @@ class JsonRules:
         return self.regex(json_text.string(text))
 
     def rule(self, body: str) -> str:
-        """Returns the name of a rule; equal ones are one."""
+        """Returns the name of a rule. Equal rules share a name."""
         return self._named(body, "r")
 
     def any(self) -> str:
@@ -140,11 +140,11 @@ class _Compiler:
         self._lenient = lenient
         self._references: dict[str, str] = {}
         self._begun: list[str] = []
-        """References that are being compiled, with nothing written between them."""
+        """References that are being compiled, without any text between them."""
         self._left = 0
 
     def value(self, schema: Any) -> str:
-        """Raises `NotUnderstoodError` if only the schema as a whole can be left to llguidance."""
+        """Raises `NotUnderstoodError` if llguidance must compile the whole schema."""
         try:
             return self._understood(schema)
         except NotUnderstoodError:
@@ -170,7 +170,7 @@ class _Compiler:
             case ["anyOf"]:
                 return self._either(asked["anyOf"])
             case ["oneOf"] if self._lenient or self._is_accepted(schema):
-                # llguidance has found that no value is of two of them.
+                # llguidance has checked that no value matches two of them.
                 return self._either(asked["oneOf"])
             case _:
                 return self._typed(asked)
@@ -212,7 +212,7 @@ class _Compiler:
                 return self._left_part({"type": name, **own})
 
     def _within(self, compile_value: Callable[[], str]) -> str:
-        """Compiles a value that stands between brackets."""
+        """Compiles a value between brackets."""
         begun, self._begun = self._begun, []
         try:
             return compile_value()
@@ -245,12 +245,12 @@ class _Compiler:
         for place, head in reversed(list(enumerate(first))):
             comma = f"{self._rules.comma} " if place else ""
             expression = f"{comma}{head} {written}"
-            # A rule each: Lark's brackets may not be nested deep.
+            # Each has its own rule, because Lark limits the depth of brackets.
             written = self._rules.rule(expression if place < least else f"({expression})?")
         return self._rules.rule(f'"[" {written} "]"')
 
     def _repeated(self, item: str, before: int, least: int, most: int | None) -> str:
-        """Returns the expression of a list's items behind those that have their own schemas."""
+        """Returns the expression of a list's items after the items with their own schemas."""
         least = max(least - before, 0)
         most = None if most is None else most - before
         if before:
@@ -297,7 +297,7 @@ class _Compiler:
         return self._rules.terminal(f"{text} & ~({' | '.join(taken)})")
 
     def _members(self, members: Sequence[tuple[str, bool]]) -> str:
-        """Returns the expression of an object's members in their order, some of them optional."""
+        """Returns the expression of an object's members in order. Some are optional."""
         following = ""
         ways: list[str] = []
         for member, is_required in reversed(members):
@@ -354,7 +354,7 @@ class _Compiler:
         return self._rules.left(self._complete(schema), lenient=self._lenient)
 
     def _complete(self, schema: Any) -> Any:
-        """Returns a part of the schema with the definitions that it may refer to."""
+        """Returns a part of the schema with all definitions."""
         references = list(_references(schema))
         if schema is self._root or not references or not isinstance(self._root, dict):
             return schema

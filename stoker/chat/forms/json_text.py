@@ -20,23 +20,23 @@ NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 INTEGER = r"-?(?:0|[1-9][0-9]*)"
 _SHORT = {'"': '"', "\\": "\\", "/": "/", "\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t"}
 _PLAIN = frozenset(" -_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
-"""Characters of given texts that are spelled in one way only: nobody escapes them."""
+"""Characters of given texts with a single spelling: JSON writers do not escape them."""
 
 
 def strings(least: int = 0, most: int | None = None) -> str:
-    """Returns the expression of strings with so many characters."""
+    """Returns the expression of strings with a bounded number of characters."""
     if (least, most) == (0, None):
         return f'"{CHARACTER}*"'
     return f'"{CHARACTER}{{{least},{"" if most is None else most}}}"'
 
 
 def string(text: str) -> str:
-    """Returns the expression of one string in its spellings."""
+    """Returns the expression of a string in all of its spellings."""
     return f'"{"".join(_spellings(character) for character in text)}"'
 
 
 def is_plain(text: str) -> bool:
-    """Returns whether a string has one spelling only."""
+    """Returns whether a string has a single spelling."""
     return _PLAIN.issuperset(text)
 
 

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 Schema = dict[str, Any]
 
 _ONE = ("items", "additionalItems", "contains", "additionalProperties", "unevaluatedItems")
-"""Keywords that hold a schema of a value within."""
+"""Keywords whose value is the schema of inner values."""
 _LISTS = ("items", "prefixItems")
 _NAMED = ("properties", "patternProperties", "$defs", "definitions")
 _EITHER = ("anyOf", "oneOf")
@@ -24,13 +24,13 @@ _SPEAKING = (
     *("$ref", "allOf", *_EITHER),
     *("properties", "patternProperties", "additionalProperties", "unevaluatedProperties"),
 )
-"""Keywords that say of an object which members it has."""
+"""Keywords that define the members of an object."""
 _BEYOND = ("if", "then", "else", "dependentSchemas", "$dynamicRef", "$recursiveRef")
-"""Keywords whose members cannot be told before there is a value."""
+"""Keywords whose members depend on the value."""
 
 
 def closed(schema: Mapping[str, Any]) -> Schema:
-    """A schema of the same values, but for members that it does not name."""
+    """Returns a schema of the same values without members that it does not name."""
     return _Closing(dict(schema)).result()
 
 
@@ -38,7 +38,7 @@ class _Closing:
     def __init__(self, root: Schema) -> None:
         self._root = root
         self._open: dict[str, str] = {}
-        """A reference → the name of a definition that is like what it refers to, not closed."""
+        """A reference → the name of an open copy of its target."""
         self._waiting: deque[str] = deque()
 
     def result(self) -> Schema:
@@ -56,13 +56,13 @@ class _Closing:
     def _close(self, given: Any, beside: "_Members | None" = None) -> Any:
         """
         Args:
-            beside: members that schemas beside this one name for the same object.
+            beside: members that other schemas name for the same object.
         """
         if not isinstance(given, dict):
             return given
         schema = cast("Schema", given)
         if beside is None and (key := _only(schema)):
-            # What it refers to is closed in its own place.
+            # The target of the reference is closed at its own place.
             members = [self._close(one) for one in _listed(schema, key)]
             return self._within(schema) | ({key: members} if members else {})
         if not _is_merged(schema):
@@ -71,7 +71,7 @@ class _Closing:
         return self._merged(schema, beside)
 
     def _merged(self, schema: Schema, beside: "_Members | None") -> Schema:
-        """A schema that says what an object has together with others."""
+        """Closes a schema that describes an object together with other schemas."""
         members = self._members([schema], beside)
         if members.free:
             return self._opened(schema)
@@ -85,7 +85,7 @@ class _Closing:
         return self._opened(_without(schema, key)) | {key: alternatives}
 
     def _limited(self, schema: Schema, members: "_Members") -> Schema:
-        """A schema whose object has these members and no others, if they were to be settled."""
+        """Limits an object to these members, unless they are free."""
         if members.free or not members.named:
             return schema
         found = _without(schema, "unevaluatedProperties")
@@ -96,7 +96,7 @@ class _Closing:
         return found | {"additionalProperties": False}
 
     def _opened(self, given: Any) -> Any:
-        """A schema without a limit of its own; what its members hold is closed."""
+        """Returns a schema without its own limit. The schemas of its members are closed."""
         if not isinstance(given, dict):
             return given
         schema = cast("Schema", given)
@@ -110,7 +110,7 @@ class _Closing:
         return found
 
     def _copy(self, reference: str) -> str:
-        """The name of an open copy, which is made in the end."""
+        """Returns the name of an open copy. `result` makes the copy."""
         if reference not in self._open:
             taken: Any = self._root.get("$defs") or {}
             names = (f"open-{number}" for number in count(len(self._open)))
@@ -120,7 +120,7 @@ class _Closing:
         return self._open[reference]
 
     def _within(self, schema: Schema) -> Schema:
-        """A schema with the values closed that are within its own."""
+        """Returns a schema whose inner values are closed."""
         found = dict(schema)
         for key in _ONE:
             if isinstance(schema.get(key), dict):
@@ -135,7 +135,7 @@ class _Closing:
         return found
 
     def _members(self, schemas: Iterable[Any], beside: "_Members | None") -> "_Members":
-        """What schemas that speak of one object name of it, together."""
+        """Returns the members that several schemas name for the same object."""
         found = _Members(beside)
         waiting, seen = deque(schemas), set[str]()
         while waiting:
@@ -153,7 +153,7 @@ class _Closing:
         return found
 
     def _target(self, reference: str) -> Any:
-        """What a reference within the schema refers to; None where there is nothing."""
+        """Returns the target of a reference within the schema, or None."""
         if reference != "#" and not reference.startswith("#/"):
             return None
         found: Any = self._root
@@ -170,16 +170,16 @@ class _Closing:
 
 
 class _Members:
-    """The members of an object that schemas name."""
+    """The members that schemas name for an object."""
 
     def __init__(self, beside: "_Members | None") -> None:
         self.names: dict[str, None] = dict(beside.names) if beside else {}
         self.like: dict[str, None] = dict(beside.like) if beside else {}
         """Patterns of names."""
         self.named = beside.named if beside else False
-        """Whether any names were given, if only none."""
+        """Whether a schema lists names. The list may be empty."""
         self.free = beside.free if beside else False
-        """Whether something else than names says what there may be."""
+        """Whether other keywords than names decide which members are allowed."""
 
     def add(self, schema: Schema) -> None:
         for found, key in ((self.names, "properties"), (self.like, "patternProperties")):
@@ -195,7 +195,7 @@ def _is_merged(schema: Schema) -> bool:
 
 
 def _only(schema: Schema) -> str | None:
-    """The keyword by which an object is another one, or one of several, and nothing else."""
+    """Returns the only keyword of an object that refers to other schemas, or None."""
     found = [key for key in _SPEAKING if key in schema]
     if len(found) != 1 or found[0] not in ("$ref", "allOf", *_EITHER):
         return None
@@ -203,7 +203,7 @@ def _only(schema: Schema) -> str | None:
 
 
 def _listed(schema: Schema, key: str) -> list[Any]:
-    """A keyword's members; none where it is no list: the compiler says so."""
+    """Returns a keyword's list. The compiler refuses other values."""
     found = schema.get(key)
     return cast("list[Any]", found) if isinstance(found, list) else []
 

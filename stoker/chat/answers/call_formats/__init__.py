@@ -1,4 +1,4 @@
-"""The ways in which models write tool calls: how they are read, and what they consist of."""
+"""The formats in which models write tool calls, and their readers."""
 
 from stoker.chat.answers.call_formats.calls import (
     Call,

@@ -1,4 +1,4 @@
-"""Ways to write a call's arguments: how each is read, as JSON that streams."""
+"""Notations of a call's arguments. Each reader emits the arguments as JSON while they arrive."""
 
 import ast
 import json
@@ -29,10 +29,10 @@ _SCALAR = re.compile(r"[^,\]}]*")
 
 
 class Sink(Protocol):
-    """Takes the calls that are read."""
+    """Receives the calls that a reader reads."""
 
     calls: int
-    """How many have begun."""
+    """The number of calls that have begun."""
 
     def check(self, quoted: str) -> None:
         """Raises `MalformedCallError` if no function's name begins so, in JSON's quotes."""
@@ -56,11 +56,11 @@ class Sink(Protocol):
 
 
 class Arguments(Protocol):
-    """A way to write arguments."""
+    """A notation of arguments."""
 
     @property
     def opens(self) -> Sequence[str]:
-        """What may stand at their beginning; empty: they may be anything."""
+        """Texts with which arguments may begin. Empty: they may begin with any text."""
         ...
 
     def read(self, source: Source, sink: Sink, name: str, after: Sequence[str]) -> Steps[None]:
@@ -102,7 +102,7 @@ class JsonArguments:
 
 @dataclass(frozen=True, kw_only=True)
 class Parameters:
-    """One pair of marks around each argument; texts stand between them without quotes."""
+    """A pair of marks around each argument. Texts between them have no quotes."""
 
     before: str
     """The literal before a name."""
@@ -112,11 +112,11 @@ class Parameters:
     after: str
     """The literal behind the value."""
     newline: bool = False
-    """Whether the value stands on lines of its own."""
+    """Whether the value has lines of its own."""
     python: bool = False
-    """Whether lists and objects are written as Python writes them."""
+    """Whether lists and objects are Python literals."""
     cdata: bool = False
-    """Whether a text may stand in a CDATA section."""
+    """Whether a text may be a CDATA section."""
 
     @property
     def opens(self) -> Sequence[str]:
@@ -260,7 +260,7 @@ class KeywordArguments:
 
 
 def _balanced(source: Source) -> Steps[str]:
-    """Returns Python's text to the bracket that closes it, which is left unread."""
+    """Returns Python's text up to its closing bracket, which stays unread."""
     parts: list[str] = []
     depth = 0
     while True:
@@ -288,7 +288,7 @@ def _python_string(source: Source, quote: str) -> Steps[str]:
             parts.append(character + (yield from source.need()))
             source.at += 1
             continue
-        # Chat templates write the ends of lines as they are.
+        # Chat templates do not escape line ends.
         parts.append({"\n": "\\n", "\r": "\\r"}.get(character, character))
         if character == quote:
             return "".join(parts)
@@ -296,7 +296,7 @@ def _python_string(source: Source, quote: str) -> Steps[str]:
 
 @dataclass(frozen=True)
 class GemmaArguments:
-    """An object whose names stand without quotes, and whose texts stand between quote tokens."""
+    """An object with unquoted names, and with texts between quote tokens."""
 
     quote: str = '<|"|>'
     opens: Sequence[str] = ("{",)
@@ -385,10 +385,10 @@ class GemmaArguments:
 
 @dataclass(frozen=True)
 class NestedArguments:
-    """XML whose elements are named as the arguments and their members; lists have items."""
+    """XML elements named like the arguments and their members. Lists have `item` elements."""
 
     mark: str
-    """What stands before each tag."""
+    """The text before each tag."""
     item: str = "item"
 
     @property

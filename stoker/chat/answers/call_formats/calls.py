@@ -11,15 +11,15 @@ class MalformedCallError(Exception):
 
 
 class UnwritableCallError(Exception):
-    """This family of models cannot write such a call; the message says why."""
+    """The model's notation cannot write such a call. The message gives the reason."""
 
     field = ""
-    """The request's field of the function's schema, once it is known."""
+    """The request's field of the function's schema. Empty until it is known."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """A whole call of a tool."""
+    """A complete tool call."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -29,7 +29,7 @@ def arguments_text(arguments: Any) -> str:
     """Returns a value as JSON. Raises `MalformedCallError` if JSON has no such value."""
     try:
         text = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
-        # Half of a surrogate pair is no character: its escape is valid JSON.
+        # Only an escape can write half of a surrogate pair.
         return text if encodable(text) else json.dumps(arguments, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise MalformedCallError from error

@@ -1,4 +1,4 @@
-"""What a family of models writes around and between the names and arguments of its calls."""
+"""The text around and between the names and arguments of a model family's calls."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from stoker.chat.answers.call_formats.source import Source, Steps
 _PLACES = re.compile("(§name|§args|§id|§object)")
 _IDENTIFIER = re.compile(r"[A-Za-z_][\w.]*")
 _MOST = 256
-"""Characters of a name, or of an identifier."""
+"""Longest name or identifier, in characters."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,38 +26,38 @@ class Format:
 
     name: str
     layout: str
-    """One call. `§name` stands for its name, `§args` for its arguments, `§id` for an identifier,
-    `§object` for a JSON object of name and arguments."""
+    """One call. Its places are `§name`, `§args`, `§id` (an identifier) and `§object` (a JSON object
+    of name and arguments)."""
     section: tuple[str, str] = ("", "")
-    """What stands before and after all calls of an answer."""
+    """The texts before and after all calls of an answer."""
     again: bool = False
     """Whether an answer may have several such sections."""
     separator: str = "\n"
-    """What stands between two calls."""
+    """The text between two calls."""
     arguments: Arguments = field(default_factory=JsonArguments)
     keys: tuple[str, str] = ("name", "arguments")
-    """The names of the two members of `§object`."""
+    """The member names of `§object`: the name's and the arguments'."""
     members: tuple[str, str] = ("", "")
-    """What a chat template writes in `§object` before and after these two, as a literal; §id."""
+    """Literals, with `§id`, that `§object` may have before and after these two members."""
     marks: Sequence[str] = ()
     """Literals that begin calls. Empty: the first line of the section or of the layout."""
     in_header: str = ""
-    """A regular expression of the name in the header of a message, if calls are messages."""
+    """If calls are messages: a regular expression of the name in a message's header."""
     at_start: bool = False
-    """Whether calls begin without a mark, where the answer begins."""
+    """Whether calls begin without a mark, at the start of the answer."""
     several: bool = True
     """Whether an answer may hold more than one call."""
     in_template: str = ""
-    """A regular expression that finds it in a chat template which renders no calls.
-    Empty: it is never chosen so."""
+    """Selects the format by a regular expression if the chat template renders no calls.
+    Empty: never."""
     enforced: bool = True
     """Whether a grammar may keep the model to this format."""
     why_free: str = ""
-    """Why it may not."""
+    """The reason why a grammar may not."""
 
     @cached_property
     def elements(self) -> Sequence[str]:
-        """The layout's literals and places in turn."""
+        """The literals and places of the layout, in order."""
         return [one for one in _PLACES.split(self.layout) if one]
 
     @cached_property
@@ -78,14 +78,15 @@ class Format:
 
     @property
     def literals(self) -> Sequence[str]:
-        """All of its literals, in which special tokens may stand."""
+        """All literals of the format. They may contain special tokens."""
         spelt = [str(value) for value in vars(self.arguments).values()]
         return [*self.section, self.layout, self.separator, *self.openings, *spelt]
 
     def after(self, place: int) -> Sequence[str]:
-        """Returns what may come behind an element of the layout: the first words of literals.
+        """Returns the words that may follow an element of the layout.
 
-        Behind arguments, all of the next literal's: some models leave out the first.
+        Usually these are first words of literals. Arguments may be followed by any word of the next
+        literal, because some models leave out its first words.
         """
         for one in self.elements[place + 1 :]:
             if one == "§args":
@@ -98,13 +99,13 @@ class Format:
         return [words[0] for one in ends if (words := one.split())]
 
     def read(self, source: Source, sink: Sink, opening: str) -> Steps[None]:
-        """Reads the calls that a mark has begun, to the end of the last one.
+        """Reads all calls after a mark.
 
         Args:
-            opening: the mark, behind which the source is; empty: they began without.
+            opening: the mark, which was read. Empty: the calls begin without a mark.
 
         Raises:
-            MalformedCallError: what follows is no call. Those before it were given to the sink.
+            MalformedCallError: the next text is not a call. The sink has all calls before it.
         """
         before, after = self.section
         if before:
@@ -129,7 +130,7 @@ class Format:
         yield from source.skip_space()
 
     def _goes_on(self, source: Source) -> Steps[bool]:
-        """Goes over what separates two calls. Returns False if there is no further call."""
+        """Reads a separator between two calls. Returns False if no call follows."""
         separator = self.separator.strip()
         if separator:
             begun = source.place
@@ -166,7 +167,7 @@ class Format:
     def _name(self, source: Source, ends: Sequence[str]) -> Steps[str]:
         if ends != ["("]:
             return (yield from source.until(ends, _MOST)).strip()
-        # A name before a bracket shows at once whether it is one.
+        # A name before a bracket can be checked at once.
         begun = source.at
         while True:
             match = _IDENTIFIER.match(source.text, begun)
@@ -212,7 +213,7 @@ class Format:
 
 
 def behind(literal: str, opening: str) -> str:
-    """Returns what is left of a literal behind a mark that it begins with."""
+    """Removes a mark from the start of a literal and returns the rest."""
     for character in "".join(opening.split()):
         literal = literal.lstrip().removeprefix(character)
     return literal

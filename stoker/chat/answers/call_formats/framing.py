@@ -1,4 +1,4 @@
-"""What stands around the parts of an answer: its reasoning, its text, its messages."""
+"""The marks around the parts of an answer: its reasoning, its text, its messages."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,21 +11,21 @@ class Headers:
     opens: Sequence[str]
     close: str
     ends: Sequence[str]
-    """What may end a message."""
+    """Marks that end a message."""
     reasons: Sequence[str]
     """Words in the header of reasoning."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Framing:
-    """Marks that are no text."""
+    """Marks that are not part of the answer's text."""
 
     reasoning: Sequence[tuple[str, str]] = ()
-    """What stands before and after reasoning."""
+    """Pairs of marks before and after reasoning."""
     dropped: Sequence[str] = ()
-    """What stands around text, and is left out of it."""
+    """Marks that are removed from text."""
     at_start: Sequence[str] = ()
-    """The same, only where the answer begins."""
+    """Marks that are removed only at the start of the answer."""
     headers: Headers | None = None
 
     @property
@@ -37,14 +37,14 @@ class Framing:
 
     @property
     def begins(self) -> Sequence[str]:
-        """What reasoning begins with."""
+        """Marks that begin reasoning."""
         return [before for before, _ in self.reasoning]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Row:
     shown: Sequence[str]
-    """Texts that a chat template with these marks has, all of them."""
+    """Texts that identify a chat template with these marks. It contains all of them."""
     framing: Framing = field(default_factory=Framing)
 
 

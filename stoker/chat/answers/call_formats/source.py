@@ -35,25 +35,25 @@ class Source:
     def __init__(self) -> None:
         self.text = ""
         self.at = 0
-        """The place of the next character."""
+        """The index of the next character in `text`."""
         self.ended = False
         self._dropped = 0
-        """Characters before `text`."""
+        """The number of characters before `text`."""
 
     def feed(self, text: str) -> None:
         self.text += text
 
     @property
     def place(self) -> int:
-        """Where the next character stands in the whole text."""
+        """The index of the next character in the whole text."""
         return self._dropped + self.at
 
     def back(self, place: int) -> None:
-        """Goes back to a place that was not committed."""
+        """Moves back to a place after the last commit."""
         self.at = place - self._dropped
 
     def commit(self) -> None:
-        """Forgets the text that was read; seldom, because what is left is copied."""
+        """Drops the text that was read, if it is long: this copies the rest."""
         if self.at < len(self.text) and self.at < _COMMITTED:
             return
         self._dropped += self.at
@@ -81,7 +81,7 @@ class Source:
                 return
 
     def starts(self, literals: Sequence[str]) -> Steps[str | None]:
-        """Returns which of some literals comes next, the longest; None if none of them does."""
+        """Returns the longest literal that comes next, or None."""
         while True:
             rest = self.text[self.at : self.at + max(map(len, literals), default=0)]
             waits = any(len(one) > len(rest) and one.startswith(rest) for one in literals)

@@ -23,7 +23,7 @@ _NAMES: Mapping[type, str] = {
 }
 TEXT_ONLY = frozenset({"string"})
 _DEEPEST = 8
-"""References are followed that far."""
+"""The most references that are followed."""
 
 
 def property_schemas(parameters: Any) -> Mapping[str, Any]:
@@ -136,7 +136,7 @@ def typed(text: str, allowed: frozenset[str], *, python: bool = True) -> Any:
     except (MalformedCallError, ValueError, RecursionError, MemoryError, SyntaxError):
         return text
     if allowed == _ALL:
-        # Nothing says the type.
+        # The type is unknown.
         return text if isinstance(value, str) else value
     if isinstance(value, float) and "number" not in allowed and value.is_integer():
         value = int(value)
