@@ -60,7 +60,7 @@ class Sight:
     @classmethod
     async def of(cls, app: App) -> "Sight":
         services = app.services
-        janitor = Janitor(services.platform, services.keyring, services.agents, services.console)
+        janitor = Janitor(services.deployments, services.keyring, services.agents, services.console)
         await janitor.sweep(db.now() + LATER)
         async with app.services.platform.database.reading() as session:
             rows = Counter[str]()

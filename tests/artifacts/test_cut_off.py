@@ -49,7 +49,7 @@ async def test_upload_is_open_once_there_is_room(
     app: App, client: httpx.AsyncClient, session: str
 ) -> None:
     services = app.services
-    await Janitor(services.platform, services.keyring, services.agents, services.console).sweep(
+    await Janitor(services.deployments, services.keyring, services.agents, services.console).sweep(
         db.now()
     )
     assert await status(client, session) == "uploading"

@@ -16,6 +16,7 @@ from stoker.videos.service import Made, Making
 from stoker.wire.video_request import VideoAnswer
 from tests.buckets.conftest import keys
 from tests.buckets.support import code, eventually
+from tests.files.test_files import request_to
 from tests.support.app import App
 from tests.support.bucket import CUT, Proxy
 
@@ -40,12 +41,8 @@ async def file(app: App, client: httpx.AsyncClient) -> File:
     return await stored(app, client)
 
 
-class Asked:
-    base_url = "http://stoker/"
-
-
 def link(app: App, file: File) -> str:
-    return service.link(app.services.platform, Asked, file)  # type: ignore[arg-type]
+    return service.link(app.services.platform, request_to("http://stoker"), file)
 
 
 async def test_content(app: App, client: httpx.AsyncClient, file: File, behind: S3Store) -> None:

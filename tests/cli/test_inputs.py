@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from stoker.cli.inputs import CHAT, MEDIA, TRANSCRIPTIONS, placed, read
+from stoker.cli.inputs import CHAT, MEDIA, TRANSCRIPTIONS, TRANSLATIONS, placed, read
 from stoker.client.errors import WrongUseError
 from stoker.openai.registry import CONVENTIONS
 from stoker.tasks.registry import TASKS
@@ -36,7 +36,9 @@ def of(endpoint: str, *arguments: str, pipeline: str = "", lines: Path | None = 
 
 class TestTable:
     def test_is_of_the_tasks_that_take_media(self) -> None:
-        ours = {path: one for path, one in MEDIA.items() if path != TRANSCRIPTIONS}
+        ours = {
+            path: one for path, one in MEDIA.items() if path not in (TRANSCRIPTIONS, TRANSLATIONS)
+        }
         assert set(ours) == {task.path for task in TASKS.values() if task.media}
         for task in TASKS.values():
             if task.media:

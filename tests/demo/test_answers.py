@@ -324,7 +324,7 @@ class TestTheCheck:
             (200, {"object": "list"}, "'data' is a required property"),
             (200, {"object": "list", "data": [], "more": 1}, "'more' was unexpected"),
             (200, {"object": "list", "data": [7]}, "['data'][0]"),
-            (404, {"detail": "Not Found"}, "not documented"),
+            (410, {"detail": "Not Found"}, "not documented"),
             (401, {"error": {"type": "X", "code": None, "message": ""}}, "['error']['code']"),
         ],
     )

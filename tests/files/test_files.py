@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from sqlalchemy import select
+from starlette.requests import Request
 
 from stoker.errors import CapacityError
 from stoker.files import service
@@ -59,16 +60,16 @@ async def file(platform: Platform, client: Any) -> File:
     return file
 
 
-class Asked:
+def request_to(base_url: str) -> Request:
     """What a link is made for: a request to the server."""
-
-    def __init__(self, server: Server) -> None:
-        self.base_url = server.base_url + "/"
+    scheme, _, host = base_url.partition("://")
+    headers = [(b"host", host.encode())]
+    return Request({"type": "http", "scheme": scheme, "path": "/", "headers": headers})
 
 
 @pytest.fixture
 def link(platform: Platform, server: Server, file: File) -> str:
-    return service.link(platform, Asked(server), file)  # type: ignore[arg-type]
+    return service.link(platform, request_to(server.base_url), file)
 
 
 def code(response: httpx.Response) -> tuple[int, str]:
@@ -165,7 +166,7 @@ class TestLink:
 
     async def test_says_that_it_has_expired(self, server: Server, platform: Platform, file: File):
         file.expires_at = db.now() - timedelta(seconds=1)
-        link = service.link(platform, Asked(server), file)  # type: ignore[arg-type]
+        link = service.link(platform, request_to(server.base_url), file)
         with server.client() as anonymous:
             assert code(anonymous.get(link)) == (404, "link_expired")
 
@@ -174,7 +175,7 @@ class TestLink:
     ):
         settings = platform.settings.model_copy(update={"public_url": "https://m.example/api/"})
         public = Platform(**{**platform.__dict__, "settings": settings})
-        link = service.link(public, Asked(server), file)  # type: ignore[arg-type]
+        link = service.link(public, request_to(server.base_url), file)
         assert link.startswith(f"https://m.example/api/v1/files/{file.id}/content?")
 
 

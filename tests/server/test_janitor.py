@@ -16,7 +16,7 @@ async def test_strays_go_though_the_clock_was_ahead(tmp_path: Path) -> None:
         services = app.services
         blobs = services.platform.blobs
         janitor = Janitor(
-            services.platform,
+            services.deployments,
             services.keyring,
             services.agents,
             services.console,

@@ -15,6 +15,7 @@ from stoker.runtime.local import guard, machine
 from stoker.runtime.local.book import Need
 from stoker.runtime.local.guard import ALWAYS_BYTES, AT_ONCE_BYTES, Guard
 from stoker.runtime.observed import Reason
+from tests.artifacts.support import eventually
 from tests.runtime.local.test_sizing import World
 
 HOST_MIB = 300
@@ -183,4 +184,4 @@ def test_processes_below_at_any_depth() -> None:
         finally:
             for pid in (*found[process.pid], process.pid):
                 os.kill(pid, signal.SIGKILL)
-    assert machine.private_bytes(grandchild) == 0
+    assert eventually(lambda: machine.private_bytes(grandchild) == 0)

@@ -155,7 +155,7 @@ class TestFiles:
             assert answer.status_code == 503
             assert answer.json()["error"]["code"] == "model_loading"
             assert str(server.data_dir) not in answer.text
-            assert deployment(account, found["id"])["reason"] == "load_failed"
+            assert deployment(account, found["id"])["reason"] == "files_missing"
         finally:
             for blob in (server.data_dir / "blobs").rglob("*.away"):
                 blob.rename(blob.with_suffix(""))
