@@ -6,9 +6,11 @@ from stoker.web.lists import Page, PageQuery, fetch_page
 
 
 async def get(session: Session, account_id: str, *, lock: bool = False) -> Account | None:
-    statement = select(Account).where(Account.id == account_id)
+    """An account that is not being deleted."""
+    statement = select(Account).where(Account.id == account_id, Account.deleting_at.is_(None))
     return await session.scalar(statement.with_for_update(key_share=True) if lock else statement)
 
 
 async def page(session: Session, query: PageQuery) -> Page[Account]:
-    return await fetch_page(session, select(Account), Account.id, query)
+    statement = select(Account).where(Account.deleting_at.is_(None))
+    return await fetch_page(session, statement, Account.id, query)

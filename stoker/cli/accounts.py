@@ -65,6 +65,25 @@ def show(
 
 
 @app.command()
+def delete(
+    ctx: typer.Context,
+    account: Annotated[str, typer.Argument(metavar="ACCOUNT", help="Its id (acct_…).")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete an account and erase everything of it (operators). This cannot be undone."""
+    server, path = client(ctx), f"{ACCOUNTS}/{quoted(account)}"
+    if not yes:
+        name = output.printable(server.get(path)["name"])
+        output.confirm(
+            f"Delete account {account} ('{name}'), revoke its keys, and erase its models, "
+            "deployments, files and all else?",
+            yes=yes,
+        )
+    output.show_done(server.delete(path), f"Deleted {account}.", as_json=as_json)
+
+
+@app.command()
 def quotas(ctx: typer.Context, as_json: AsJson = False) -> None:
     """Show what the account has of what is limited, and how much it may have."""
     found = client(ctx).get("/v1/quotas")

@@ -67,7 +67,9 @@ async def page(session: Session, account_id: str | None, query: PageQuery) -> Pa
 
 
 async def account_exists(session: Session, account_id: str) -> bool:
-    return await session.get(Account, account_id) is not None
+    """Whether there is an account with this id that is not being deleted."""
+    account = await session.get(Account, account_id)
+    return account is not None and account.deleting_at is None
 
 
 async def deployment_ids(session: Session, account_id: str, ids: list[str]) -> set[str]:
@@ -77,6 +79,12 @@ async def deployment_ids(session: Session, account_id: str, ids: list[str]) -> s
             select(Deployment.id).where(Deployment.account_id == account_id, Deployment.id.in_(ids))
         )
     )
+
+
+async def live_of(session: Session, account_id: str) -> Sequence[ApiKey]:
+    """All keys of an account that are not revoked."""
+    query = select(ApiKey).where(ApiKey.account_id == account_id, ApiKey.revoked_at.is_(None))
+    return (await session.scalars(query)).all()
 
 
 async def operator_exists(session: Session) -> bool:

@@ -83,6 +83,19 @@ async def revoke(
 ) -> ApiKey:
     """End a key, and the sessions of browsers that it has signed in."""
     key = await get(session, caller, key_id, lock=True)
+    await _end(session, keyring, sessions, key)
+    return key
+
+
+async def revoke_all(
+    session: Session, keyring: Keyring, sessions: Sessions, account_id: str
+) -> None:
+    """End all keys of an account, and the sessions of browsers that they have signed in."""
+    for key in await repository.live_of(session, account_id):
+        await _end(session, keyring, sessions, key)
+
+
+async def _end(session: Session, keyring: Keyring, sessions: Sessions, key: ApiKey) -> None:
     key.revoked_at = db.now()
     ended = await repository.sign_out(session, key.id)
 
@@ -92,7 +105,6 @@ async def revoke(
             sessions.forget(token_sha256)
 
     session.after_commit(forget)
-    return key
 
 
 async def rotate(

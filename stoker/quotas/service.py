@@ -102,6 +102,11 @@ class Quotas:
             for quota, limit in limits.items()
         }
 
+    def forget(self, account_id: str) -> None:
+        """The account was deleted."""
+        for quota in Quota:
+            self._rooms.pop((account_id, quota), None)
+
     def limits(self, own: Mapping[str, int]) -> dict[Quota, int]:
         """The server's, but for those that the operator has set for an account."""
         return {quota: own.get(quota, default) for quota, default in self._defaults.items()}

@@ -20,6 +20,7 @@ from stoker.console.endpoints import links as console_links
 from stoker.console.endpoints import router as console
 from stoker.console.pages import router as pages
 from stoker.deployments.endpoints import router as deployments
+from stoker.erasure.endpoints import router as erasure
 from stoker.files.endpoints import links
 from stoker.files.endpoints import router as files
 from stoker.inference.direct import DirectCalls
@@ -56,6 +57,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     imports,
     keys,
     accounts,
+    erasure,
     quotas,
     files,
     videos,

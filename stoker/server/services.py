@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import logging
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from stoker.deployments.events import EventLog
 from stoker.deployments.folders import ModelFolders
 from stoker.deployments.following import Following
 from stoker.deployments.loaded import Loaded
+from stoker.erasure import service as erasure
+from stoker.erasure.context import ErasureContext
 from stoker.hub.client import Hub
 from stoker.ids import Prefix, new_id
 from stoker.inference.call import Calls
@@ -117,6 +120,18 @@ class Services:
     watching: WatchContext
     background: Background
 
+    @functools.cached_property
+    def erasure(self) -> ErasureContext:
+        return ErasureContext(
+            **vars(self.platform),
+            deployments=self.deployments,
+            agents=self.agents,
+            sessions=self.console.sessions,
+            credits=self.credits,
+            broadcast=self.watching.broadcast,
+            runners=self.runners,
+        )
+
     @property
     def runners(self) -> list[Runner[Any, Any]]:
         own = (self.imports.jobs, self.trials.jobs, self.videos.jobs, self.agents.jobs)
@@ -139,6 +154,7 @@ class Services:
             self.agents,
             self.console,
             self.watching,
+            self.erasure,
         )
         return [
             self.platform,
@@ -390,6 +406,7 @@ def _start(services: Services, events: EventLog, following: Following) -> None:
     )
     background.start("mirrors", services.versions.mirrors.run)
     background.start("trials", lambda: services.trials.jobs.run(Measuring(services.trials)))
+    background.start("deletions of accounts", lambda: erasure.run(services.erasure))
     background.start("runs", lambda: services.agents.jobs.run(Working(services.agents)))
 
 

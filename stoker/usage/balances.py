@@ -38,6 +38,10 @@ class Credits:
         """Accounts whose idle replicas are to end."""
         return self._exhausted
 
+    def forget(self, account_id: str) -> None:
+        """The account was deleted."""
+        self._exhausted -= {account_id}
+
     def learn(self, balances: Iterable[Balance]) -> None:
         """Take note of the balances of some accounts."""
         known = {one.account_id: one.microcredits > 0 for one in balances}

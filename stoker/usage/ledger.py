@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from sqlalchemy import select
+from sqlalchemy import delete, func, select
 
 from stoker.errors import InvalidRequestError
 from stoker.ids import Prefix, new_id
@@ -13,6 +13,8 @@ from stoker.usage import money
 GRANTS = "operator:grants"
 MEMORY = "operator:memory"
 STORAGE = "operator:storage"
+CLOSED = "accounts:closed"
+"""What the accounts had that were deleted, together."""
 
 _INCOME = {TransferKind.MEMORY: MEMORY, TransferKind.STORAGE: STORAGE}
 
@@ -104,6 +106,37 @@ class Ledger:
         holding.charged_mib_ms = holding.mib_ms
         holding.charged_microcredits += microcredits
         holding.settle()
+
+    async def close(self, account_id: str, now: datetime) -> None:
+        """Put sums without a name in place of an account's transfers, and drop its book.
+
+        All books still balance. A charge that is due and not made yet is not made any more.
+        """
+        own = book_of(account_id)
+        columns = (Transfer.kind, Transfer.source, Transfer.target)
+        statement = select(*columns, func.sum(Transfer.microcredits))
+        statement = statement.where(Transfer.account_id == account_id).group_by(*columns)
+        sums = (await self._session.execute(statement)).all()
+        await self._session.execute(delete(Transfer).where(Transfer.account_id == account_id))
+        for kind, source, target, microcredits in sums:
+            identifier = new_id(Prefix.TRANSFER)
+            self._session.add(
+                Transfer(
+                    id=identifier,
+                    key=f"closed:{identifier}",
+                    kind=kind,
+                    source=CLOSED if source == own else source,
+                    target=CLOSED if target == own else target,
+                    microcredits=int(microcredits),
+                    account_id=None,
+                    created_at=now,
+                )
+            )
+        if book := await self._session.get(Book, own):
+            closed = await self.book(CLOSED, account_id)
+            closed.microcredits += book.microcredits
+            await self._session.delete(book)
+        await self._session.flush()
 
     async def book(self, name: str, account_id: str) -> Book:
         """A book, begun where it is new; `account_id` matters to an account's own alone."""

@@ -81,8 +81,13 @@ class Metering:
         async with self._database.transaction() as session:
             ledger = await Ledger.open(session)
             prices = await PriceList.read(session)
-            await accrual.write_held(session, prices, held)
-            await accrual.write_counted(session, counted)
+            # An account may have been deleted since: nothing of it is written any more.
+            ids = {one.account_id for one in (*held, *counted)}
+            known = await repository.accounts_of(session, ids)
+            of_known = [one for one in held if one.account_id in known]
+            await accrual.write_held(session, prices, of_known)
+            counted_of_known = [one for one in counted if one.account_id in known]
+            await accrual.write_counted(session, counted_of_known)
             if self._is_first():
                 await accrual.write_stored(session, prices, now_ms)
                 await accrual.end_lost(session, now_ms)

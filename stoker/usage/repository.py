@@ -95,7 +95,18 @@ class Due:
 
 
 async def account_exists(session: Session, account_id: str) -> bool:
-    return await session.get(Account, account_id) is not None
+    """Whether there is an account with this id that is not being deleted."""
+    account = await session.get(Account, account_id)
+    return account is not None and account.deleting_at is None
+
+
+async def accounts_of(session: Session, ids: Collection[str]) -> set[str]:
+    """The accounts with these ids that there are, and that are not being deleted."""
+    found: set[str] = set()
+    for some in _parts(sorted(ids)):
+        known = select(Account.id).where(Account.id.in_(some), Account.deleting_at.is_(None))
+        found |= set(await session.scalars(known))
+    return found
 
 
 async def holdings(

@@ -103,7 +103,7 @@ class Transfer(ResponseModel):
         is_out = row.source.startswith("account:")
         return cls(
             id=row.id,
-            account_id=row.account_id,
+            account_id=row.account_id or "",
             kind=models.TransferKind(row.kind),
             microcredits=-row.microcredits if is_out else row.microcredits,
             event_id=row.holding_id,

@@ -68,6 +68,12 @@ class Broadcast:
         for one in self._listeners:
             one.end()
 
+    def end_of(self, account_id: str) -> None:
+        """End the streams of keys of an account alone, which is being deleted."""
+        for one in self._listeners:
+            if one.reach.accounts == frozenset([account_id]):
+                one.end()
+
     def _rest(self) -> None:
         self._changes.listen(None)
         self._dirty = Dirty()

@@ -90,6 +90,7 @@ class Idempotency:
                 body_sha256=body_sha256,
                 response=self._secret.seal(b"" if is_single_use else content),
                 created_at=db.now(),
+                account_id=self._caller.account_id or self._named_account() or None,
                 object_id=getattr(created, "id", None),
             )
         )
@@ -108,10 +109,13 @@ class Idempotency:
     def _record_id(self) -> str:
         # A key that may do less must not get the answers of one that may do more. An operator acts
         # for the account that the header names.
-        account = self._request.headers.get("x-stoker-account", "")
+        account = self._named_account()
         request = (self._request.method, self._request.url.path, self._key or "")
         parts = (self._caller.key_id, account, *request)
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+    def _named_account(self) -> str:
+        return self._request.headers.get("x-stoker-account", "")
 
     def _replay(self, record: IdempotencyRecord, body_sha256: str, status: int) -> Response:
         content = self._secret.unseal(record.response)

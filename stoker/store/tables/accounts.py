@@ -15,3 +15,5 @@ class Account(Base):
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     quotas: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict, server_default="{}")
     """Limits that the operator has set for it: `quotas.limits.Quota` → how many; 0: none."""
+    deleting_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    """When its deletion began, which ends with this row; None: nobody has asked for it."""

@@ -15,5 +15,7 @@ class IdempotencyRecord(Base):
     # Sealed: the first answer to a key's creation contains the key. Empty for a sign-in link.
     response: Mapped[bytes] = mapped_column(LargeBinary)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+    account_id: Mapped[str | None] = mapped_column(String(64), index=True)
+    """The account that the request was made for; None: an operator's request for no account."""
     object_id: Mapped[str | None] = mapped_column(String(40), index=True)
     """What was created: where it is erased, the remembered answer is."""

@@ -121,7 +121,8 @@ class Transfer(Base):
     target: Mapped[str] = mapped_column(String(64))
     microcredits: Mapped[int] = mapped_column(BigInteger)
     """Above zero."""
-    account_id: Mapped[str] = mapped_column(String(40), ForeignKey("accounts.id"))
+    account_id: Mapped[str | None] = mapped_column(String(40), ForeignKey("accounts.id"))
+    """None: the sum of the transfers of an account that was deleted."""
     holding_id: Mapped[str | None] = mapped_column(String(40))
     note: Mapped[str | None] = mapped_column(Text)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)

@@ -1,0 +1,171 @@
+"""Each table is known to the erasure of accounts, and none keeps a word of an account."""
+
+from typing import Any
+
+import pytest
+from sqlalchemy import (
+    JSON,
+    Boolean,
+    Column,
+    DateTime,
+    Float,
+    Integer,
+    LargeBinary,
+    Table,
+    Uuid,
+    delete,
+    func,
+    insert,
+    select,
+)
+
+from stoker.erasure import tables
+from stoker.store import db
+from stoker.store.db import Base, Database
+from stoker.store.tables import metadata
+from stoker.store.tables.accounts import Account
+from stoker.store.tables.idempotency import IdempotencyRecord
+from stoker.store.tables.servers import RateLevel
+from stoker.store.tables.usage import Book, Transfer, TransferKind
+from stoker.usage.ledger import CLOSED, Ledger
+
+KNOWN = {table.__tablename__: table for table in metadata.TABLES}
+
+
+def test_every_table_is_erased_or_kept_for_a_reason() -> None:
+    """A new table is to be told to `stoker/erasure/tables.py`."""
+    erased, kept = set(tables.owned_by("acct_1")), set(tables.KEPT)
+    assert erased | kept == set(metadata.TABLES)
+    assert not erased & kept
+    assert set(KNOWN) == set(Base.metadata.tables)
+
+
+@pytest.mark.parametrize("table", tables.KEPT, ids=lambda table: table.__tablename__)
+def test_what_is_kept_names_no_account(table: type[Base]) -> None:
+    of_accounts = {one.__tablename__ for one in tables.owned_by("acct_1")}
+    assert "account_id" not in table.__table__.c
+    assert not {key.column.table.name for key in table.__table__.foreign_keys} & of_accounts
+
+
+def value(column: Column[Any], word: str) -> Any:
+    """A value of a column's type, with the word where there is room for it."""
+    kind = getattr(column.type, "impl", column.type)
+    if isinstance(kind, JSON):
+        return {"said": word}
+    if isinstance(kind, LargeBinary):
+        return word.encode()
+    if isinstance(kind, Boolean):
+        return False
+    if isinstance(kind, Integer | Float):
+        return 1
+    if isinstance(kind, DateTime | Uuid):
+        return db.now()
+    length = getattr(kind, "length", None) or 40
+    return f"{word}-{column.table.name}-{column.name}"[:length]
+
+
+def row(table: Table, word: str, made: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """A row of an account: what refers to others refers to the account's."""
+    found: dict[str, Any] = {}
+    for column in table.columns:
+        target = next((key.column for key in column.foreign_keys), None)
+        if target is not None and target.table is not table:
+            found[column.name] = made[target.table.name][target.name]
+        elif target is None:
+            found[column.name] = value(column, word)
+    return found
+
+
+async def fill(database: Database, word: str) -> dict[str, dict[str, Any]]:
+    """A row in every table that has rows of accounts, for an account that is named by a word."""
+    made: dict[str, dict[str, Any]] = {}
+    of_accounts = {table.__table__ for table in tables.owned_by("x")}
+    async with database.transaction() as session:
+        for table in Base.metadata.sorted_tables:
+            if table not in of_accounts:
+                continue
+            made[table.name] = row(table, word, made)
+            if table.name == RateLevel.__tablename__:
+                made[table.name]["key_id"] = f"{word}-api_keys-id"
+            if table.name == IdempotencyRecord.__tablename__:
+                made[table.name]["account_id"] = f"{word}-accounts-id"
+            if table.name == Book.__tablename__:
+                made[table.name] |= {"name": f"account:{word}-accounts-id", "microcredits": 0}
+            if table.name == Transfer.__tablename__:
+                own = {"source": "operator:grants", "target": f"account:{word}-accounts-id"}
+                made[table.name] |= {**own, "kind": "grant"}
+            await session.execute(insert(table).values(made[table.name]))
+    return made
+
+
+async def everything(database: Database) -> dict[str, list[str]]:
+    """All rows of all tables, as text."""
+    async with database.reading() as session:
+        return {
+            table.name: sorted(str(tuple(one)) for one in await session.execute(select(table)))
+            for table in Base.metadata.sorted_tables
+        }
+
+
+async def erase(database: Database, account_id: str) -> None:
+    async with database.transaction() as session:
+        ledger = await Ledger.open(session)
+        await ledger.close(account_id, db.now())
+        await tables.erase_all(session, account_id)
+
+
+async def test_no_row_is_left(migrated: Database) -> None:
+    made = await fill(migrated, "canary")
+    await fill(migrated, "other")
+    before = await everything(migrated)
+    assert sum("canary" in str(rows) for rows in before.values()) == len(made)
+    await erase(migrated, made["accounts"]["id"])
+    after = await everything(migrated)
+    assert {name: rows for name, rows in after.items() if "canary" in str(rows)} == {}
+    for name, rows in before.items():
+        others = [one for one in rows if "other" in one]
+        assert [one for one in after[name] if "other" in one] == others, name
+    # Tests of PostgreSQL share a database.
+    await erase(migrated, "other-accounts-id")
+    async with migrated.transaction() as session:
+        await session.execute(delete(Transfer))
+        await session.execute(delete(Book))
+
+
+async def test_books_balance(migrated: Database) -> None:
+    """The sums of what was granted and charged stay, and name no account."""
+    async with migrated.transaction() as session:
+        account = Account(id="acct_canary", name="canary", quotas={}, created_at=db.now())
+        session.add(account)
+        await session.flush()
+        ledger = await Ledger.open(session)
+        own, moves = "account:acct_canary", (("grant", 500), ("grant", 70), ("memory", 120))
+        for number, (kind, amount) in enumerate(moves):
+            source, target = (
+                ("operator:grants", own) if kind == "grant" else (own, "operator:memory")
+            )
+            await ledger.transfer(
+                key=f"canary {number}",
+                kind=TransferKind(kind),
+                source=source,
+                target=target,
+                microcredits=amount,
+                account_id=account.id,
+                now=db.now(),
+                note="for the canary",
+            )
+    await erase(migrated, "acct_canary")
+    async with migrated.reading() as session:
+        moved = (await session.scalars(select(Transfer).where(Transfer.account_id.is_(None)))).all()
+        found = {(one.kind, one.source, one.target, one.microcredits) for one in moved}
+        assert ("grant", "operator:grants", CLOSED, 570) in found
+        assert ("memory", CLOSED, "operator:memory", 120) in found
+        for book in await session.scalars(select(Book)):
+            sums = [
+                await session.scalar(
+                    select(func.sum(Transfer.microcredits)).where(side == book.name)
+                )
+                for side in (Transfer.target, Transfer.source)
+            ]
+            assert book.microcredits == int(sums[0] or 0) - int(sums[1] or 0), book.name
+    assert "canary" not in str(await everything(migrated))
