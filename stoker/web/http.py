@@ -90,6 +90,10 @@ class RequestTracer(Protocol):
     def request(self, scope: Scope, request_id: str) -> AbstractContextManager[Traced]: ...
 
 
+_CHOSEN = frozenset({"path", "model"})
+"""Parameters of paths that are names and no ids."""
+
+
 class RequestContext:
     """Gives every request an id, a body limit and one log line."""
 
@@ -146,13 +150,22 @@ class RequestContext:
                 "request",
                 extra={
                     "method": scope["method"],
-                    "path": scope["path"],
+                    "path": logged_path(scope),
                     "status": status,
                     "ms": round(seconds * 1000, 2),
                 },
             )
             request_id.reset(token)
         return status
+
+
+def logged_path(scope: Scope) -> str:
+    """A request's path as it is logged: without names that clients chose, such as a file's."""
+    path: str = scope["path"]
+    for name in _CHOSEN & scope.get("path_params", {}).keys():
+        before, _, after = path.rpartition(f"/{scope['path_params'][name]}")
+        path = f"{before}/{{{name}}}{after}"
+    return path
 
 
 class LastResort:
