@@ -83,7 +83,7 @@ async def update_agent(
 ) -> schemas.Agent:
     """Change an agent; its runs go on with it as it was when they were created."""
     row = await service.get(session, asking.account_id, agent_id, lock=True)
-    service.update(asking.context, asking.caller, row, body)
+    await service.update(session, asking.context, asking.caller, row, body)
     return service.response(row)
 
 

@@ -71,6 +71,8 @@ async def create(
         carry=0,
         created_at=db.now(),
     )
+    row.stored_bytes = len(row.asked)
+    await context.quotas.take(session, row.account_id, Quota.STORAGE_BYTES, row.stored_bytes)
     context.jobs.take(session, row)
     session.add(row)
     await session.flush()
@@ -135,6 +137,9 @@ async def submit(
         waiting.remove(call)
         data = {"tool_call_id": call["id"], "output": given.output, "is_error": False}
         added.append((events.CALL_COMPLETED, data))
+    more = sum(len(one.output.encode()) for one in body.tool_outputs)
+    await context.quotas.take(session, row.account_id, Quota.STORAGE_BYTES, more)
+    row.stored_bytes += more
     row.waiting_for = sealer.seal(waiting) if waiting else None
     if not waiting:
         row.status = RunStatus.QUEUED.value

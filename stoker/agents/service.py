@@ -48,11 +48,18 @@ async def create(
         created_at=now,
         updated_at=now,
     )
+    await _count(session, context, row)
     session.add(row)
     return row
 
 
-def update(context: AgentContext, caller: Principal, row: Agent, body: schemas.AgentUpdate) -> None:
+async def update(
+    session: Session,
+    context: AgentContext,
+    caller: Principal,
+    row: Agent,
+    body: schemas.AgentUpdate,
+) -> None:
     """Runs that exist go on with the agent as it was. Raises what `create` does."""
     for name in body.model_fields_set:
         value: Any = getattr(body, name)
@@ -63,7 +70,16 @@ def update(context: AgentContext, caller: Principal, row: Agent, body: schemas.A
         elif name == "config":
             value = _config(value)
         setattr(row, name, value)
+    await _count(session, context, row)
     row.updated_at = db.now()
+
+
+async def _count(session: Session, context: AgentContext, row: Agent) -> None:
+    """Count an agent for its account's storage. Raises `PayloadTooLargeError`."""
+    size = len(msgspec.json.encode([row.instructions, row.tools, row.config]))
+    more = size - (row.stored_bytes or 0)
+    await context.quotas.take(session, row.account_id, Quota.STORAGE_BYTES, more)
+    row.stored_bytes = size
 
 
 def check_model(context: AgentContext, account_id: str, caller: Principal, model: str) -> str:

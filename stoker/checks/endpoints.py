@@ -31,7 +31,7 @@ async def put_checks(
     await asyncio.to_thread(service.check, row.pipeline, body.checks)
     await context.judges.check_schemas(account_id, service.schemas_of(body.checks))
     async with context.database.transaction() as session:
-        return await service.put(session, account_id, deployment_id, body.checks)
+        return await service.put(session, context.quotas, account_id, deployment_id, body.checks)
 
 
 @router.get("", responses=responses(NotFoundError))

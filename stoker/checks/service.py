@@ -5,6 +5,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from stoker.asking import examples
 from stoker.asking.inside import Inside
 from stoker.checks import schemas
@@ -13,6 +15,8 @@ from stoker.checks.judges import Judges
 from stoker.deployments import service as deployments
 from stoker.deployments.directory import Entry
 from stoker.errors import ConflictError, NotFoundError, StokerError
+from stoker.quotas.limits import Quota
+from stoker.quotas.service import Quotas
 from stoker.store import db
 from stoker.store.db import Session
 from stoker.store.tables.checks import DeploymentChecks
@@ -40,18 +44,31 @@ def schemas_of(given: Sequence[schemas.Check]) -> dict[str, dict[str, Any]]:
 
 
 async def put(
-    session: Session, account_id: str, deployment_id: str, given: Sequence[schemas.Check]
+    session: Session,
+    quotas: Quotas,
+    account_id: str,
+    deployment_id: str,
+    given: Sequence[schemas.Check],
 ) -> schemas.Checks:
     """Keep these in place of those that there were, with whose report nothing can be begun."""
     await deployments.get(session, account_id, deployment_id, lock=True)
+    before = await session.get(DeploymentChecks, deployment_id)
     row = DeploymentChecks(
         deployment_id=deployment_id,
         checks=[one.model_dump(mode="json", exclude_unset=True) for one in given],
         report=None,
         updated_at=db.now(),
     )
+    row.stored_bytes = _size(row)
+    more = row.stored_bytes - (before.stored_bytes if before else 0)
+    await quotas.take(session, account_id, Quota.STORAGE_BYTES, more)
     await session.merge(row)
     return _told(deployment_id, row)
+
+
+def _size(row: DeploymentChecks) -> int:
+    """In bytes, as JSON."""
+    return len(msgspec.json.encode([row.checks, row.report]))
 
 
 async def get(session: Session, account_id: str, deployment_id: str) -> schemas.Checks:
@@ -88,6 +105,7 @@ async def run(context: CheckContext, account_id: str, deployment_id: str) -> sch
         # Others may have been put meanwhile.
         if row is not None and row.updated_at == kept.updated_at:
             row.report = report.model_dump(mode="json")
+            row.stored_bytes = _size(row)
     return report
 
 

@@ -35,9 +35,10 @@ class Limit:
 
 LIMITS: Mapping[Quota, Limit] = {
     Quota.STORAGE_BYTES: Limit(
-        "bytes of artifacts, open upload sessions, generated files and merged adapters",
+        "bytes of artifacts, open upload sessions, generated files, merged adapters, checks, "
+        "agents and inputs of runs",
         lambda settings: int(settings.quota_storage_gib * GIB),
-        "Delete artifacts or files, or abandon upload sessions",
+        "Delete some of these, or abandon upload sessions",
     ),
     Quota.UPLOAD_SESSIONS: Limit(
         "open upload sessions",

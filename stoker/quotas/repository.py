@@ -11,6 +11,7 @@ from stoker.store.db import Session
 from stoker.store.tables.accounts import Account
 from stoker.store.tables.agents import Agent, Run
 from stoker.store.tables.artifacts import Artifact, Upload, UploadFile, UploadPart, UploadStatus
+from stoker.store.tables.checks import DeploymentChecks
 from stoker.store.tables.deployments import Deployment, DeploymentVersion
 from stoker.store.tables.files import File
 from stoker.store.tables.keys import ApiKey
@@ -69,21 +70,36 @@ def _sessions(account_id: str | None) -> Select[Any, Any]:
 
 
 def _storage(account_id: str | None) -> Select[Any, Any]:
-    """Live files, what sessions have declared or received, whatever is more, what was made, and
-    folders of merged adapters."""
+    """Live files, what sessions have declared or received, whatever is more, what was made,
+    folders of merged adapters, checks, agents, and what runs were given."""
     live = select(Artifact.account_id, func.sum(Artifact.size_bytes).label("bytes"))
     made = select(File.account_id, func.sum(File.size).label("bytes"))
     merged = select(
         DeploymentVersion.account_id, func.sum(DeploymentVersion.merged_bytes).label("bytes")
     )
+    texts = (_of(_bytes_of(table), table.account_id, account_id) for table in (Agent, Run))
+    checks = _bytes_of_checks(account_id)
     told = _session_bytes(account_id)
     parts = union_all(
         _of(live, Artifact.account_id, account_id),
         _of(made, File.account_id, account_id),
         _of(merged, DeploymentVersion.account_id, account_id),
+        *texts,
+        checks,
         select(told.c.account_id, _larger(told.c.declared, told.c.received).label("bytes")),
     ).subquery()
     return select(parts.c.account_id, func.sum(parts.c.bytes)).group_by(parts.c.account_id)
+
+
+def _bytes_of(table: type[Agent] | type[Run]) -> Select[Any, Any]:
+    return select(table.account_id, func.sum(table.stored_bytes).label("bytes"))
+
+
+def _bytes_of_checks(account_id: str | None) -> Select[Any, Any]:
+    found = select(
+        Deployment.account_id, func.sum(DeploymentChecks.stored_bytes).label("bytes")
+    ).join(DeploymentChecks, DeploymentChecks.deployment_id == Deployment.id)
+    return _of(found, Deployment.account_id, account_id)
 
 
 def _session_bytes(account_id: str | None) -> Any:

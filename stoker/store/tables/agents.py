@@ -34,7 +34,10 @@ class Agent(Base):
     """A deployed chat model with instructions and tools."""
 
     __tablename__ = "agents"
-    __table_args__ = (Index("ix_agents_account_id_id", "account_id", "id"),)
+    __table_args__ = (
+        Index("ix_agents_account_id_id", "account_id", "id"),
+        Index("ix_agents_stored_bytes", "account_id", "stored_bytes"),
+    )
 
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
     account_id: Mapped[str] = mapped_column(String(40), ForeignKey("accounts.id"))
@@ -47,6 +50,8 @@ class Agent(Base):
     config: Mapped[dict[str, Any]] = mapped_column(JSON)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    stored_bytes: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
+    """The size of its instructions, tools and configuration, for the account's storage."""
 
 
 class Run(Job, Base):
@@ -59,6 +64,7 @@ class Run(Job, Base):
         Index("ix_agent_runs_agent_id_id", "agent_id", "id"),
         Index("ix_agent_runs_completed_at", "completed_at"),
         Index("ix_agent_runs_account_id_status", "account_id", "status"),
+        Index("ix_agent_runs_stored_bytes", "account_id", "stored_bytes"),
     )
 
     agent_id: Mapped[str] = mapped_column(String(40), ForeignKey("agents.id"))
@@ -82,6 +88,8 @@ class Run(Job, Base):
     microcredits: Mapped[int] = mapped_column(BigInteger, default=0)
     carry: Mapped[int] = mapped_column(BigInteger, default=0)
     """What rounding left of the cost, in parts of a micro-credit (`usage.money.PARTS`)."""
+    stored_bytes: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
+    """The size of what callers gave it: input and outputs of tools, for the account's storage."""
 
     @property
     def cost(self) -> int:

@@ -1,7 +1,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import JSON, ForeignKey, String
+from sqlalchemy import JSON, BigInteger, ForeignKey, Index, String
 from sqlalchemy.orm import Mapped, mapped_column
 
 from stoker.store.db import Base, UtcDateTime
@@ -11,6 +11,7 @@ class DeploymentChecks(Base):
     """What a deployment's owner expects it to answer."""
 
     __tablename__ = "deployment_checks"
+    __table_args__ = (Index("ix_deployment_checks_stored_bytes", "deployment_id", "stored_bytes"),)
 
     deployment_id: Mapped[str] = mapped_column(
         String(40), ForeignKey("deployments.id", ondelete="CASCADE"), primary_key=True
@@ -20,3 +21,5 @@ class DeploymentChecks(Base):
     """Of the last run of these checks."""
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
     """When they were given."""
+    stored_bytes: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
+    """The size of checks and report, for the account's storage."""
