@@ -135,6 +135,17 @@ class TestKeysAndAccounts:
         assert "account" in created.stderr
         assert Cli(server.base_url, key).json("artifacts", "list") == []
 
+    def test_an_account_is_deleted_once_that_is_confirmed(self, server: Server) -> None:
+        operator = Cli(server.base_url, server.operator_key)
+        account = operator.json("accounts", "create", "short-lived")["id"]
+        asked = operator.run("accounts", "delete", account)
+        assert asked.returncode == 1
+        assert "short-lived" in asked.stderr
+        gone = operator.json("accounts", "delete", account, "--yes")
+        assert gone == {"id": account, "object": "account.deleted", "deleted": True}
+        assert account not in {a["id"] for a in operator.json("accounts", "list")}
+        assert "account_not_found" in operator.run("accounts", "delete", account, "--yes").stderr
+
     def test_life_of_a_key(self, cli: Cli) -> None:
         limits = ("--requests-per-minute", "600", "--tokens-per-minute", "90000")
         given = ("--scope", "account", "--name", "x", "--expires-in", "2d", *limits)
