@@ -36,9 +36,8 @@ def of(endpoint: str, *arguments: str, pipeline: str = "", lines: Path | None = 
 
 class TestTable:
     def test_is_of_the_tasks_that_take_media(self) -> None:
-        ours = {
-            path: one for path, one in MEDIA.items() if path not in (TRANSCRIPTIONS, TRANSLATIONS)
-        }
+        sounds = (TRANSCRIPTIONS, TRANSLATIONS)
+        ours = {path: one for path, one in MEDIA.items() if path not in sounds}
         assert set(ours) == {task.path for task in TASKS.values() if task.media}
         for task in TASKS.values():
             if task.media:
