@@ -166,6 +166,7 @@ def manage(client: httpx.Client, operator: httpx.Client) -> None:
     good(client.get("/v1/quotas"))
     grant = {"amount_microcredits": 1_000_000, "note": "November"}
     good(operator.post(f"/v1/accounts/{account}/credits", json=grant))
+    good(operator.delete(f"/v1/accounts/{account}"))
 
     model = push(client, bert())
     artifact = f"/v1/model-artifacts/{model['id']}"

@@ -85,6 +85,8 @@ def accounts(operator: Cli) -> Cli:
     # An operator sees what is an account's by naming it.
     assert operator.run("deployments", "list").returncode == 1
     assert operator.json("--account", account, "deployments", "list") == []
+    gone = operator.json("accounts", "create", "gone")["id"]
+    assert operator.json("accounts", "delete", gone, "--yes")["deleted"] is True
     team = Cli(operator.base_url, key)
     assert team.json("accounts", "quotas")["quotas"]["agents"] == {"used": 0, "limit": 5}
     return team
