@@ -31,6 +31,11 @@ class Prefix(StrEnum):
     NODE = "node"
 
 
+def is_a(prefix: Prefix, identifier: str) -> bool:
+    """Returns whether an id has this type's prefix."""
+    return identifier.startswith(f"{prefix}_")
+
+
 def made_at(identifier: str) -> float | None:
     """When an id was made, unix seconds; None for what is no id."""
     digits = identifier.rpartition("_")[2]

@@ -176,8 +176,8 @@ BAD: dict[str, tuple[Any, str, str]] = {
     "this server": ("http://localhost:1/", "inputs", "public"),
     "odd literal": ("http://0x7f.1/", "inputs", "public"),
     "scheme": ("ftp://example.com/a.png", "inputs", "http(s)"),
-    "file": ("file:///etc/passwd", "inputs", "media_dirs"),
-    "path": ("/etc/passwd", "inputs", "media_dirs"),
+    "file": ("file:///etc/passwd", "inputs", "STOKER_MEDIA_DIRS"),
+    "path": ("/etc/passwd", "inputs", "STOKER_MEDIA_DIRS"),
     "too many pixels": (b64(png(image(0, (400, 400)))), "inputs", "pixels"),
 }
 

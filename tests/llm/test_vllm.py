@@ -178,7 +178,7 @@ def peer() -> Iterator[Peer]:
 
 class TestModel:
     def test_what_is_submitted(self, peer: Peer) -> None:
-        form: Any = SimpleNamespace(grammar="{}", after=4)
+        form: Any = SimpleNamespace(grammar="{}", after=4, plain=())
         peer.model.submit(submission(1, [5, 6], matcher=form))
         peer.model.submit(submission(2, [7], after=1))
         assert peer.channel.receive() == Submit(
@@ -544,7 +544,7 @@ class TestForms:
 
     def test_what_cannot_be_compiled(self, model: VllmModel) -> None:
         """Our own side refuses it first; the child must not fall over it all the same."""
-        broken: Any = SimpleNamespace(grammar='{"grammars": 7}', after=None)
+        broken: Any = SimpleNamespace(grammar='{"grammars": 7}', after=None, plain=())
         (outputs,) = answered(model, submission(1, prompt(3), matcher=broken)).values()
         assert outputs[-1].form
         assert "cannot be enforced" in outputs[-1].error

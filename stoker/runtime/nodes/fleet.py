@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from stoker.ids import Prefix, is_a
 from stoker.runtime.graphics import graphics_of
 from stoker.runtime.nodes import leases
 from stoker.runtime.nodes.leases import Held, Watch
@@ -187,8 +188,8 @@ class Fleet:
             held.generation
             for found in self._leases.values()
             for held in found
-            # A trial of another gateway is no version of any: its lease is given back by its node.
-            if held.deployment_id not in deployments and held.spec_id != held.deployment_id
+            # Another gateway's trial is no deployment: its node gives its lease back.
+            if held.deployment_id not in deployments and not is_a(Prefix.TRIAL, held.deployment_id)
         ]
         if stray:
             await leases.give_back(self._database, stray)

@@ -2,14 +2,17 @@
 
 A silence stays near the quietest noise of the whole recording. Speech over louder noise or music is
 never taken for one: such a recording is not cut there, which costs time and no words.
+
+Imported by the gateway through the task file, so numpy is imported inside.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-import numpy
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
 
 SHORTEST_S = 0.6
 """Shorter silences are not used: they may be within a word."""
@@ -36,7 +39,7 @@ _CLICK_FRAMES = 3
 _EMPHASIS = 0.97
 """Of the pre-emphasis, which takes hum and offsets out."""
 
-Samples = NDArray[numpy.float32]
+Samples: TypeAlias = "NDArray[numpy.float32]"
 
 
 class Span(NamedTuple):
@@ -126,8 +129,10 @@ class Silences:
         return None if span is None else (span.begin / self.rate, span.end / self.rate)
 
 
-def _levels(sound: Samples, step: int) -> NDArray[numpy.float64]:
+def _levels(sound: Samples, step: int) -> "NDArray[numpy.float64]":
     """Returns the level of each frame of `step` samples, in dB."""
+    import numpy
+
     levels: list[Any] = []
     block = step * (1 << 14)
     for begin in range(0, sound.size, block):
@@ -140,8 +145,10 @@ def _levels(sound: Samples, step: int) -> NDArray[numpy.float64]:
     return numpy.concatenate(levels)
 
 
-def _silent(levels: NDArray[numpy.float64]) -> NDArray[numpy.bool_]:
+def _silent(levels: "NDArray[numpy.float64]") -> "NDArray[numpy.bool_]":
     """Returns which frames are silent."""
+    import numpy
+
     size = max(1, round(_BLOCK_S / _FRAME_S))
     blocks = numpy.array_split(levels, max(1, levels.size // size))
     loudest = float(numpy.sort(levels)[-min(levels.size, _LOUD_FRAMES)])
@@ -155,7 +162,9 @@ def _silent(levels: NDArray[numpy.float64]) -> NDArray[numpy.bool_]:
     return silent
 
 
-def _runs(flags: NDArray[numpy.bool_]) -> list[tuple[int, int]]:
+def _runs(flags: "NDArray[numpy.bool_]") -> list[tuple[int, int]]:
     """Returns begin and end of each run of true values."""
+    import numpy
+
     edges = numpy.flatnonzero(numpy.diff(numpy.concatenate([[0], flags.astype(numpy.int8), [0]])))
     return [(int(begin), int(end)) for begin, end in edges.reshape(-1, 2)]
