@@ -199,7 +199,7 @@ class TestOfNodes:
     def test_a_port_that_is_taken_keeps_it_from_its_start(self, watched: Watched) -> None:
         taken = str(watched.metrics.base_url.port)
         other = watched.fleet.add_node(STOKER_METRICS_PORT=taken, STOKER_PRELOAD="false")
-        with pytest.raises(RuntimeError, match="ddress already in use"):
+        with pytest.raises(RuntimeError, match="in use by process"):
             other.start()
         with watched.operator() as operator, contextlib.suppress(FileNotFoundError):
             assert other.id not in of_nodes(operator)
