@@ -21,7 +21,7 @@ _TEMPLATE_BLOCK = re.compile(r"\{%-?\s*(\w+)([^%]*)-?%\}")
 _OPTIONAL = re.compile(
     r"tool|image|video|audio|think|reason|document|type|function|builtin|content"
 )
-"""Of a condition: what it guards is not a part of every conversation."""
+"""Of a condition or a loop: what it guards is not a part of every conversation."""
 
 
 def essentials(tokenizer: Json) -> Json:
@@ -128,12 +128,12 @@ def _always_written(template: str) -> str:
             kept.append(template[place : block.start()])
         place = block.end()
         word, rest = block[1], block[2]
-        if word == "if":
+        if word in ("if", "for"):
             guards.append(bool(_OPTIONAL.search(rest)))
         elif word in ("elif", "else") and guards:
             # The other branch of a condition is as optional as the first.
             guards[-1] = guards[-1] or bool(_OPTIONAL.search(rest))
-        elif word == "endif" and guards:
+        elif word in ("endif", "endfor") and guards:
             guards.pop()
         elif word == "macro":
             guards.append(True)

@@ -250,7 +250,7 @@ class Rows(Machine):
                 agent = await agents.get(session, ids.account, ids.agent, lock=True)
                 body = {what: value + 1 if what == "max_steps" else str(value)}
                 update = agent_schemas.AgentUpdate.model_validate(body)
-                agents.update(services.agents, self.caller, agent, update)
+                await agents.update(session, services.agents, self.caller, agent, update)
             case "key", "rotate":
                 _, secret = await keys.rotate(session, keyring, self.caller, ids.key, 3600)
                 return digest(secret)

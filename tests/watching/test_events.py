@@ -120,7 +120,13 @@ class TestWhatIsTold:
         }
         assert found["replicas"] == 1 and found["errors_per_s"] == 0
         assert 0 < found["p50_ms"] <= found["p99_ms"]
-        assert set(stats["memory"]) == {"budget_bytes", "held_bytes", "devices", "waiting"}
+        assert set(stats["memory"]) == {
+            "budget_bytes",
+            "held_bytes",
+            "used_bytes",
+            "devices",
+            "waiting",
+        }
         balance = (await client.get("/v1/credits")).json()["balance"]
         assert float(stats["credits"]["balance"]) == pytest.approx(float(balance), abs=1)
 
