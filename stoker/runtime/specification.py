@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from stoker.ids import Prefix, is_a
+
 
 class Readiness(StrEnum):
     COLD = "cold"
@@ -53,8 +55,9 @@ class DeploymentSpec:
 
     @property
     def version(self) -> str:
-        """The id of the version that it is; nothing: of none."""
-        return self.id if self.deployment_id else ""
+        """The id of the version that it is; empty for a trial, which is of none."""
+        is_trial = is_a(Prefix.TRIAL, self.deployment_id)
+        return self.id if self.deployment_id and not is_trial else ""
 
     def runs_like(self, other: "DeploymentSpec") -> bool:
         """Whether replicas of one can serve the other, and need as much memory."""

@@ -144,7 +144,8 @@ def test_trials_whose_server_was_killed(tidy: Tidy) -> None:
     [spec_id], _ = until(lambda: tidy.asked(of_trials), PATIENCE_S)
     before = len(tidy.lines(FORGOTTEN))
     # While it goes on it is left alone, though it is no deployment.
-    until(lambda: tidy.lines(f'"{spec_id}", "status": "ready"'), PATIENCE_S)
+    trial_id = trial.json()["id"]
+    until(lambda: tidy.lines(f'"{trial_id}", "status": "ready"'), PATIENCE_S)
     tidy.gateway.kill()
     time.sleep(2)
     assert len(tidy.lines(FORGOTTEN)) == before
@@ -154,5 +155,5 @@ def test_trials_whose_server_was_killed(tidy: Tidy) -> None:
     # What the next server makes of it is another specification.
     port = int(tidy.gateway.base_url.rpartition(":")[2])
     tidy.gateway.start(port=port)
-    path = f"{DEPLOYMENTS}/{made['id']}/trials/{trial.json()['id']}"
+    path = f"{DEPLOYMENTS}/{made['id']}/trials/{trial_id}"
     until(lambda: tidy.account.get(path).json()["status"] == "completed", PATIENCE_S)
