@@ -26,42 +26,48 @@ export function matches(one: Deployment, { search, status }: Sought): boolean {
 export function useSought(search: string, status: string): Found {
   const isAll = reached.value === null;
   const isFree = !search && !status;
-  // Down to this id all are known that match; null: to the last.
-  const [cursor, setCursor] = useState<string | null>(null);
+  // With a filter: all matches down to this id are known; null: all there are.
+  const [filtered, setFiltered] = useState<string | null>(null);
   const [error, setError] = useState<ApiError | null>(null);
   const asked = useRef({ turn: 0, isBusy: false });
   const sought = { search, status };
+  const cursor = isAll || isFree ? reached.value : filtered;
 
-  function ask(after: string | null): void {
+  /** Read the page behind an id, and more of them down to `until`. */
+  async function ask(after: string | null, until: string | null = null): Promise<void> {
     const now = asked.current;
     const mine = (now.turn += 1);
     now.isBusy = true;
-    seek(sought, after)
-      .then(
-        (next) => {
-          if (mine !== now.turn) return;
-          setCursor(next);
-          setError(null);
-        },
-        (thrown: unknown) => mine === now.turn && setError(shown(thrown)),
-      )
-      .finally(() => {
-        if (mine === now.turn) now.isBusy = false;
-      });
+    try {
+      let next = await seek(sought, after);
+      while (mine === now.turn && next && until && next > until) next = await seek(sought, next);
+      if (mine !== now.turn) return;
+      // First: a list whose end is still in view asks for more as soon as it is drawn.
+      now.isBusy = false;
+      if (isFree) reached.value = next;
+      else setFiltered(next);
+      setError(null);
+    } catch (thrown) {
+      if (mine !== now.turn) return;
+      now.isBusy = false;
+      setError(shown(thrown));
+    }
   }
 
   const missed = epoch.value;
+  const before = useRef("");
   useEffect(() => {
     asked.current.turn += 1;
     asked.current.isBusy = false;
     setError(null);
-    if (isAll || isFree) {
-      setCursor(reached.value);
-      return undefined;
-    }
-    // What is known that matches shows at once; that there is no more of it is not known yet.
-    setCursor(NOT_YET);
-    const timer = window.setTimeout(() => ask(null), TYPING_MS);
+    const filter = JSON.stringify([search, status]);
+    // The same filter again, after the stream missed something: the list keeps its length.
+    const until = before.current === filter && filtered !== NOT_YET ? filtered : null;
+    before.current = filter;
+    if (isAll || isFree) return undefined;
+    // Known matches show at once. Whether there are more is not known yet.
+    if (!until) setFiltered(NOT_YET);
+    const timer = window.setTimeout(() => void ask(null, until), TYPING_MS);
     return () => window.clearTimeout(timer);
   }, [search, status, isAll, missed, areLoaded.value]);
 
@@ -71,7 +77,7 @@ export function useSought(search: string, status: string): Found {
     isWhole: cursor === null,
     error,
     more: () => {
-      if (cursor && cursor !== NOT_YET && !asked.current.isBusy) ask(cursor);
+      if (cursor && cursor !== NOT_YET && !asked.current.isBusy) void ask(cursor);
     },
   };
 }

@@ -119,10 +119,17 @@ async function read(query: Record<string, string>): Promise<Page<Deployment>> {
 }
 
 let turn = 0;
+/** Counts the accounts that were looked at. */
+let accounts = 0;
+
+/** The oldest deployment's id down to which all are known. */
+function deepest(): string {
+  return reached.value ?? listed.value.at(-1)?.id ?? "";
+}
 
 /**
- * Read the newest deployments, all of them where they are few; what is gone meanwhile goes. A later call takes an
- * earlier one's place.
+ * Read the newest deployments, all of them where they are few, and as many as were known before: a list that was
+ * scrolled keeps its place. Deployments that were deleted meanwhile go. A later call replaces an earlier one.
  */
 export async function load(): Promise<void> {
   turn += 1;
@@ -131,7 +138,7 @@ export async function load(): Promise<void> {
   let after: string | null = null;
   reading += 1;
   try {
-    for (let number = 0; number < EAGER; number += 1) {
+    for (let number = 0; number < EAGER || (areLoaded.value && (after ?? "") > deepest()); number += 1) {
       const page: Page<Deployment> = await read(after ? { after } : {});
       if (mine !== turn) return;
       for (const one of page.data) found.set(one.id, one);
@@ -158,15 +165,15 @@ export interface Sought {
   status?: string;
 }
 
-/** A page of those that are sought, from behind an id on: known from then on. Answers where the next page begins. */
+/** Read and keep a page of the deployments sought, behind an id. Returns the id behind which the next page begins. */
 export async function seek(sought: Sought, after: string | null = null): Promise<string | null> {
-  const mine = turn;
+  const mine = accounts;
   const page = await read({
     ...(sought.search ? { search: sought.search } : {}),
     ...(sought.status ? { status: sought.status } : {}),
     ...(after ? { after } : {}),
   });
-  if (mine !== turn) return null;
+  if (mine !== accounts) return null;
   put(page.data, []);
   return page.has_more ? (page.last_id ?? null) : null;
 }
@@ -184,6 +191,7 @@ export function want(ids: readonly string[]): void {
 
 export function clear(): void {
   turn += 1;
+  accounts += 1;
   deployments.value = new Map();
   areLoaded.value = false;
   reached.value = null;

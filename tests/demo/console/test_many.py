@@ -17,7 +17,7 @@ from tests.support.deploying import deploy
 from tests.support.server import WITHOUT_MODELS, Server, running
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Page, Route
 
 MODELS = Path(stoker.demo.__file__).parent / "models"
 MANY = 10_000
@@ -25,6 +25,9 @@ MOST_AT_FIRST = 12
 """Calls of the API that the overview makes until it stands."""
 MOST_ROWS = 80
 SHOWN_MS = 2_000
+LATE_MS = 200
+SETTLED_MS = 500
+"""After an answer, until the page has drawn it."""
 # Their rows are written into the server's SQLite.
 pytestmark = pytest.mark.one_machine
 
@@ -110,6 +113,12 @@ def test_pages_of_a_list(page: "Page", own: Any, path: str, name: str) -> None:
     assert not seen & other
 
 
+def answered_late(call: "Route") -> None:
+    answer = call.fetch()
+    call.request.frame.page.wait_for_timeout(LATE_MS)
+    call.fulfill(response=answer)
+
+
 class Overview:
     """The overview of ten thousand deployments, and what it has asked for."""
 
@@ -127,6 +136,16 @@ class Overview:
 
     def models(self) -> list[str]:
         return self.rows.locator(".cell-model a").all_inner_texts()
+
+    def scroll_down(self) -> None:
+        """Scroll to the end of the list, and wait until more of it is shown."""
+        last = self.models()[-1]
+        self.page.evaluate("window.scrollTo(0, document.documentElement.scrollHeight)")
+        self.page.wait_for_function(
+            "last => [...document.querySelectorAll('.cell-model a')].at(-1)?.innerText < last",
+            arg=last,
+        )
+        assert self.rows.count() <= MOST_ROWS
 
     def wait_until_only(self, *models: str) -> None:
         self.page.wait_for_function(
@@ -149,18 +168,33 @@ class TestOverview:
         assert len(overview.asked) <= MOST_AT_FIRST, overview.asked
 
     def test_goes_on_where_it_is_scrolled_to(self, overview: Overview) -> None:
-        seen: set[str] = set()
-        for _ in range(8):
-            last = overview.models()[-1]
-            seen.update(overview.models())
-            overview.page.evaluate("window.scrollTo(0, document.documentElement.scrollHeight)")
-            overview.page.wait_for_function(
-                "last => [...document.querySelectorAll('.cell-model a')].at(-1)?.innerText < last",
-                arg=last,
-            )
-            assert overview.rows.count() <= MOST_ROWS
-        assert overview.models()[-1] <= f"model-{MANY - 500:05}"
+        scrolls = 0
+        while overview.models()[-1] > f"model-{MANY - 500:05}":
+            overview.scroll_down()
+            scrolls += 1
+            assert scrolls < 20
         assert len(overview.asked) <= MOST_AT_FIRST + 8
+
+    def test_keeps_its_place_when_the_stream_comes_late(self, overview: Overview) -> None:
+        page, streams = overview.page, list[Any]()
+        page.route("**/v1/events*", lambda stream: streams.append(stream))  # noqa: PLW0108 — bound
+        page.reload()
+        overview.rows.nth(10).wait_for()
+        for _ in range(6):
+            overview.scroll_down()
+        page.wait_for_timeout(SETTLED_MS)
+        place = overview.models()
+        deepest = next(url for url in reversed(overview.asked) if "after=" in url)
+        page.route("**/v1/deployments*after=*", answered_late)
+        # The page reads its lists again once it follows the stream.
+        with page.expect_request_finished(lambda request: request.url == deepest):
+            for stream in streams:
+                stream.continue_()
+            for _ in range(20):
+                page.wait_for_timeout(LATE_MS / 2)
+                assert overview.models() == place
+        overview.scroll_down()
+        page.unroute_all(behavior="wait")
 
     def test_finds_any(self, overview: Overview) -> None:
         field = overview.page.get_by_label("Filter by model or pipeline")
