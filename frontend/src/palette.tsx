@@ -2,7 +2,7 @@
 
 import { computed, signal } from "@preact/signals";
 import { useLocation } from "preact-iso";
-import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { page } from "./api/base";
 import { signOut } from "./api/session";
 import { plain } from "./lib/format";
@@ -88,7 +88,7 @@ function Opened() {
   const id = useId();
   const shown = found(wanted);
   useSeek(wanted);
-  useEffect(() => dialog.current?.showModal(), []);
+  useLayoutEffect(() => dialog.current?.showModal(), []);
   useEffect(() => list.current?.children[at]?.scrollIntoView({ block: "nearest" }), [at]);
 
   function choose(entry: Entry | undefined): void {

@@ -9,7 +9,10 @@ export interface Loaded<T> {
   reload: () => void;
 }
 
-/** What `read` answers: read anew where `by` changes, and where something may have been missed. */
+/**
+ * What `read` answers. It reads again where `by` changes, and where the event stream missed something. A reload during
+ * a read waits for its end: answers that take longer than the time between reloads are shown, too.
+ */
 export function useLoaded<T>(read: () => Promise<T>, by: readonly unknown[]): Loaded<T> {
   const [value, setValue] = useState<T>();
   const [error, setError] = useState<ApiError | null>(null);
@@ -17,28 +20,40 @@ export function useLoaded<T>(read: () => Promise<T>, by: readonly unknown[]): Lo
   const [turn, setTurn] = useState(0);
   const latest = useRef(read);
   latest.current = read;
+  const state = useRef({ isReading: false, isAgain: false });
+  const again = () => setTurn((now) => now + 1);
   const missed = epoch.value;
   useEffect(() => {
+    const now = state.current;
     let isOver = false;
+    now.isReading = true;
+    now.isAgain = false;
     setLoading(true);
-    latest.current().then(
-      (found) => {
+    latest
+      .current()
+      .then(
+        (found) => {
+          if (isOver) return;
+          setValue(found);
+          setError(null);
+        },
+        (thrown: unknown) => isOver || setError(shown(thrown)),
+      )
+      .finally(() => {
         if (isOver) return;
-        setValue(found);
-        setError(null);
+        now.isReading = false;
         setLoading(false);
-      },
-      (thrown: unknown) => {
-        if (isOver) return;
-        setError(shown(thrown));
-        setLoading(false);
-      },
-    );
+        if (now.isAgain) again();
+      });
     return () => {
       isOver = true;
     };
   }, [...by, turn, missed]);
-  return { value, error, isLoading, reload: () => setTurn((now) => now + 1) };
+  const reload = () => {
+    if (state.current.isReading) state.current.isAgain = true;
+    else again();
+  };
+  return { value, error, isLoading, reload };
 }
 
 export interface Acting {

@@ -1,7 +1,7 @@
 /** Small parts that every page has. */
 
 import type { ComponentChildren, JSX } from "preact";
-import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { ApiError } from "../api/errors";
 import { plain } from "../lib/format";
 import { useTitle } from "./hooks";
@@ -168,7 +168,8 @@ export function Dialog(props: {
 }) {
   const dialog = useRef<HTMLDialogElement>(null);
   const title = useId();
-  useEffect(() => {
+  // Not after the paint: keys typed before it would be lost.
+  useLayoutEffect(() => {
     dialog.current?.showModal();
     // A browser would focus the first button, which closes the dialog: a key typed there loses the form.
     firstControl(dialog.current)?.focus();

@@ -33,6 +33,16 @@ window.EventSource = class extends Source {
 };
 """
 
+SLOW_LOGS = """
+const { fetch } = window;
+window.fetch = async (request, options) => {
+  const answer = await fetch(request, options);
+  // Longer than between two reads.
+  if (/logs/.test(request.url ?? request)) await new Promise((done) => setTimeout(done, 2_000));
+  return answer;
+};
+"""
+
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, httpx.Client]]:
@@ -76,6 +86,18 @@ def test_a_single_call_shows_in_the_charts(page: "Page", own: tuple[Server, http
     canvas.wait_for()
     # The colour of p99, which is drawn last, in a point: there is no second value for a line.
     assert eventually(lambda: canvas.evaluate(PIXELS) > 4)
+
+
+def test_lines_over_a_slow_link(page: "Page", own: tuple[Server, httpx.Client]) -> None:
+    server, client = own
+    made = deploy(client, MODEL, "slowly-followed")
+    page.add_init_script(SLOW_LOGS)
+    page.goto(f"{server.base_url}/console/deployments/{made['id']}/events")
+    lines = page.get_by_label("Lines of the replicas")
+    for text in ("the first line", "the second line"):
+        with (server.runs_in / "logs" / f"{made['id']}.log").open("a") as log:
+            log.write(f"{text}\n")
+        lines.get_by_text(text).wait_for()
 
 
 def test_memory_in_use_is_the_sum_of_the_models(
