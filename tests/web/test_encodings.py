@@ -69,6 +69,7 @@ async def test_unknown_ones_are_named(operator: httpx.AsyncClient, encoding: str
 @pytest.mark.parametrize(
     "content",
     [b"", BODY, gzip.compress(BODY)[:-9], gzip.compress(BODY) + b"more", zlib.compress(BODY)],
+    ids=["empty", "plain", "cut", "longer", "deflate"],
 )
 async def test_damaged(operator: httpx.AsyncClient, content: bytes) -> None:
     answer = await sent(operator, "gzip", content)
