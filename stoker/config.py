@@ -1,5 +1,6 @@
 """Settings, read from the environment as ``STOKER_<NAME>`` or from an ``.env`` file."""
 
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -22,6 +23,10 @@ def _range(value: str) -> str:
     if value and not 0 < int(first) <= int(last) < MOST_UID:
         raise ValueError(f"user ids go from 1 to {MOST_UID - 1}, the smaller one first")
     return value
+
+
+def _network(value: str) -> str:
+    return str(ip_network(value))
 
 
 class Settings(BaseSettings):
@@ -96,6 +101,11 @@ class Settings(BaseSettings):
     )
     allowed_hosts: list[str] = Field(
         default=["*"], description="Host headers that are answered; others get 400."
+    )
+    trusted_proxies: list[Annotated[str, AfterValidator(_network)]] = Field(
+        default=["127.0.0.1", "::1"],
+        description='Addresses and networks of reverse proxies, as in `["10.0.0.0/8"]`: their '
+        "`X-Forwarded-For` and `X-Forwarded-Proto` headers are believed.",
     )
     cors_origins: list[Origin] = Field(
         default=[],

@@ -62,6 +62,40 @@ class _Check:
         return _CHECKS[self.kind](value, in_form or self.texts == "always")
 
 
+MOST_DEPTH = 100
+"""Levels of lists and objects in a field that takes any JSON."""
+
+
+@dataclass(frozen=True)
+class _Storable:
+    """Refuses text that no database stores, and JSON that is nested too deeply to be written."""
+
+    takes_nul: bool
+
+    def __call__(self, value: Any, _info: ValidationInfo) -> Any:
+        waiting: list[tuple[Any, int]] = [(value, 0)]
+        while waiting:
+            node, depth = waiting.pop()
+            if depth > MOST_DEPTH:
+                raise ValueError(f"is nested more than {MOST_DEPTH} levels deep")
+            if isinstance(node, str):
+                self._check(node)
+            elif isinstance(node, dict):
+                members = cast("dict[str, Any]", node)
+                waiting += [(one, depth + 1) for pair in members.items() for one in pair]
+            elif isinstance(node, list):
+                waiting += [(one, depth + 1) for one in cast("list[Any]", node)]
+        return value
+
+    def _check(self, text: str) -> None:
+        if not self.takes_nul and "\0" in text:
+            raise ValueError("has the character U+0000, which cannot be stored")
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise ValueError("has half of a surrogate pair, which is no text") from None
+
+
 @dataclass(frozen=True)
 class _Measure:
     """Refuses an object of too many members before each of them is looked at."""
@@ -76,7 +110,7 @@ class _Measure:
 
 
 def _checked(schema: Any, model: "type[Strict]") -> Any:
-    """A model's core schema with a check before each number, truth and moment."""
+    """A model's core schema with a check before each number, truth, moment and stored text."""
     if isinstance(schema, list | tuple):
         many = cast("list[Any] | tuple[Any, ...]", schema)
         return type(many)(_checked(one, model) for one in many)
@@ -87,8 +121,7 @@ def _checked(schema: Any, model: "type[Strict]") -> Any:
     if kind == "list":
         # One error is all that is told.
         node = node | {"fail_fast": True}
-    if kind in _CHECKS:
-        check = _Check(kind, model.texts_for_values)
+    if check := _check_of(node, kind, model):
         return core_schema.with_info_before_validator_function(check, cast("CoreSchema", node))
     if _has_checks(node, kind, model):
         return node
@@ -102,18 +135,31 @@ def _checked(schema: Any, model: "type[Strict]") -> Any:
     return checked
 
 
+def _check_of(node: dict[str, Any], kind: str, model: "type[Strict]") -> _Check | _Storable | None:
+    """The check before values of a core schema."""
+    if kind in _CHECKS:
+        return _Check(kind, model.texts_for_values)
+    # A model that stands in several places is a reference here. Its own checks may be others'.
+    is_open = kind in ("str", "any", "definition-ref")
+    return _Storable(model.takes_nul) if model.is_stored and is_open else None
+
+
 def _has_checks(node: dict[str, Any], kind: str, model: "type[Strict]") -> bool:
     """Whether a node has its checks already: another model has seen to its own."""
     if kind == "model":
         return node.get("cls") is not model
     function = node["function"]["function"] if kind == "function-before" else None
-    return isinstance(function, _Check | _Measure)
+    return isinstance(function, _Check | _Measure | _Storable)
 
 
 class Strict(BaseModel):
     """Base of the requests."""
 
     texts_for_values: ClassVar[Texts] = "never"
+    is_stored: ClassVar[bool] = False
+    """Fields are stored as they are: what a database cannot store is refused."""
+    takes_nul: ClassVar[bool] = False
+    """Fields are stored encrypted, in which U+0000 is a byte like others."""
 
     @classmethod
     def __get_pydantic_core_schema__(

@@ -196,6 +196,7 @@ class Agent(ResponseModel):
 
 
 class RunCreate(RequestModel):
+    takes_nul = True
     input: Annotated[
         Annotated[Annotated[str, Field(min_length=1, max_length=MAX_TEXT_CHARS)], Tag("<str>")]
         | Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES), Tag("<list>")],
@@ -255,6 +256,7 @@ class Run(ResponseModel):
 
 
 class ToolOutput(RequestModel):
+    takes_nul = True
     tool_call_id: Name
     output: Annotated[str, Field(max_length=MAX_TEXT_CHARS)]
 

@@ -36,16 +36,26 @@ _cut_off: dict[str, _Frozen] = {}
 
 
 async def complete(
-    platform: Platform, account_id: str, artifact_id: str, upload_id: str
+    platform: Platform,
+    account_id: str,
+    artifact_id: str,
+    upload_id: str,
+    *,
+    is_import: bool = False,
 ) -> Artifact:
     """Inspect a session's files and make them the artifact's; its state says how that ended.
 
     Repeated, it gives the artifact again; at the same time, the second waits for the first.
     Raises `ConflictError` with `upload_incomplete` where bytes are missing: the session stays open.
+
+    Args:
+        is_import: an import completes its session, which no client may do.
     """
     with full_disk_reported(), lost_store_reported():
         async with _completing.hold(upload_id):
-            return await _complete(platform, account_id, artifact_id, upload_id)
+            return await _complete(
+                platform, account_id, artifact_id, upload_id, is_import=is_import
+            )
 
 
 def message(artifact: Artifact) -> str:
@@ -60,7 +70,7 @@ def message(artifact: Artifact) -> str:
 
 
 async def _complete(
-    platform: Platform, account_id: str, artifact_id: str, upload_id: str
+    platform: Platform, account_id: str, artifact_id: str, upload_id: str, *, is_import: bool
 ) -> Artifact:
     cut_off = _cut_off.get(upload_id)
     if cut_off and cut_off.account_id == account_id:
@@ -74,6 +84,8 @@ async def _complete(
             )
             if upload.status in (UploadStatus.READY, UploadStatus.FAILED):
                 return artifact
+            if not is_import:
+                service.refuse_clients_of_import(upload)
             frozen = await _freeze(session, artifact, upload, platform.database.server_id)
         await transfers.end(upload_id, service.upload_closed(UploadStatus.INGESTING))
         outcome, artifact, dropped = await _ingest(platform, frozen)

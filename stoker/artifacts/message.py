@@ -41,6 +41,8 @@ class Address:
     artifact_id: str
     upload_id: str
     path: str
+    is_import: bool = False
+    """An import writes, not a client."""
 
 
 @dataclass(frozen=True, kw_only=True)

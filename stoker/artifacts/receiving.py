@@ -244,6 +244,8 @@ async def _open_upload(session: Session, address: Address) -> Upload:
         session, address.account_id, address.artifact_id, address.upload_id, lock=True
     )
     service.refuse_closed(upload)
+    if not address.is_import:
+        service.refuse_clients_of_import(upload)
     return upload
 
 

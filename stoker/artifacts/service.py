@@ -366,6 +366,19 @@ def refuse_closed(upload: Upload) -> None:
         raise upload_closed(UploadStatus(upload.status))
 
 
+def refuse_clients_of_import(upload: Upload) -> None:
+    """Refuse a client's writing into a session that an import fills.
+
+    The artifact names the hub that its files came from: no client may add others to them.
+    """
+    if upload.status == UploadStatus.OPEN and upload.origin is not None:
+        raise ConflictError(
+            "An import fills this upload session. Wait for its end, or cancel the import and open "
+            "a session to upload files.",
+            code="upload_of_import",
+        )
+
+
 def upload_closed(status: UploadStatus) -> ConflictError:
     return ConflictError(
         f"This upload session {_CLOSED_BECAUSE[status]}. Open a new one to upload files.",

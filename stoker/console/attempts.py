@@ -1,4 +1,4 @@
-"""Signing in, slowed where it fails: by the address that it comes from."""
+"""Failed attempts to sign in: each address has to wait before its next one is answered."""
 
 import ipaddress
 import time
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from stoker.errors import RateLimitError
 
 FREE = 5
-"""Attempts that may fail in a row before others have to wait."""
+"""Attempts that may fail in a row without a wait."""
 FIRST_S, LONGEST_S = 1.0, 60.0
 """The first wait; it doubles with each further failure."""
 FORGOTTEN_S = 15 * 60.0

@@ -69,11 +69,12 @@ async def create_session(
 ) -> ConsoleSession:
     """Sign a browser in, with a key or a link: it gets a cookie that can do what the key can."""
     address = request.client.host if request.client else ""
-    context.attempts.check(address)
     try:
         token = await service.sign_in(context, body)
         found = await context.sessions.check(token)
     except InvalidAPIKeyError:
+        # A good key always signs in: others behind the same proxy may have failed.
+        context.attempts.check(address)
         context.attempts.failed(address)
         raise InvalidAPIKeyError(_BAD_LINK if body.key is None else _BAD_KEY) from None
     context.attempts.succeeded(address)

@@ -164,6 +164,7 @@ async def _serve(settings: Settings, started: Started) -> None:
         log_config=None,
         access_log=False,
         server_header=False,
+        forwarded_allow_ips=settings.trusted_proxies,
         timeout_graceful_shutdown=int(settings.stop_grace_s) or 1,
     )
     server = Server(config, services.end_streams)

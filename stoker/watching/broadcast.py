@@ -4,11 +4,13 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import Counter
 from collections.abc import Generator, Sequence
 from typing import Any
 
 from stoker.errors import RateLimitError
 from stoker.store.changes import Change
+from stoker.turns import Turns
 from stoker.watching.history import History
 from stoker.watching.messages import Listener, Reach
 from stoker.watching.objects import DEPLOYMENT, VIDEO, Contexts, Dirty
@@ -18,7 +20,9 @@ log = logging.getLogger(__name__)
 
 MOST = 1024
 MOST_OF_KEY = 64
-"""Who listen at the same time."""
+"""Streams that are open at the same time."""
+OF_OPERATORS = 64
+"""Streams that no account may take."""
 GATHER_S = 0.1
 """How long changes are gathered: an object that changes ten times is told of once."""
 STATS_S = 1.0
@@ -40,16 +44,16 @@ class Broadcast:
         self._is_over = False
 
     @contextlib.contextmanager
-    def listening(self, reach: Reach, key_id: str) -> Generator[Listener]:
-        """Raises `RateLimitError` where too many listen already."""
-        of_key = sum(one.key_id == key_id for one in self._listeners)
-        if len(self._listeners) >= MOST or of_key >= MOST_OF_KEY:
-            raise RateLimitError(
-                f"At most {MOST_OF_KEY} may listen to events with one key, and {MOST} in all.",
-                code="too_many_listeners",
-                retry_after_s=10,
-            )
-        listener = Listener(reach, key_id)
+    def listening(self, reach: Reach, account_id: str | None, key_id: str) -> Generator[Listener]:
+        """Open a stream.
+
+        Args:
+            account_id: the key's account; None for an operator's key.
+
+        Raises `RateLimitError` where the key or its account has too many streams.
+        """
+        self._check_room(account_id, key_id)
+        listener = Listener(reach, account_id, key_id)
         listener.is_over = self._is_over
         self._listeners.add(listener)
         self._changes.listen(self._changed)
@@ -73,6 +77,29 @@ class Broadcast:
         for one in self._listeners:
             if one.reach.accounts == frozenset([account_id]):
                 one.end()
+
+    def _check_room(self, account_id: str | None, key_id: str) -> None:
+        of_key = sum(one.key_id == key_id for one in self._listeners)
+        if of_key >= MOST_OF_KEY:
+            message = f"This key has {of_key} event streams open, which is the most."
+        elif account_id is None and len(self._listeners) >= MOST:
+            message = f"{MOST} event streams are open, which is the most this server has."
+        elif account_id is not None and not self._has_room(account_id):
+            message = (
+                "This account may open no more event streams: accounts share "
+                f"{MOST - OF_OPERATORS} of them."
+            )
+        else:
+            return
+        raise RateLimitError(
+            f"{message} Close one, or try again later.",
+            code="too_many_listeners",
+            retry_after_s=10,
+        )
+
+    def _has_room(self, account_id: str) -> bool:
+        at_work = Counter(one.account_id for one in self._listeners if one.account_id is not None)
+        return Turns(MOST - OF_OPERATORS).may_begin(account_id, at_work)
 
     def _rest(self) -> None:
         self._changes.listen(None)

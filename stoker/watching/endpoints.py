@@ -76,7 +76,7 @@ async def follow_events(
 async def _events(
     request: Request, context: WatchContext, caller: Principal, reach: Reach
 ) -> AsyncGenerator[bytes]:
-    with context.broadcast.listening(reach, caller.key_id) as listener:
+    with context.broadcast.listening(reach, caller.account_id, caller.key_id) as listener:
         yield told("hello", {"at": round(time.time(), 3), "version": stoker.__version__})
         spoke_at = checked_at = time.monotonic()
         while not listener.is_over:

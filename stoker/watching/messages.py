@@ -46,8 +46,10 @@ class Reach:
 
 
 class Listener:
-    def __init__(self, reach: Reach, key_id: str) -> None:
+    def __init__(self, reach: Reach, account_id: str | None, key_id: str) -> None:
         self.reach = reach
+        self.account_id = account_id
+        """The key's account; None for an operator's key."""
         self.key_id = key_id
         self.is_over = False
         """The server stops."""

@@ -12,6 +12,7 @@ class RequestModel(Strict):
     """A request of our own: unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    is_stored = True
 
 
 class ResponseModel(BaseModel):

@@ -434,6 +434,20 @@ class TestEnd:
         assert artifact["import"]["error"]["code"] == "upload_closed"
         assert artifact["upload_id"] == upload.upload_id
 
+    def test_no_client_adds_to_it(self, client: httpx.Client, hub: ModelHub, bert: Path) -> None:
+        """The artifact says which hub all its files came from."""
+        hub.pace_s = 0.2
+        commit = hub.put(REPO, files_of(bert))
+        artifact = begun(client, new_artifact(client))
+        upload = f"{ARTIFACTS}/{artifact['id']}/uploads/{artifact['upload_id']}"
+        for path in ("files/config.json", "files/other.txt", "files/model.safetensors/parts/1"):
+            error(client.put(f"{upload}/{path}", content=b"{}"), 409, "upload_of_import")
+        error(client.post(f"{upload}/complete"), 409, "upload_of_import")
+        hub.pace_s = 0
+        after = ended(client, artifact["id"])
+        assert (after["status"], after["origin"]["commit"]) == ("ready", commit)
+        assert after["size_bytes"] == sum(map(len, files_of(bert).values()))
+
     def test_token_is_erased(self, importer: Server, client: httpx.Client, hub: ModelHub) -> None:
         hub.repositories[REPO].token = TOKEN
         imported(client, token=TOKEN)

@@ -1,6 +1,7 @@
 """The stream of events: what is told, to whom, how soon, and how it ends."""
 
 import asyncio
+import contextlib
 import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -294,13 +295,37 @@ class TestItsEnd:
             async with listening(app.app, key_of(client)) as third:
                 await third.over()
             assert (third.status, third.error["error"]["code"]) == (429, "too_many_listeners")
+            assert third.error["error"]["message"].startswith("This key has 2 event streams")
             async with listening(app.app, key_of(other)) as ear:
                 await ear.until(lambda name, _: name == "hello")
+
+    async def test_no_account_takes_the_places_of_others(
+        self, app: App, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Of 12 streams 4 are for operators, and one account takes 7 of the other 8."""
+        monkeypatch.setattr("stoker.watching.broadcast.MOST", 12)
+        monkeypatch.setattr("stoker.watching.broadcast.OF_OPERATORS", 4)
+        greedy, other = await app.account(), await app.account("other")
+        key, operator = key_of(greedy), key_of(app.client(app.operator_key))
+        async with contextlib.AsyncExitStack() as streams:
+            ears = [await streams.enter_async_context(listening(app.app, key)) for _ in range(7)]
+            for ear in ears:
+                await ear.until(lambda name, _: name == "hello")
+            async with listening(app.app, key) as eighth:
+                await eighth.over()
+            assert (eighth.status, eighth.error["error"]["code"]) == (429, "too_many_listeners")
+            assert "This account may open no more event streams" in eighth.error["error"]["message"]
+            for other_key in [key_of(other), *[operator] * 4]:
+                ear = await streams.enter_async_context(listening(app.app, other_key))
+                await ear.until(lambda name, _: name == "hello")
+            async with listening(app.app, operator) as last:
+                await last.over()
+            assert (last.status, last.error["error"]["code"]) == (429, "too_many_listeners")
 
 
 class TestListener:
     def test_a_slow_one_is_reset(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        listener = Listener(Reach(None), "key")
+        listener = Listener(Reach(None), None, "key")
         for number in range(messages.MOST_WAITING + 3):
             listener.tell(b"%d " % number)
         found = listener.take()
@@ -310,7 +335,7 @@ class TestListener:
         assert listener.take() == b""
 
     def test_bytes_are_bounded_too(self) -> None:
-        listener = Listener(Reach(None), "key")
+        listener = Listener(Reach(None), None, "key")
         for _ in range(20):
             listener.tell(b"x" * (1 << 20))
         assert len(listener.take()) <= messages.MOST_BYTES + len(messages.RESET)

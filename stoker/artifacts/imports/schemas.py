@@ -1,4 +1,4 @@
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, field_validator
 
 from stoker.web.schemas import RequestModel
 
@@ -32,3 +32,11 @@ class ImportCreate(RequestModel):
         description="The GGUF file to take, or the part of its name that tells it from others, as "
         "in `Q4_K_M`; by default safetensors are taken, or the only GGUF file.",
     )
+
+    @field_validator("token")
+    @classmethod
+    def _fits_a_header(cls, value: SecretStr | None) -> SecretStr | None:
+        token = "" if value is None else value.get_secret_value()
+        if not (token.isascii() and token.isprintable()):
+            raise ValueError("must be printable ASCII: it is sent in a header")
+        return value

@@ -71,7 +71,7 @@ class Importing:
         await _Fetching(self._context, row, on_progress, self._sleep).run()
         context = self._context
         artifact = await completion.complete(
-            context, row.account_id, row.artifact_id, row.upload_id
+            context, row.account_id, row.artifact_id, row.upload_id, is_import=True
         )
         if artifact.status == ArtifactStatus.FAILED:
             # The artifact tells it, too.
@@ -198,6 +198,7 @@ class _Fetching:
             artifact_id=row.artifact_id,
             upload_id=row.upload_id,
             path=file.path,
+            is_import=True,
         )
         async with self._context.hub.content(
             row.repo_id, row.commit, file, start=piece.start, end=piece.end, token=self._token
