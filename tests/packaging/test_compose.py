@@ -71,6 +71,14 @@ def test_no_password_is_ours(name: str) -> None:
     assert f"{name}=$(openssl rand" in page
 
 
+def test_only_the_s3_port_leaves_its_container(compose: dict[str, Any]) -> None:
+    """The store's other services ask for no password."""
+    command = compose["services"]["s3"]["command"].split()
+    assert "-ip.bind=127.0.0.1" in command
+    assert "-s3.ip.bind=0.0.0.0" in command
+    assert compose["services"]["bucket"]["network_mode"] == "service:s3"
+
+
 def test_environment_is_settings(gateways: list[dict[str, Any]], tmp_path: Path) -> None:
     assert len(gateways) == 2
     for one in gateways:

@@ -4,7 +4,7 @@ import { useLocation } from "preact-iso";
 import { useState } from "preact/hooks";
 import { page } from "../api/base";
 import { api, must } from "../api/client";
-import { accountsChanged, choose, isOperator } from "../api/session";
+import { accountsChanged, choose, chosenAccount, isOperator } from "../api/session";
 import type { Account, Price } from "../api/types";
 import { ago, credits, moment, plain } from "../lib/format";
 import { useActing } from "../ui/hooks";
@@ -19,6 +19,7 @@ export default function Accounts() {
   const accounts = usePaged<Account>("/v1/accounts");
   const [isMaking, setMaking] = useState(false);
   const [granted, setGranted] = useState<Account | null>(null);
+  const [deleted, setDeleted] = useState<Account | null>(null);
   if (!isOperator.value) {
     return (
       <>
@@ -68,6 +69,9 @@ export default function Accounts() {
                     <Button class="small" onClick={() => setGranted(one)}>
                       Grant
                     </Button>
+                    <Button kind="quiet" class="small" onClick={() => setDeleted(one)}>
+                      Delete
+                    </Button>
                   </span>
                 ),
               },
@@ -79,6 +83,7 @@ export default function Accounts() {
       <Prices />
       {isMaking && <NewAccount onClose={() => setMaking(false)} onDone={accounts.reload} />}
       {granted && <Grant account={granted} onClose={() => setGranted(null)} />}
+      {deleted && <Delete account={deleted} onClose={() => setDeleted(null)} onDone={accounts.reload} />}
     </>
   );
 }
@@ -108,6 +113,41 @@ function NewAccount({ onClose, onDone }: { onClose: () => void; onDone: () => vo
         <div class="actions end">
           <Button kind="primary" type="submit" isBusy={acting.isBusy} disabled={!name.trim()}>
             Make it
+          </Button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}
+
+function Delete({ account, onClose, onDone }: { account: Account; onClose: () => void; onDone: () => void }) {
+  const [typed, setTyped] = useState("");
+  const acting = useActing();
+  async function submit(event: Event): Promise<void> {
+    event.preventDefault();
+    const isDone = await acting.run(async () => {
+      await must(api.DELETE("/v1/accounts/{account_id}", { params: { path: { account_id: account.id } } }));
+    });
+    if (!isDone) return;
+    if (chosenAccount.value === account.id) choose(null);
+    accountsChanged.value += 1;
+    onDone();
+    onClose();
+  }
+  return (
+    <Dialog title={`Delete ${plain(account.name, 64)}?`} onClose={onClose}>
+      <form class="stack" onSubmit={(event) => void submit(event)}>
+        <p>
+          Its models, deployments, keys, agents, runs, files and usage are erased. This cannot be undone.
+        </p>
+        <Field label="Type the account's name to confirm">
+          {(id) => <input id={id} type="text" value={typed} onInput={(event) => setTyped(event.currentTarget.value)} />}
+        </Field>
+        <ErrorNote error={acting.error} />
+        <div class="actions end">
+          <Button onClick={onClose}>Keep</Button>
+          <Button kind="danger" type="submit" isBusy={acting.isBusy} disabled={typed.trim() !== account.name.trim()}>
+            Delete the account
           </Button>
         </div>
       </form>

@@ -136,6 +136,25 @@ def test_a_dialog_begins_in_its_form(opened_at: Opener, own: tuple[Server, httpx
     assert "typed at once" in choice.locator("option:checked").inner_text()
 
 
+def test_an_account_is_deleted_once_its_name_is_typed(
+    opened_at: Opener, own: tuple[Server, httpx.Client]
+) -> None:
+    server = own[0]
+    client = server.account("to be deleted")
+    deploy(client, MODEL, "deleted-with-its-account")
+    page = sign_in(opened_at(f"{server.base_url}/console/"), server.operator_key)
+    page.goto(f"{server.base_url}/console/accounts")
+    row = page.get_by_role("row", name="to be deleted")
+    row.get_by_role("button", name="Delete").click()
+    button = page.get_by_role("button", name="Delete the account")
+    page.keyboard.type("to be delete")
+    assert button.is_disabled()
+    page.keyboard.type("d")
+    button.click()
+    row.wait_for(state="detached")
+    assert client.get("/v1/deployments").status_code == 401
+
+
 class TestEventsWhileAListIsRead:
     """The list says how things were before the event, and comes after it."""
 
