@@ -2,12 +2,14 @@
 
 import json
 import random
+import time
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from stoker.chat.answers.answer_events import Event, Text, TokenLogprob
+from stoker.chat.answers.call_formats.values import property_schemas, types
 from stoker.chat.answers.dialect import AnyReader, Dialect
 from tests.llm.support import CHATML, TEMPLATES, THINKING, Joined, joined, tokenizer
 
@@ -526,6 +528,32 @@ class TestLogprobs:
         assert joined(events).text == text
         found = [item for event in events if isinstance(event, Text) for item in event.logprobs]
         assert found == given
+
+
+class TestSchemasOfArguments:
+    LEVELS = 3
+
+    def schema(self, width: int) -> dict[str, Any]:
+        """Each level refers to the next one many times: there are `width ** LEVELS` ways down."""
+        levels: dict[str, Any] = {
+            f"a{level}": {"anyOf": [{"$ref": f"#/$defs/a{level + 1}"}] * width}
+            for level in range(self.LEVELS)
+        }
+        last = {"type": "object", "properties": {"x": {"type": "string"}}}
+        return {"$ref": "#/$defs/a0", "$defs": {**levels, f"a{self.LEVELS}": last}}
+
+    def test_references_that_multiply_take_little_time(self) -> None:
+        schema = self.schema(150)
+        before = time.process_time()
+        assert property_schemas(schema) == {"x": {"type": "string"}}
+        assert types(schema, schema) == {"object"}
+        assert time.process_time() - before < 1
+
+    def test_references_in_a_circle(self) -> None:
+        inner = {"properties": {"x": {"$ref": "#"}}, "allOf": [{"$ref": "#/$defs/a"}]}
+        schema = {"$ref": "#/$defs/a", "$defs": {"a": inner}}
+        assert set(property_schemas(schema)) == {"x"}
+        assert types(schema, schema) == {"object"}
 
 
 class TestOwnTemplate:

@@ -22,8 +22,8 @@ _NAMES: Mapping[type, str] = {
     dict: "object",
 }
 TEXT_ONLY = frozenset({"string"})
-_DEEPEST = 8
-"""The most references that are followed."""
+DEEPEST = 8
+"""The most references and combinations that are followed one within another."""
 
 
 def property_schemas(parameters: Any) -> Mapping[str, Any]:
@@ -32,12 +32,23 @@ def property_schemas(parameters: Any) -> Mapping[str, Any]:
         return {}
     schema = cast("dict[str, Any]", parameters)
     found: dict[str, Any] = {}
-    _collect(schema, schema, found, 0)
+    _collect(schema, schema, found, {}, 0)
     return found
 
 
-def _collect(schema: Any, root: Mapping[str, Any], found: dict[str, Any], depth: int) -> None:
-    if not isinstance(schema, dict) or depth > _DEEPEST:
+def _collect(
+    schema: Any,
+    root: Mapping[str, Any],
+    found: dict[str, Any],
+    followed: dict[str, int],
+    depth: int,
+) -> None:
+    """
+    Args:
+        followed: references and the depths at which they were followed. Without it, references
+            that name each other take exponential time.
+    """
+    if not isinstance(schema, dict) or depth > DEEPEST:
         return
     body = cast("dict[str, Any]", schema)
     properties = body.get("properties")
@@ -45,9 +56,11 @@ def _collect(schema: Any, root: Mapping[str, Any], found: dict[str, Any], depth:
         for name, value in cast("dict[str, Any]", properties).items():
             found.setdefault(name, value)
     for part in _parts(body):
-        _collect(part, root, found, depth + 1)
-    if isinstance(reference := body.get("$ref"), str):
-        _collect(resolved(reference, root), root, found, depth + 1)
+        _collect(part, root, found, followed, depth + 1)
+    reference: Any = body.get("$ref")
+    if isinstance(reference, str) and followed.get(reference, DEEPEST) > depth:
+        followed[reference] = depth
+        _collect(resolved(reference, root), root, found, followed, depth + 1)
 
 
 def _parts(schema: Mapping[str, Any]) -> list[Any]:
@@ -69,13 +82,24 @@ def resolved(reference: str, root: Mapping[str, Any]) -> Any:
     return found
 
 
-def types(schema: Any, root: Any, depth: int = 0) -> frozenset[str]:
+def types(schema: Any, root: Any) -> frozenset[str]:
     """Returns the JSON types that a schema allows.
 
     Args:
         root: the function's parameters, in which references are looked up.
     """
-    if not isinstance(schema, dict) or depth > _DEEPEST:
+    return _types(schema, root, {}, 0)
+
+
+def _types(
+    schema: Any, root: Any, known: dict[tuple[str, int], frozenset[str]], depth: int
+) -> frozenset[str]:
+    """
+    Args:
+        known: the results for references, by their depths. Without it, references that name
+            each other take exponential time.
+    """
+    if not isinstance(schema, dict) or depth > DEEPEST:
         return _ALL
     body = cast("dict[str, Any]", schema)
     found = _own_types(body)
@@ -83,13 +107,16 @@ def types(schema: Any, root: Any, depth: int = 0) -> frozenset[str]:
     for key in ("anyOf", "oneOf"):
         if isinstance(body.get(key), list):
             members: list[Any] = body[key]
-            either = [types(one, whole, depth + 1) for one in members]
+            either = [_types(one, whole, known, depth + 1) for one in members]
             found &= frozenset[str]().union(*either)
     parts: list[Any] = body["allOf"] if isinstance(body.get("allOf"), list) else []
     for part in parts:
-        found &= types(part, whole, depth + 1)
+        found &= _types(part, whole, known, depth + 1)
     if isinstance(reference := body.get("$ref"), str):
-        found &= types(resolved(reference, whole), whole, depth + 1)
+        if (reference, depth) not in known:
+            target = resolved(reference, whole)
+            known[reference, depth] = _types(target, whole, known, depth + 1)
+        found &= known[reference, depth]
     if body.get("nullable") is True:
         found |= {"null"}
     return found
