@@ -10,8 +10,8 @@ from stoker.chat.forms.faults import Asked
 Kind = Literal["json_schema", "regex", "grammar"]
 
 
-def fault(kind: Kind, value: Any, **more: Any) -> tuple[str, str]:
-    error = Asked(kind, value, "F", **more).fault()
+def fault(kind: Kind, value: Any, of_parts: bool = False, **more: Any) -> tuple[str, str]:
+    error = Asked(kind, value, "F", **more).fault(of_parts=of_parts)
     assert error is not None
     assert not error.of_item
     assert "\n" not in error.message
@@ -81,6 +81,25 @@ class TestSchemas:
         outer = {"type": "object", "properties": {"x": inner}, "required": ["x"]}
         field, message = fault("json_schema", outer)
         assert field == f"F.properties.x.properties.x{path}"
+        assert words in message
+
+    @pytest.mark.parametrize(
+        ("part", "path", "words"),
+        [
+            ({"enum": []}, ".enum", "no value"),
+            ({"anyOf": []}, "", "no value fits the schema: anyOf is empty"),
+            ({"type": "integer", "minimum": 5, "maximum": 1}, "", "minimum (5) is greater than"),
+            ({"items": {"enum": []}, "type": "array", "minItems": 1}, "", "no value fits"),
+        ],
+    )
+    def test_name_what_no_value_fits_though_it_is_optional(
+        self, part: Any, path: str, words: str
+    ) -> None:
+        optional = {"properties": {"x": {"type": "string"}, "y": part}}
+        schema = {"type": "object", "properties": {"in": optional}, "$defs": {"x": {}}}
+        assert Asked("json_schema", schema, "F", lenient=True).fault() is None
+        field, message = fault("json_schema", schema, lenient=True, of_parts=True)
+        assert field == f"F.properties.in.properties.y{path}"
         assert words in message
 
     def test_in_a_definition(self) -> None:

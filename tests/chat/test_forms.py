@@ -130,6 +130,20 @@ class TestFaults:
         assert caught.value.field == (field or guide.field)
 
     @pytest.mark.parametrize(
+        "part", [{"anyOf": []}, {"enum": []}, {"type": "array", "minItems": 2, "maxItems": 1}]
+    )
+    def test_name_an_optional_part(self, part: Any, tmp_path: Path) -> None:
+        """The calls' grammar has the part alone, which no value fits."""
+        bad = function("bad", {"type": "object", "properties": {"x": part}})
+        made = forms(tmp_path)
+        with pytest.raises(
+            InputError, match=r"properties\.x.* of the tool 'bad' cannot be enforced"
+        ):
+            form = made.form(asked(tools=[GET_IT, bad]), None)
+            assert form is not None
+            made.matcher(form, None)
+
+    @pytest.mark.parametrize(
         ("said", "calls"),
         [("", False), ('{"a', False), ("<tool_call>\n{", True), (CALL[:40], True), (CALL, True)],
     )

@@ -60,11 +60,17 @@ class Asked:
     tool: str = ""
     """The tool whose arguments must match the schema."""
 
-    def fault(self) -> InputError | None:
-        """Returns an error that names the place of the fault, or None if it is unknown."""
+    def fault(self, *, of_parts: bool = False) -> InputError | None:
+        """Returns an error that names the place of the fault, or None if it is unknown.
+
+        Args:
+            of_parts: also look for a part that is refused alone within a schema that is accepted,
+                such as an optional property that no value fits. `JsonRules` compiles parts alone.
+        """
         place, what = self.field, ""
         if self.kind == "json_schema":
-            path, what = _fault_of_schema(cast("dict[str, Any]", self.value), self.lenient)
+            schema = cast("dict[str, Any]", self.value)
+            path, what = _fault_of_schema(schema, self.lenient, of_parts)
             place += path
         elif self.kind == "regex":
             message = _refused(llguidance.LLMatcher.grammar_from_regex(self.value))
@@ -144,7 +150,7 @@ def _told(message: str) -> tuple[str, str]:
 # --- schemas ---
 
 
-def _fault_of_schema(schema: dict[str, Any], lenient: bool) -> tuple[str, str]:
+def _fault_of_schema(schema: dict[str, Any], lenient: bool, of_parts: bool) -> tuple[str, str]:
     """Returns the path to the fault in a schema and its description. Both may be empty."""
     definitions = {name: schema[name] for name in ("$defs", "definitions") if name in schema}
     ends = time.monotonic() + _SEARCH_S
@@ -159,10 +165,13 @@ def _fault_of_schema(schema: dict[str, Any], lenient: bool) -> tuple[str, str]:
             own["x-guidance"] = {"lenient": True}
         return _refused(llguidance.LLMatcher.grammar_from_json_schema(own))
 
-    said = refusal(schema)
+    above, part, said = "", schema, refusal(schema)
+    if not said and of_parts:
+        above, part, said = _first_refused(schema, refusal, ends)
     if not said:
         return "", ""
-    path, part = _deepest(schema, lambda part: refusal(part) == said, ends)
+    path, part = _deepest(part, lambda part: refusal(part) == said, ends)
+    path = above + path
     while (name := _unsatisfied(said, part)) is not None:
         below = part["properties"][name]
         if not (why := refusal(below)):
@@ -178,6 +187,21 @@ def _fault_of_schema(schema: dict[str, Any], lenient: bool) -> tuple[str, str]:
         keyword, what = "enum", "the list has no value"
     path += _member(keyword) if keyword in at else ""
     return path, what
+
+
+def _first_refused(
+    schema: dict[str, Any], refusal: Callable[[Any], str], ends: float
+) -> tuple[str, Any, str]:
+    """Returns the path of the first part that is refused alone, the part, and the reason."""
+    waiting: list[tuple[str, Any]] = [("", schema)]
+    while waiting and time.monotonic() < ends:
+        path, part = waiting.pop()
+        if said := refusal(part):
+            return path, part, said
+        if isinstance(part, dict):
+            below = [(path + step, value) for step, value in _parts(cast("dict[str, Any]", part))]
+            waiting += reversed(below)
+    return "", schema, ""
 
 
 def _unsatisfied(said: str, part: Any) -> str | None:

@@ -152,9 +152,10 @@ class Forms:
             grammars = self.grammars if form.calls else self._text_grammars
             return grammars.matcher(form.grammar, form.field, behind)
         except InputError:
-            for asked in form.asked:
-                if (fault := asked.fault()) is not None:
-                    raise fault from None
+            for of_parts in (False, True):
+                for asked in form.asked:
+                    if (fault := asked.fault(of_parts=of_parts)) is not None:
+                        raise fault from None
             for part in form.parts:
                 self.matcher(part, None)
             raise
