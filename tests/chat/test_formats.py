@@ -11,6 +11,7 @@ import pytest
 from stoker.chat.answers.answer_events import Event, Text, TokenLogprob
 from stoker.chat.answers.call_formats.values import property_schemas, types
 from stoker.chat.answers.dialect import AnyReader, Dialect
+from stoker.chat.forms.argument_schemas import of_objects
 from tests.llm.support import CHATML, TEMPLATES, THINKING, Joined, joined, tokenizer
 
 TOOLS: list[dict[str, Any]] = [
@@ -547,6 +548,7 @@ class TestSchemasOfArguments:
         before = time.process_time()
         assert property_schemas(schema) == {"x": {"type": "string"}}
         assert types(schema, schema) == {"object"}
+        assert of_objects(schema) == schema
         assert time.process_time() - before < 1
 
     def test_references_in_a_circle(self) -> None:

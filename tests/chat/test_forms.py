@@ -109,6 +109,55 @@ class TestForm:
         assert caught.value.field == "tool_choice"
 
 
+class TestArguments:
+    """Arguments that are no object make no call, which the answer would then show as text."""
+
+    @pytest.mark.parametrize(
+        "schema",
+        [
+            {"properties": {"a": {}}},
+            {"description": "an object, which the schema does not say"},
+            {"type": ["object", "null"], "properties": {"a": {}}},
+            {
+                "anyOf": [
+                    {"type": "object"},
+                    {"type": "string"},
+                    {"type": "array"},
+                    {"type": "null"},
+                ]
+            },
+            {"allOf": [{"properties": {"a": {}}}]},
+            {"$ref": "#/$defs/x", "$defs": {"x": {"properties": {"a": {}}}}},
+        ],
+    )
+    def test_are_an_object(self, schema: Any, tmp_path: Path) -> None:
+        made = forms(tmp_path)
+        given = asked(tools=[{"function": {"name": "f", "parameters": schema}}], choice="required")
+        call = '<tool_call>\n{"name": "f", "arguments": %s}\n</tool_call>'
+        taken = {
+            arguments: allowed(made, given, call % arguments)
+            for arguments in ('{"a": 1}', "[]", '"a"', "null")
+        }
+        assert taken == {'{"a": 1}': True, "[]": False, '"a"': False, "null": False}
+
+    @pytest.mark.parametrize(
+        "schema",
+        [
+            {"type": "array"},
+            {"type": ["string", "null"]},
+            {"anyOf": [{"type": "string"}, {"type": "null"}]},
+            {"$ref": "#/$defs/x", "$defs": {"x": {"type": "string"}}},
+        ],
+    )
+    @pytest.mark.parametrize("choice", ["auto", "required"])
+    def test_of_no_object(self, schema: Any, choice: str, tmp_path: Path) -> None:
+        wrong = {"function": {"name": "wrong", "parameters": schema}}
+        words = r"'tools\[1\].* of the tool 'wrong' .* make it a property of an object\."
+        with pytest.raises(InputError, match=words) as caught:
+            forms(tmp_path).form(asked(tools=[GET_IT, wrong], choice=choice), None)
+        assert caught.value.field == "tools[1].function.parameters"
+
+
 class TestFaults:
     @pytest.mark.parametrize(
         ("guide", "function", "field"),

@@ -14,6 +14,7 @@ import llguidance
 
 from stoker.chat.answers.call_formats import Format, UnwritableCallError
 from stoker.chat.answers.call_formats.framing import Framing
+from stoker.chat.forms.argument_schemas import of_objects
 from stoker.chat.forms.call_forms import CallForm, Offered
 from stoker.chat.forms.call_grammar import Lark
 from stoker.chat.forms.faults import Asked, of_grammar
@@ -175,7 +176,13 @@ class Grammars:
 
     def _offered(self, function: Mapping[str, Any], field: str) -> Offered:
         strict = bool(function.get("strict"))
-        schema = checked(function.get("parameters") or NO_PARAMETERS, field, strict=strict)
+        try:
+            objects = of_objects(function.get("parameters") or NO_PARAMETERS)
+        except UnwritableCallError as error:
+            place = f"'{field}' of the tool '{function['name']}'"
+            message = f"{place} cannot be enforced: {error}."
+            raise InputError(message, field=field, of_item=False) from error
+        schema = checked(objects, field, strict=strict)
         return Offered(name=function["name"], schema=schema, strict=strict, field=field)
 
     def _begins_special(self, text: str) -> bool:
