@@ -330,7 +330,7 @@ def from_validation(
         hint = f" Did you mean '{close}'?" if close else ""
         return InvalidRequestError(f"Unknown field '{param}'.{hint}", param=param)
     if kind == "json_invalid":
-        return InvalidRequestError("The body is not valid JSON.")
+        return InvalidRequestError(f"The body is not valid JSON: {_fault_of_json(first)}.")
     if kind == "missing":
         return InvalidRequestError(
             f"'{param}' is required." if param else "A JSON body is required.", param=param
@@ -338,6 +338,24 @@ def from_validation(
     prefix = f"'{param}': " if param else ""
     message = str(first["msg"]).removeprefix("Value error, ")
     return InvalidRequestError(f"{prefix}{message}.", param=param)
+
+
+def _fault_of_json(error: Mapping[str, Any]) -> str:
+    """Returns what a parser says, with the place. Neither parser quotes the body."""
+    if said := error.get("ctx", {}).get("error"):
+        # FastAPI's error has the number of the character.
+        return f"{str(said).removesuffix(' at')} at character {int(error['loc'][-1]) + 1}"
+    said = str(error["msg"]).removeprefix("Invalid JSON: ")
+    what, at, place = said.partition(" at line ")
+    return f"{_JSON_WORDS.get(what, what)}{at}{place}"
+
+
+_HALF = "half of a surrogate pair, or an escape that is cut off,"
+_JSON_WORDS: Mapping[str, str] = {
+    "unexpected end of hex escape": _HALF,
+    "lone leading surrogate in hex escape": _HALF,
+}
+"""The parser's words → words that name what clients send."""
 
 
 def _is_union_member(part: object) -> bool:

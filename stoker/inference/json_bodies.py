@@ -125,7 +125,7 @@ class Cutter:
     def end(self) -> bytearray:
         """The text, with words in place of what was taken out."""
         if self._open is not None:
-            raise InvalidRequestError("The body is not valid JSON.")
+            raise InvalidRequestError("The body is not valid JSON: a text or a list has no end.")
         return self._text
 
     def claim(self, word: str) -> Inline | None:

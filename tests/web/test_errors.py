@@ -101,6 +101,27 @@ class TestInvalidRequest:
     def test_malformed_json(self, client: httpx.Client, path: str, content: bytes):
         check_error(client.post(path, content=content, headers=JSON), 400, *INVALID)
 
+    @pytest.mark.parametrize(
+        ("path", "content", "words"),
+        [
+            ("/v1/chat/completions", b'{"a": "\\ud83d"}', "surrogate pair.* at line 1 column 14"),
+            (TOKENS, b'{"inputs": "\\ude00 a"}', "surrogate pair.* at line 1 column 18"),
+            ("/v1/chat/completions", b'{"a": 1\n "b": 2}', "expected .* at line 2 column 2"),
+            (TOKENS, b'{"inputs": "a",}', "trailing comma at line 1 column 16"),
+            (TOKENS, b'{"inputs": "a', "EOF .* at line 1 column 13"),
+            (ARTIFACTS, b"{'a': 1}", "property name .* at character 2"),
+            (ARTIFACTS, b'{"a": "\n"}', "Invalid control character at character 8"),
+            ("/v1/api-keys", b'{"a": 1} x', "Extra data at character 10"),
+        ],
+    )
+    def test_malformed_json_says_where(
+        self, client: httpx.Client, path: str, content: bytes, words: str
+    ):
+        answer = client.post(path, content=content, headers=JSON)
+        check_error(answer, 400, *INVALID)
+        pattern = rf"The body is not valid JSON: .*{words}\."
+        assert re.fullmatch(pattern, answer.json()["error"]["message"])
+
     @pytest.mark.parametrize("shape", FORMS, ids=lambda shape: shape.path)
     def test_brackets_nested_deeply_in_a_form(self, client: httpx.Client, shape: Task):
         """Python's parser would run out of stack; a JSON body's refuses at 200 levels, too."""
