@@ -131,6 +131,7 @@ def _refuse_labels(config: Mapping[str, Json], tensors: Mapping[str, Tensor]) ->
         # transformers counts these, whatever num_labels says.
         count, key = len(names), f"{len(names)} labels in 'id2label'"
     else:
+        names = {}
         key = f"'num_labels': {count}"
     if type(count) is not int:
         return
@@ -143,6 +144,14 @@ def _refuse_labels(config: Mapping[str, Json], tensors: Mapping[str, Tensor]) ->
                 rows=count,
                 key=key,
                 advice=f"Name {tensor.shape[0]} labels in id2label and label2id",
+            )
+        unnamed = [row for row in range(count) if str(row) not in names] if names else []
+        if unnamed:
+            raise InspectionError(
+                FailureCode.BAD_CONFIG,
+                f"{CONFIG} names no label for row {unnamed[0]} of {name} in 'id2label'. Its keys "
+                f"must be '0' to '{count - 1}'.",
+                CONFIG,
             )
 
 

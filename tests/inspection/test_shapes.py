@@ -46,6 +46,18 @@ def pushed(
             {"num_labels": 1},
             ["score.weight", "[1, 4]", "'num_labels': 1"],
         ),
+        # Each row has a name, or a caller gets an error.
+        (
+            {"classifier.weight": (2, 4)},
+            {"id2label": {"1": "a", "2": "b"}},
+            ["no label for row 0 of classifier.weight", "'0' to '1'"],
+        ),
+        (
+            {"score.weight": (3, 4)},
+            {"id2label": {"0": "a", "1": "b", "5": "c"}},
+            ["no label for row 2 of score.weight", "'0' to '2'"],
+        ),
+        ({"score.weight": (1, 4)}, {"id2label": {"a": "0"}}, ["no label for row 0"]),
         # transformers counts the names of labels.
         ({"classifier.weight": (2, 4)}, {**LABELS, "num_labels": 2}, ["3 labels in 'id2label'"]),
     ],
