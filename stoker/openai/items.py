@@ -192,7 +192,6 @@ class _Messages:
     """The texts of that message."""
     open_calls: dict[str, None] = field(default_factory=dict[str, None])
     """The ids of those that wait for their output, in order."""
-    known: set[str] = field(default_factory=set[str])
 
     def add(self, item: InputItem, place: str) -> None:
         if isinstance(item, FunctionOutputItem):
@@ -248,9 +247,12 @@ class _Messages:
             turn["reasoning_content"] = before + text
 
     def _call(self, item: FunctionCallItem, place: str) -> None:
-        if item.call_id in self.known:
-            raise _wrong(f"'{place}.call_id' is another call's, too.", f"{place}.call_id")
-        self.known.add(item.call_id)
+        # Some servers count the calls of each answer from zero: an id that has its output is free.
+        if item.call_id in self.open_calls:
+            raise _wrong(
+                f"'{place}.call_id' is the id of another call without an output.",
+                f"{place}.call_id",
+            )
         self.open_calls[item.call_id] = None
         arguments = arguments_of(item.arguments, f"{place}.arguments")
         function = {"name": item.name, "arguments": arguments}

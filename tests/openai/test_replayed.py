@@ -174,6 +174,28 @@ class TestMessages:
         assert second["tool_calls"][0]["function"]["arguments"] == {"a": "b"}
         assert third["content"] == [part("c"), part("d")]
 
+    def test_ids_counted_from_zero_in_each_answer(self) -> None:
+        """Some servers write ids so."""
+        function = {"name": "f", "arguments": "{}"}
+        call = {"id": "call_0", "type": "function", "function": function}
+        turn = [
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "call_0", "content": "1"},
+        ]
+        assert len(messages.for_template(MESSAGES.validate_python([*turn, *turn]))) == 4
+        item = {"type": "function_call", "call_id": "call_0", "name": "f", "arguments": "{}"}
+        output = {"type": "function_call_output", "call_id": "call_0", "output": "1"}
+        given = INPUT.validate_python([item, output, item, output])
+        assert [one["role"] for one in items.for_template(given, None)] == [
+            "assistant",
+            "tool",
+            "assistant",
+            "tool",
+        ]
+        twice = [{"role": "assistant", "content": None, "tool_calls": [call, call]}]
+        with pytest.raises(InvalidRequestError, match="two tool calls with the same id"):
+            messages.for_template(MESSAGES.validate_python(twice))
+
     def test_many_calls(self) -> None:
         calls = [
             {"id": f"c{at}", "type": "function", "function": {"name": "f", "arguments": "{}"}}
