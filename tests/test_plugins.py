@@ -3,6 +3,7 @@
 They live in tests/support/plugin alone, and nothing else knows of them.
 """
 
+import ast
 import json
 import os
 import subprocess
@@ -15,7 +16,7 @@ import httpx
 import pytest
 
 import stoker.demo
-from stoker import plugins
+from stoker import plugin_api, plugins
 from stoker.engines.record import EngineRecord
 from stoker.plugins import PluginError
 from tests.artifacts.support import eventually
@@ -35,6 +36,33 @@ SCALE = 3.0
 TOYS = ["bag", "successor"]
 SEEN = os.pathsep.join([str(PLUGIN), *filter(None, [os.environ.get("PYTHONPATH")])])
 """Where a server and its engine host look for packages."""
+
+
+def test_the_packages_import_the_plugin_api_alone() -> None:
+    for path in PLUGIN.glob("*.py"):
+        nodes = [*ast.walk(ast.parse(path.read_text()))]
+        modules = {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
+        modules |= {
+            name.name for node in nodes if isinstance(node, ast.Import) for name in node.names
+        }
+        ours = {name for name in modules if name and name.partition(".")[0] == "stoker"}
+        assert ours == {"stoker.plugin_api"}, path
+
+
+def test_the_plugin_api_has_what_it_says() -> None:
+    assert all(getattr(plugin_api, name) for name in plugin_api.__all__)
+    with pytest.raises(AttributeError, match="it has MANY, ONE"):
+        _ = plugin_api.nothing  # type: ignore[attr-defined]
+
+
+def test_records_load_nothing_heavy() -> None:
+    program = (
+        "import sys, toys; print(sorted({'torch', 'numpy', 'transformers'} & sys.modules.keys()))"
+    )
+    environment = {**os.environ, "PYTHONPATH": SEEN}
+    command = [sys.executable, "-c", program]
+    answer = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "[]"
 
 
 class World:

@@ -8,12 +8,18 @@ import torch
 import transformers
 from safetensors.numpy import load_file
 
-from stoker.engines.interface import Progress
-from stoker.llm.interface import LanguageModel
-from stoker.llm.scheduler import Chunk, Scheduler
-from stoker.stages.base import Sample, Stages
-from stoker.stages.watch import UNWATCHED, Watch
-from stoker.wire.protocol import Execution, ReplicaSpec
+from stoker.plugin_api import (
+    UNWATCHED,
+    Chunk,
+    Execution,
+    LanguageModel,
+    Progress,
+    ReplicaSpec,
+    Sample,
+    Scheduler,
+    Stages,
+    Watch,
+)
 
 
 class BagEngine:

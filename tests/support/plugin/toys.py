@@ -1,4 +1,4 @@
-"""Two engines and a task of somebody else's package, as it would be installed beside Stoker.
+"""Two engines and a task of another package, as it would be installed beside Stoker.
 
 The folder is what a package leaves in site-packages; a server finds it by its PYTHONPATH.
 """
@@ -8,12 +8,16 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from stoker.engines.record import EngineRecord, Options
-from stoker.stages.kinds import ModelKind
-from stoker.stages.text import TextStages
-from stoker.strictness import Strict
-from stoker.tasks.base import Task, TaskRequest
-from stoker.tasks.inputs import TextInputs
+from stoker.plugin_api import (
+    EngineRecord,
+    ModelKind,
+    Options,
+    Strict,
+    Task,
+    TaskRequest,
+    TextInputs,
+    TextStages,
+)
 
 
 class BagOptions(Strict):

@@ -1,0 +1,116 @@
+"""What a package of tasks or engines may import from Stoker. Nothing deeper is stable.
+
+A module of records, which the gateway imports, loads neither torch nor numpy by this module.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from stoker.engines.interface import Engine, Progress
+from stoker.engines.record import EngineRecord, Narrower, Needs, Options, OwnPython
+from stoker.llm.engines.interface import LanguageEngine
+from stoker.llm.interface import LanguageModel
+from stoker.llm.runner import Chunk, Runner
+from stoker.stages.base import InputError, Sample, Stages, Steps, StreamWriter, by_kind
+from stoker.stages.kinds import ModelKind
+from stoker.stages.pipelines import (
+    AudioPipelineStages,
+    AudioStages,
+    ImagePipelineStages,
+    ImageStages,
+    PipelineStages,
+    TextPipelineStages,
+    VideoStages,
+)
+from stoker.stages.text import TextStages
+from stoker.stages.watch import UNWATCHED, Watch
+from stoker.strictness import Strict
+from stoker.tasks.base import (
+    LanguagePipeline,
+    MediaPipeline,
+    MediaRequest,
+    NestedRequest,
+    Task,
+    TaskRequest,
+)
+from stoker.tasks.inputs import (
+    MANY,
+    ONE,
+    AudioInputs,
+    CandidateLabels,
+    FunctionToApply,
+    HypothesisTemplate,
+    ImageInputs,
+    Label,
+    TextInputs,
+    TopK,
+    Truncation,
+    VideoInputs,
+    one_or_many,
+)
+from stoker.wire.protocol import Execution, ReplicaSpec
+
+if TYPE_CHECKING:
+    from stoker.llm.scheduler import Scheduler
+
+__all__ = [
+    "MANY",
+    "ONE",
+    "UNWATCHED",
+    "AudioInputs",
+    "AudioPipelineStages",
+    "AudioStages",
+    "CandidateLabels",
+    "Chunk",
+    "Engine",
+    "EngineRecord",
+    "Execution",
+    "FunctionToApply",
+    "HypothesisTemplate",
+    "ImageInputs",
+    "ImagePipelineStages",
+    "ImageStages",
+    "InputError",
+    "Label",
+    "LanguageEngine",
+    "LanguageModel",
+    "LanguagePipeline",
+    "MediaPipeline",
+    "MediaRequest",
+    "ModelKind",
+    "Narrower",
+    "Needs",
+    "NestedRequest",
+    "Options",
+    "OwnPython",
+    "PipelineStages",
+    "Progress",
+    "ReplicaSpec",
+    "Runner",
+    "Sample",
+    "Scheduler",
+    "Stages",
+    "Steps",
+    "StreamWriter",
+    "Strict",
+    "Task",
+    "TaskRequest",
+    "TextInputs",
+    "TextPipelineStages",
+    "TextStages",
+    "TopK",
+    "Truncation",
+    "VideoInputs",
+    "VideoStages",
+    "Watch",
+    "by_kind",
+    "one_or_many",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Scheduler":
+        # It loads torch, which the gateway does without.
+        from stoker.llm.scheduler import Scheduler
+
+        return Scheduler
+    raise AttributeError(f"stoker.plugin_api has no '{name}'; it has {', '.join(__all__)}.")
